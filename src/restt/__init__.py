@@ -1,0 +1,37 @@
+"""Residual tensor trains: one model that holds every multilinear feature interaction, from order 1 to N."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it. Loaded on first use, so that `import restt` stays light.
+_LAZY = {
+    "Topology": "restt.topology",
+    "ResTT": "restt.module",
+}
+_SUBMODULES = ("chain", "data", "features", "testing")
+
+__all__ = ["__version__", *sorted([*_LAZY, *_SUBMODULES])]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from restt import chain, data, features, testing
+    from restt.module import ResTT
+    from restt.topology import Topology
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    elif name in _SUBMODULES:
+        value = importlib.import_module(f"restt.{name}")
+    else:
+        raise AttributeError(f"module 'restt' has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

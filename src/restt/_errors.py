@@ -1,0 +1,49 @@
+"""Argument checks whose messages name the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """A short repr, so that a message never prints a whole array."""
+    shape = getattr(value, "shape", None)
+    if shape is not None and len(shape) > 0:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def check_int(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
+    """``value`` as an int within bounds; bool is refused since it is nearly always a mistake."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {shown(value)} of type {type(value).__name__}")
+    number = int(value)
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {number}")
+    if maximum is not None and number > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {number}")
+    return number
+
+
+def check_positive(name: str, value: Any, *, allow_zero: bool = False) -> float:
+    """``value`` as a finite float above zero."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
+        kind = "finite and at least 0" if allow_zero else "finite and above 0"
+        raise ValueError(f"{name} must be {kind}, got {shown(value)}")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
+    """``value`` if it is one of ``choices``."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {sorted(choices)}, got {shown(value)} of type {type(value).__name__}")
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
+    return value

@@ -1,0 +1,72 @@
+"""The recurrence as einsum, straight from the equations: the truth every other path is tested against.
+
+Legend, used in all of restt (the paper's symbols in brackets):
+
+    S  runs, independent models side by side
+    B  batch
+    N  sites                                   [N]
+    I  feature width of a site, index i        [I_n, i_n]
+    R  bond dimension, indices k (in), l (out) [r; v_{n-1}, v_n]
+    O  outputs, index o                        [O]
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from restt.chain.weights import ChainWeights
+from restt.topology import Topology
+
+
+def contract(
+    x: Tensor,  # (S or 1, B, N, I)
+    weights: ChainWeights,
+    topology: Topology,
+) -> Tensor:  # (S, B, O)
+    """The output Y(N) of Algorithm 1, for every topology.
+
+    Sites 2…N-1 follow Eq. 11, y(n) = C[y(n-1), W(n,1), x(n)] + y(n-1) + C[x(n), W(n,2)], each addend only where the
+    topology keeps it; the last site follows Eq. 13.
+    """
+    site = x.unbind(dim=2)
+    y = torch.einsum("sbi,sil->sbl", site[0], weights.first)
+    if topology.sites == 1:
+        return y
+    to_output = torch.zeros_like(y)
+    for n in range(2, topology.sites):
+        chain, linear, skip = topology.chains[n - 2], topology.linears[n - 2], topology.skips[n - 2]
+        previous, y = y, torch.zeros_like(y)
+        if chain:
+            assert weights.chain is not None
+            y = y + torch.einsum("sbk,sbi,sikl->sbl", previous, site[n - 1], weights.chain[:, n - 2])
+        if linear:
+            assert weights.linear is not None
+            y = y + torch.einsum("sbi,sil->sbl", site[n - 1], weights.linear[:, n - 2])
+        if skip == "full":
+            y = y + previous
+        elif skip == "output":
+            to_output = to_output + previous
+    if topology.ends_with_skip:
+        to_output = to_output + y
+    terms = []
+    if topology.chains[-1]:
+        assert weights.last_chain is not None
+        terms.append(torch.einsum("sbk,sbi,siko->sbo", y, site[-1], weights.last_chain))
+    if topology.linears[-1]:
+        assert weights.last_linear is not None
+        terms.append(torch.einsum("sbi,sio->sbo", site[-1], weights.last_linear))
+    if topology.has_skip_head:
+        assert weights.last_skip is not None
+        terms.append(torch.einsum("sbk,sko->sbo", to_output, weights.last_skip))
+    if not terms:
+        return disconnected_output(y, weights.outputs)
+    return torch.stack(terms).sum(dim=0)
+
+
+def disconnected_output(
+    y: Tensor,  # (S, B, R)
+    outputs: int,
+) -> Tensor:  # (S, B, O)
+    """Zeros that still belong to the graph, for a topology whose last site has no connection: all gradients are 0."""
+    return (y[..., :1] * 0).expand(-1, -1, outputs)

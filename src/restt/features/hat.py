@@ -1,0 +1,141 @@
+"""Linear B-splines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._errors import check_choice, check_int, shown
+from restt.features.base import tensor64
+from restt.features.numeric import NumericMap
+from restt.features.quantiles import quantile_knots, uniform_knots
+
+PLACEMENTS = ("quantile", "uniform")
+
+
+class Hat(NumericMap):
+    """φ_i(x) = the hat function that is 1 at knot i and 0 at every other: (B, N) -> (B, N, knots).
+
+    The hats of a site sum to 1 (partition of unity), and a sum of hats is any piecewise linear function of x.
+
+    Parameters
+    ----------
+    knots : an int, the number of knots placed by ``fit``; or increasing values, (K,) for all sites or one row of
+        values per site. With values given, ``transform`` works without ``fit``.
+    placement : ``"uniform"`` spreads the knots evenly over each column's range, ``"quantile"`` puts them at its
+        (weighted) quantiles, at every distinct value where there are no more than ``knots`` of them.
+    outside : beyond the outermost knots ``"clamp"`` (default) keeps the end value, ``"extrapolate"`` goes on
+        linearly, ``"error"`` raises ``ValueError``.
+
+    A column with few distinct quantiles has fewer knots (a constant column one, where φ = 1): ``widths`` tells, and
+    the entries beyond are 0.
+
+    >>> from restt.features import Hat
+    >>> Hat(knots=[0.0, 1.0, 2.0])([[0.25], [5.0]]).tolist()
+    [[[0.75, 0.25, 0.0]], [[0.0, 0.0, 1.0]]]
+    """
+
+    name = "hat"
+    parameters = ("knots", "placement", "outside")
+
+    def __init__(self, knots: Any = 8, placement: str = "uniform", outside: str = "clamp") -> None:
+        super().__init__(outside)
+        self.placement = check_choice("placement", placement, PLACEMENTS)
+        self.knots = _read_knots(knots)
+        self._learned: tuple[tuple[float, ...], ...] | None = None
+
+    @property
+    def site_knots(self) -> tuple[tuple[float, ...], ...]:
+        """The knots of each site; a single entry when the same values were given for all sites."""
+        if self._learned is not None:
+            return self._learned
+        if isinstance(self.knots, int):
+            raise self._not_fitted("site_knots")
+        return self.knots
+
+    @property
+    def width(self) -> int:
+        """The number of knots of the site with most."""
+        if isinstance(self.knots, int):
+            return self.knots if self._learned is None else max(self.widths)
+        return max(len(row) for row in self.knots)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        shape = self._expected_shape()
+        if shape is None:
+            raise self._not_fitted("widths")
+        counts = tuple(len(row) for row in self.site_knots)
+        return counts * shape[0] if len(counts) == 1 else counts
+
+    def _expected_shape(self) -> tuple[int, ...] | None:
+        if not isinstance(self.knots, int) and len(self.knots) > 1:
+            return (len(self.knots),)
+        return super()._expected_shape()
+
+    def _check_given(self, values: Tensor) -> None:
+        if not isinstance(self.knots, int) and len(self.knots) not in (1, values.shape[1]):
+            raise ValueError(f"x must have {len(self.knots)} sites, one per row of knots, got {values.shape[1]}")
+
+    def _learn(self, values: Tensor, weights: Tensor) -> None:
+        if not isinstance(self.knots, int):
+            return
+        count = self.knots
+        columns = values.double().T.unbind(0)
+        if self.placement == "uniform":
+            self._learned = tuple(tuple(uniform_knots(column, count)) for column in columns)
+        else:
+            self._learned = tuple(tuple(quantile_knots(column, weights, count)) for column in columns)
+
+    def _range(self) -> tuple[Tensor, Tensor]:
+        rows = self.site_knots
+        return tensor64([row[0] for row in rows]), tensor64([row[-1] for row in rows])
+
+    def _map(self, values: Tensor) -> Tensor:
+        rows = self.site_knots
+        padded = tensor64([row + (row[-1],) * (self.width - len(row)) for row in rows])
+        knots = padded.to(values).expand(values.shape[1], -1)  # (N, K)
+        last = torch.tensor([len(row) - 1 for row in rows], device=values.device)
+        below = torch.searchsorted(knots.contiguous(), values.detach().T.contiguous(), right=True).T - 1
+        below = torch.minimum(below.clamp(min=0), (last - 1).clamp(min=0))
+        above = torch.minimum(below + 1, last)
+        sites = torch.arange(values.shape[1], device=values.device)
+        left, right = knots[sites, below], knots[sites, above]
+        # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal.
+        gap = torch.where(right > left, right - left, torch.ones_like(left))
+        share = ((values - left) / gap).unsqueeze(-1)
+        share = torch.where((right > left).unsqueeze(-1), share, torch.zeros_like(share))
+        vectors = values.new_zeros(*values.shape, self.width)
+        vectors = vectors.scatter_add(-1, below.unsqueeze(-1), 1 - share)
+        return vectors.scatter_add(-1, above.unsqueeze(-1), share)
+
+    def _fitted_config(self) -> dict[str, Any] | None:
+        fitted = super()._fitted_config()
+        if fitted is not None:
+            fitted["knots"] = None if self._learned is None else [list(row) for row in self._learned]
+        return fitted
+
+    def _restore(self, fitted: dict[str, Any]) -> None:
+        super()._restore(fitted)
+        self._learned = None if fitted["knots"] is None else tuple(tuple(row) for row in fitted["knots"])
+
+
+def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:
+    if np.ndim(knots) == 0 if not isinstance(knots, (list, tuple)) else False:
+        return check_int("knots", knots, minimum=2)
+    nested = len(knots) > 0 and np.ndim(knots[0]) == 1
+    rows = tuple(_read_row(row) for row in (knots if nested else [knots]))
+    return rows
+
+
+def _read_row(row: Any) -> tuple[float, ...]:
+    try:
+        values = np.asarray(row, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"knots must be an int or increasing numbers, got {shown(row)}") from None
+    if values.ndim != 1 or len(values) < 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+        raise ValueError(f"knots must be finite and strictly increasing, at least one per site, got {shown(row)}")
+    return tuple(values.tolist())

@@ -1,0 +1,134 @@
+"""Maps of numbers: the shared fit, range and transform."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from restt._errors import check_choice
+from restt.features.base import FeatureMap, tensor64
+from restt.features.reading import position, read_values, read_weights
+
+OUTSIDE = ("clamp", "error", "extrapolate")
+# Rows mapped at once while averaging, so that fitting on images never holds a second copy of all site vectors.
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a map of numbers saw."""
+
+    low: Tensor  # (N,) or (N, I_in)
+    high: Tensor  # (N,) or (N, I_in)
+    second_moment: Tensor  # (N,)
+
+
+class NumericMap(FeatureMap):
+    """A map of finite numbers with a fitted range.
+
+    ``outside`` says what happens to a value beyond the range seen by ``fit``: ``"extrapolate"`` applies the formula
+    as it stands, ``"clamp"`` moves the value to the nearer end, ``"error"`` raises ``ValueError``.
+    """
+
+    dimensions: ClassVar[tuple[int, ...]] = (2,)
+
+    def __init__(self, outside: str) -> None:
+        self.outside = check_choice("outside", outside, OUTSIDE)
+        self._fitted: Fitted | None = None
+
+    def fit(self, x: Any, sample_weight: Any = None) -> Self:
+        """Learn range and second moment of each site from ``x`` (B, N); returns the map itself."""
+        values = read_values(x, self.dimensions).detach()
+        weights = read_weights(sample_weight, len(values))
+        self._check_given(values)
+        values, weights = values.cpu()[weights > 0], weights[weights > 0]
+        self._learn(values, weights)
+        low, high = values.amin(0).double(), values.amax(0).double()
+        moment = self._weighted_second_moment(values, weights)
+        self._fitted = Fitted(low, high, moment)
+        return self
+
+    def transform(self, x: Any) -> Tensor:
+        """Site vectors (B, N, I) of ``x`` (B, N); dtype and device follow ``x``, gradients flow back to it."""
+        values = read_values(x, self.dimensions)
+        self._check_given(values)
+        expected = self._expected_shape()
+        if expected is not None and tuple(values.shape[1:]) != expected:
+            raise ValueError(
+                f"x must have {expected[0]} sites{_of_width(expected)} as {type(self).__name__} was fitted with, "
+                f"got shape {tuple(values.shape)}"
+            )
+        return self._map(self._inside(values))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        shape = self._expected_shape()
+        if shape is None:
+            raise self._not_fitted("widths")
+        return (self.width,) * shape[0]
+
+    @property
+    def second_moment(self) -> float | Tensor:
+        if self._fitted is None:
+            raise self._not_fitted("second_moment")
+        return self._fitted.second_moment
+
+    @abstractmethod
+    def _map(self, values: Tensor) -> Tensor:
+        """The formula itself, on checked values."""
+
+    def _learn(self, values: Tensor, weights: Tensor) -> None:
+        """Whatever else a map learns from rows of positive weight."""
+
+    def _check_given(self, values: Tensor) -> None:
+        """Whether ``values`` suit what the caller fixed when building the map."""
+
+    def _input_width(self) -> int:
+        shape = self._expected_shape()
+        return shape[1] if shape is not None and len(shape) == 2 else 1
+
+    def _expected_shape(self) -> tuple[int, ...] | None:
+        return None if self._fitted is None else tuple(self._fitted.low.shape)
+
+    def _range(self) -> tuple[Tensor, Tensor]:
+        if self._fitted is None:
+            raise self._not_fitted(f"the range that outside={self.outside!r} needs")
+        return self._fitted.low, self._fitted.high
+
+    def _inside(self, values: Tensor) -> Tensor:
+        if self.outside == "extrapolate":
+            return values
+        low, high = (end.to(values) for end in self._range())
+        if self.outside == "clamp":
+            return values.clamp(low, high)
+        beyond = ((values < low) | (values > high)).nonzero()
+        if len(beyond):
+            first = tuple(beyond[0].tolist())
+            raise ValueError(
+                f"x must lie in the fitted range, got {len(beyond)} value(s) outside; the first, at "
+                f"{position(first)}, is {values[first].item():g} and the range there is "
+                f"[{low[first[1:]].item():g}, {high[first[1:]].item():g}]"
+            )
+        return values
+
+    def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
+        total = torch.zeros(values.shape[1], dtype=torch.float64)
+        for rows, w in zip(values.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True):
+            total += w @ self._map(rows.double()).square().sum(-1)
+        return total / weights.sum()
+
+    def _fitted_config(self) -> dict[str, Any] | None:
+        if self._fitted is None:
+            return None
+        return {name: getattr(self._fitted, name).tolist() for name in ("low", "high", "second_moment")}
+
+    def _restore(self, fitted: dict[str, Any]) -> None:
+        self._fitted = Fitted(*(tensor64(fitted[name]) for name in ("low", "high", "second_moment")))
+
+
+def _of_width(shape: tuple[int, ...]) -> str:
+    return f" of {shape[1]} values each" if len(shape) == 2 else ""

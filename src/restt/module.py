@@ -1,0 +1,295 @@
+"""The model as a torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt import chain
+from restt._errors import check_choice, check_int, shown
+from restt.chain.weights import ChainWeights
+from restt.init import INITS, per_site, resolve_sigma2, weight_variances
+from restt.seeding import fresh_seed, run_generator
+from restt.topology import Topology
+
+ROLES = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip")
+
+
+class ResTT(nn.Module):
+    """A residual tensor train (paper, Sec. III): all multilinear interactions of N site vectors, orders 1 to N.
+
+        y(1) = x(1) W(1)
+        y(n) = y(n-1) + Σ_i x(n,i) y(n-1) W(n,1)_i + x(n) W(n,2)        n = 2 … N-1
+        out  = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + y(N-1) W(N,3)
+
+    Parameters
+    ----------
+    sites : int
+        Number of sites N.
+    feature_dim : int or sequence of int
+        Feature width I of every site, or [I_1 … I_N]. With ragged widths x is padded to the widest; padding is ignored.
+    bond_dim : int
+        Width r of the state.
+    outputs : int
+        Number of outputs O.
+    topology : {"residual", "plain", "linear", "volterra"} or Topology
+        Which connections each site keeps.
+    sigma2 : "auto", float or sequence of float
+        σ_w² of the inner sites' weights N(0, σ_w²/r). ``"auto"`` follows the mean-field rule.
+    second_moment : float or sequence of float
+        E Σ_i x(n,i)², used by ``sigma2="auto"``; feature maps report theirs as ``second_moment``.
+    init : {"balanced", "paper"}
+        ``"paper"`` draws all weights from N(0, σ_w²/r). ``"balanced"`` also scales the first and last site so that
+        outputs start at order 1 and gradients are even along the chain.
+    bias : bool
+        Add a learned constant (order 0) to the outputs.
+    runs : int, optional
+        Number of independent models side by side. Every parameter and the output then have a leading axis S.
+    dtype, device
+        Of the parameters.
+
+    Examples
+    --------
+    >>> import torch, restt
+    >>> _ = torch.manual_seed(0)
+    >>> model = restt.ResTT(sites=196, feature_dim=2, bond_dim=10, outputs=10)
+    >>> model(torch.rand(7, 196, 2)).shape
+    torch.Size([7, 10])
+    >>> model.num_parameters()
+    43020
+    >>> restt.ResTT(sites=4, feature_dim=[2, 3, 1, 2], bond_dim=5, outputs=1, runs=3)(torch.rand(7, 4, 3)).shape
+    torch.Size([3, 7, 1])
+    """
+
+    first: nn.Parameter
+    chain: nn.Parameter | None
+    linear: nn.Parameter | None
+    last_chain: nn.Parameter | None
+    last_linear: nn.Parameter | None
+    last_skip: nn.Parameter | None
+    bias: nn.Parameter | None
+    padding: Tensor | None
+
+    def __init__(
+        self,
+        sites: int,
+        feature_dim: int | Sequence[int],
+        bond_dim: int,
+        outputs: int,
+        topology: str | Topology = "residual",
+        sigma2: str | float | Sequence[float] | Tensor = "auto",
+        second_moment: float | Sequence[float] | Tensor = 1.0,
+        init: str = "balanced",
+        bias: bool = False,
+        runs: int | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.sites = check_int("sites", sites, minimum=1)
+        self.feature_dims = _checked_widths(feature_dim, self.sites)
+        self.bond_dim = check_int("bond_dim", bond_dim, minimum=1)
+        self.outputs = check_int("outputs", outputs, minimum=1)
+        self.topology = _checked_topology(topology, self.sites)
+        self.init = check_choice("init", init, INITS)
+        self.runs = None if runs is None else check_int("runs", runs, minimum=1)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
+        self.second_moment = per_site("second_moment", second_moment, self.sites)
+        self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
+        for role, shape in self._role_shapes().items():
+            leading = () if self.runs is None else (self.runs,)
+            value = None if shape is None else torch.empty(*leading, *shape, dtype=dtype, device=device)
+            self.register_parameter(role, None if value is None else nn.Parameter(value))
+        leading = () if self.runs is None else (self.runs, 1)
+        value = torch.zeros(*leading, self.outputs, dtype=dtype, device=device)
+        self.register_parameter("bias", nn.Parameter(value) if bias else None)
+        widths = torch.tensor(self.feature_dims, device=device)
+        is_padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
+        ragged = len(set(self.feature_dims)) > 1
+        self.register_buffer("padding", is_padding if ragged else None, persistent=False)
+        self.reset_parameters()
+
+    @property
+    def feature_dim(self) -> int:
+        """The widest site's feature width I."""
+        return max(self.feature_dims)
+
+    def _role_shapes(self) -> dict[str, tuple[int, ...] | None]:
+        """Shape of each role's tensor without the runs axis; None where the topology does not use the role."""
+        topology, inner = self.topology, self.sites - 2
+        width, bond, outputs = self.feature_dim, self.bond_dim, self.outputs
+        if self.sites == 1:
+            return {"first": (width, outputs), **dict.fromkeys(ROLES[1:])}
+        return {
+            "first": (width, bond),
+            "chain": (inner, width, bond, bond) if topology.has_chain else None,
+            "linear": (inner, width, bond) if topology.has_linear else None,
+            "last_chain": (width, bond, outputs) if topology.chains[-1] else None,
+            "last_linear": (width, outputs) if topology.linears[-1] else None,
+            "last_skip": (bond, outputs) if topology.has_skip_head else None,
+        }
+
+    def used(self, role: str) -> Tensor | None:
+        """Which entries of a role's tensor belong to the model: not padding, not a connection that is switched off.
+
+        A boolean tensor that broadcasts against one run of the parameter; None where the role is absent.
+        """
+        parameter = getattr(self, role)
+        if parameter is None:
+            return None
+        widths = torch.tensor(self.feature_dims)
+        real = torch.arange(self.feature_dim) < widths[:, None]  # (N, I)
+        if role == "first":
+            return real[0, :, None]
+        if role == "chain":
+            return (real[1:-1] & torch.tensor(self.topology.chains[:-1])[:, None])[..., None, None]
+        if role == "linear":
+            return (real[1:-1] & torch.tensor(self.topology.linears[:-1])[:, None])[..., None]
+        if role == "last_chain":
+            return real[-1, :, None, None]
+        if role == "last_linear":
+            return real[-1, :, None]
+        return torch.ones(1, 1, dtype=torch.bool)
+
+    @torch.no_grad()
+    def reset_parameters(self, seed: int | None = None, run_ids: Sequence[int] | None = None) -> None:
+        """Draw all weights anew.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Root of the seed sequence; by default drawn from torch's global generator.
+        run_ids : sequence of int, optional
+            Which children of the seed sequence the runs are; by default 0 … S-1. Run k alone, ``run_ids=[k]``, has
+            the same weights as run k among many.
+        """
+        seed = fresh_seed() if seed is None else check_int("seed", seed, minimum=0)
+        count = self.runs or 1
+        ids = list(range(count)) if run_ids is None else [check_int("run_ids", k, minimum=0) for k in run_ids]
+        if len(ids) != count:
+            raise ValueError(f"run_ids must name {count} run(s), got {len(ids)}")
+        variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
+        deviations = {
+            "first": torch.tensor(variances.first).sqrt(),
+            "chain": variances.chain.sqrt()[:, None, None, None],
+            "linear": variances.linear.sqrt()[:, None, None],
+            "last": torch.tensor(variances.last).sqrt(),
+        }
+        for slot, run in enumerate(ids):
+            generator = run_generator(seed, run)
+            for role in ROLES:
+                parameter, used = getattr(self, role), self.used(role)
+                if parameter is None or used is None:
+                    continue
+                target = parameter if self.runs is None else parameter[slot]
+                drawn = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+                noise = torch.randn(target.shape, generator=generator, dtype=drawn)
+                deviation = deviations["last" if role.startswith("last") else role]
+                target.copy_((noise * deviation.to(drawn)).where(used, 0))
+        if self.bias is not None:
+            self.bias.zero_()
+
+    def weights(self) -> ChainWeights:
+        """The parameters as the chain takes them, with the runs axis in front."""
+        tensors = [getattr(self, role) for role in ROLES]
+        if self.runs is None:
+            tensors = [None if tensor is None else tensor.unsqueeze(0) for tensor in tensors]
+        return ChainWeights(*tensors, outputs=self.outputs)
+
+    def forward(
+        self,
+        x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
+    ) -> Tensor:  # (B, O) or, with runs, (S, B, O)
+        """The outputs. Values are not checked here, so that nothing waits for the device."""
+        self._check_input(x)
+        if x.dim() == 3:
+            x = x.unsqueeze(0)
+        if self.padding is not None:
+            x = x.masked_fill(self.padding, 0)
+        output = chain.contract(x, self.weights(), self.topology)
+        if self.bias is not None:
+            output = output + self.bias
+        return output if self.runs is not None else output[0]
+
+    def _check_input(self, x: Any) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one")
+        accepted = "(B, N, I)" if self.runs is None else "(B, N, I) or (S, B, N, I)"
+        shape = tuple(x.shape)
+        if x.dim() != 3 and not (x.dim() == 4 and self.runs is not None):
+            raise ValueError(f"x must have shape {accepted}, got {shape}")
+        if x.dim() == 4 and shape[0] != self.runs:
+            raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {self.runs}")
+        if shape[-2] != self.sites:
+            raise ValueError(f"x has {shape[-2]} sites (axis -2 of shape {shape}), the module expects {self.sites}")
+        if shape[-1] != self.feature_dim:
+            raise ValueError(
+                f"x has feature width {shape[-1]} (last axis of shape {shape}), the module expects {self.feature_dim}"
+            )
+        if x.dtype != self.first.dtype:
+            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
+            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
+        if x.device != self.first.device:
+            raise ValueError(f"x is on {x.device}, the module's parameters are on {self.first.device}")
+
+    def num_parameters(self) -> int:
+        """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.
+
+        The paper's Table I leaves some tensors out; see :func:`restt.counting.paper_count`.
+        """
+        total = 0 if self.bias is None else self.outputs
+        for role in ROLES:
+            parameter, used = getattr(self, role), self.used(role)
+            if parameter is not None and used is not None:
+                shape = parameter.shape if self.runs is None else parameter.shape[1:]
+                total += int(used.expand(shape).sum())
+        return total
+
+    def cores(self) -> list[Tensor]:
+        """The same function as a plain tensor train over [1, x(n)]; see :func:`restt.cores.cores`.
+
+        >>> cores = ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1).cores()
+        >>> [tuple(core.shape) for core in cores]
+        [(1, 3, 5), (5, 3, 5), (5, 3, 1)]
+        """
+        from restt.cores import cores
+
+        return cores(self)
+
+    @classmethod
+    def from_cores(cls, cores: Sequence[Tensor], topology: str | Topology = "residual") -> ResTT:
+        """A module whose :meth:`cores` are these; see :func:`restt.cores.from_cores`."""
+        from restt.cores import from_cores
+
+        return from_cores(cores, topology)
+
+    def extra_repr(self) -> str:
+        widths = self.feature_dim if self.padding is None else list(self.feature_dims)
+        topology = self.topology.name
+        return (
+            f"sites={self.sites}, feature_dim={widths}, bond_dim={self.bond_dim}, outputs={self.outputs}, "
+            f"topology={topology}, runs={self.runs}, parameters={self.num_parameters()}"
+        )
+
+
+def _checked_widths(feature_dim: int | Sequence[int], sites: int) -> tuple[int, ...]:
+    if isinstance(feature_dim, Sequence) and not isinstance(feature_dim, str):
+        if len(feature_dim) != sites:
+            raise ValueError(f"feature_dim must be an integer or {sites} of them, one per site, got {len(feature_dim)}")
+        return tuple(check_int("feature_dim", width, minimum=1) for width in feature_dim)
+    return (check_int("feature_dim", feature_dim, minimum=1),) * sites
+
+
+def _checked_topology(topology: str | Topology, sites: int) -> Topology:
+    if isinstance(topology, str):
+        return Topology.preset(topology, sites)
+    if not isinstance(topology, Topology):
+        raise TypeError(f"topology must be a preset's name or a Topology, got {shown(topology)}")
+    if topology.sites != sites:
+        raise ValueError(f"topology has {topology.sites} sites, the module has sites={sites}")
+    return topology
