@@ -14,7 +14,7 @@ _LAZY = {
 }
 _SUBMODULES = ("chain", "data", "features", "testing")
 
-__all__ = ["__version__", *sorted([*_LAZY, *_SUBMODULES])]  # noqa: PLE0604
+__all__ = ["ResTT", "Topology", "__version__", "chain", "data", "features", "testing"]
 
 if TYPE_CHECKING:
     from restt import chain, data, features, testing

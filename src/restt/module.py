@@ -101,13 +101,12 @@ class ResTT(nn.Module):
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
         self.second_moment = per_site("second_moment", second_moment, self.sites)
         self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
-        for role, shape in self._role_shapes().items():
-            leading = () if self.runs is None else (self.runs,)
+        leading = [] if self.runs is None else [self.runs]
+        shapes: dict[str, Sequence[int] | None] = dict(self._role_shapes())
+        shapes["bias"] = (*[1] * len(leading), self.outputs) if bias else None
+        for name, shape in shapes.items():
             value = None if shape is None else torch.empty(*leading, *shape, dtype=dtype, device=device)
-            self.register_parameter(role, None if value is None else nn.Parameter(value))
-        leading = () if self.runs is None else (self.runs, 1)
-        value = torch.zeros(*leading, self.outputs, dtype=dtype, device=device)
-        self.register_parameter("bias", nn.Parameter(value) if bias else None)
+            self.register_parameter(name, None if value is None else nn.Parameter(value))
         widths = torch.tensor(self.feature_dims, device=device)
         is_padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
         ragged = len(set(self.feature_dims)) > 1
@@ -196,10 +195,10 @@ class ResTT(nn.Module):
 
     def weights(self) -> ChainWeights:
         """The parameters as the chain takes them, with the runs axis in front."""
-        tensors = [getattr(self, role) for role in ROLES]
+        tensors = {role: getattr(self, role) for role in ROLES}
         if self.runs is None:
-            tensors = [None if tensor is None else tensor.unsqueeze(0) for tensor in tensors]
-        return ChainWeights(*tensors, outputs=self.outputs)
+            tensors = {role: None if tensor is None else tensor.unsqueeze(0) for role, tensor in tensors.items()}
+        return ChainWeights(**tensors, outputs=self.outputs)
 
     def forward(
         self,
@@ -218,7 +217,9 @@ class ResTT(nn.Module):
 
     def _check_input(self, x: Any) -> None:
         if not isinstance(x, Tensor):
-            raise TypeError(f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one")
+            raise TypeError(
+                f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
+            )
         accepted = "(B, N, I)" if self.runs is None else "(B, N, I) or (S, B, N, I)"
         shape = tuple(x.shape)
         if x.dim() != 3 and not (x.dim() == 4 and self.runs is not None):

@@ -141,7 +141,8 @@ class Topology:
             if not 2 <= number <= self.sites:
                 raise ValueError(f"site must be in 2…{self.sites}, got {number}")
             entries[number - 2] = value
-        return replace(self, **{field: tuple(entries)})
+        changed: dict[str, Any] = {field: tuple(entries)}
+        return replace(self, **changed)
 
     @property
     def has_chain(self) -> bool:

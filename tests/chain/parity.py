@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import topologies
 
 import restt
 from restt import Topology
 from restt.module import ROLES
+from tests.strategies import topologies
 
 PRESETS = ("residual", "plain", "linear", "volterra")
 
@@ -102,7 +102,9 @@ class ChainParity:
         self.assert_parity(Topology.residual(5), widths=widths)
         self.assert_parity(Topology.residual(5).skip_to_output(3).without_chain(4), widths=widths, runs=2)
 
-    @pytest.mark.parametrize(("batch", "bond", "outputs"), [(1, 1, 1), (1, 7, 2), (33, 17, 10), (130, 3, 1), (9, 33, 4)])
+    @pytest.mark.parametrize(
+        ("batch", "bond", "outputs"), [(1, 1, 1), (1, 7, 2), (33, 17, 10), (130, 3, 1), (9, 33, 4)]
+    )
     def test_sizes(self, batch, bond, outputs):
         self.assert_parity(Topology.residual(4), batch=batch, bond=bond, outputs=outputs)
 

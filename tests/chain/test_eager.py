@@ -1,10 +1,10 @@
 import pytest
 import torch
-from tests.chain.parity import ChainParity, random_module
 
 import restt
 from restt import Topology
 from restt.chain.weights import ChainWeights
+from tests.chain.parity import ChainParity, random_module
 
 
 class TestEager(ChainParity):
