@@ -59,9 +59,9 @@ class Hat(NumericMap):
     @property
     def width(self) -> int:
         """The number of knots of the site with most."""
-        if isinstance(self.knots, int):
-            return self.knots if self._learned is None else max(self.widths)
-        return max(len(row) for row in self.knots)
+        if isinstance(self.knots, int) and self._learned is None:
+            return self.knots
+        return max(len(row) for row in self.site_knots)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -124,11 +124,11 @@ class Hat(NumericMap):
 
 
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:
-    if np.ndim(knots) == 0 if not isinstance(knots, (list, tuple)) else False:
+    if not isinstance(knots, (list, tuple, np.ndarray, Tensor)):
         return check_int("knots", knots, minimum=2)
-    nested = len(knots) > 0 and np.ndim(knots[0]) == 1
-    rows = tuple(_read_row(row) for row in (knots if nested else [knots]))
-    return rows
+    given = knots if isinstance(knots, (list, tuple)) else knots.tolist()
+    nested = len(given) > 0 and isinstance(given[0], (list, tuple, np.ndarray, Tensor))
+    return tuple(_read_row(row) for row in (given if nested else [given]))
 
 
 def _read_row(row: Any) -> tuple[float, ...]:

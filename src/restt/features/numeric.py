@@ -75,7 +75,7 @@ class NumericMap(FeatureMap):
     def second_moment(self) -> float | Tensor:
         if self._fitted is None:
             raise self._not_fitted("second_moment")
-        return self._fitted.second_moment
+        return self._fitted.second_moment.clone()
 
     @abstractmethod
     def _map(self, values: Tensor) -> Tensor:

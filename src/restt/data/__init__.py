@@ -1,0 +1,16 @@
+"""Data sets by name, checked by hash, and tables from CSV files.
+
+>>> from restt import data
+>>> diabetes = data.load("diabetes").split(random_state=0)
+>>> diabetes.x_train.shape, diabetes.x_test.shape
+(torch.Size([309, 10]), torch.Size([133, 10]))
+"""
+
+from __future__ import annotations
+
+from restt.data.catalog import available
+from restt.data.csvfile import read_csv
+from restt.data.dataset import Dataset
+from restt.data.loading import Description, describe, fetch, load
+
+__all__ = ["Dataset", "Description", "available", "describe", "fetch", "load", "read_csv"]

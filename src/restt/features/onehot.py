@@ -1,0 +1,168 @@
+"""Categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._errors import check_choice, check_int, shown
+from restt.features.base import FeatureMap, tensor64
+from restt.features.levels import Level, Table, code_column, distinct_levels, read_level
+from restt.features.reading import position, read_weights
+
+UNKNOWN = ("error", "zero")
+ABSENT = -1
+
+
+class OneHot(FeatureMap):
+    """φ_i(x) = 1 if x is level i, else 0: (B, N) -> (B, N, levels).
+
+    Parameters
+    ----------
+    levels : ``None`` learns the distinct values of each column in ``fit``, in sorted order; an int K stands for the
+        levels 0 … K-1; a list gives the levels of all columns, a list of lists those of each. With levels given,
+        ``transform`` works without ``fit``.
+    unknown : what becomes of a value that is no level (the "outside" of this map): ``"error"`` raises
+        ``ValueError``, ``"zero"`` gives a zero vector, which a residual chain passes by as an identity step.
+    missing : the same for NaN and ``None``.
+
+    Columns may hold numbers or, in an array of strings or objects, text. Numbers are compared in the precision of
+    the ``x`` given to ``transform``. Columns with fewer levels than the widest are padded with 0; ``widths`` tells.
+
+    >>> from restt.features import OneHot
+    >>> OneHot().fit_transform([[3, 0], [7, 0]]).tolist()
+    [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]]
+    """
+
+    name = "onehot"
+    parameters = ("levels", "unknown", "missing")
+
+    def __init__(self, levels: Any = None, unknown: str = "error", missing: str = "error") -> None:
+        self.levels = _read_levels(levels)
+        self.unknown = check_choice("unknown", unknown, UNKNOWN)
+        self.missing = check_choice("missing", missing, UNKNOWN)
+        self._learned: tuple[tuple[Level, ...], ...] | None = None
+        self._moment: Tensor | None = None
+
+    @property
+    def site_levels(self) -> tuple[tuple[Level, ...], ...]:
+        """The levels of each site; a single entry when the same levels were given for all sites."""
+        if self._learned is not None:
+            return self._learned
+        if self.levels is None:
+            raise self._not_fitted("site_levels")
+        if isinstance(self.levels, int):
+            return (tuple(range(self.levels)),)
+        return self.levels
+
+    @property
+    def width(self) -> int:
+        """The number of levels of the site with most."""
+        return max(len(row) for row in self.site_levels)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        counts = tuple(len(row) for row in self.site_levels)
+        if len(counts) > 1:
+            return counts
+        if self._moment is None:
+            raise self._not_fitted("widths")
+        return counts * len(self._moment)
+
+    @property
+    def second_moment(self) -> float | Tensor:
+        """1 exactly; with ``"zero"`` for unknown or missing values, the share (N,) of rows that had a level."""
+        if self.unknown == self.missing == "error":
+            return 1.0
+        if self._moment is None:
+            raise self._not_fitted("second_moment")
+        return self._moment.clone()
+
+    def fit(self, x: Any, sample_weight: Any = None) -> Self:
+        """Learn the levels of each column of ``x`` (B, N), or check ``x`` against those given; returns the map."""
+        table = Table(x)
+        weights = read_weights(sample_weight, table.rows)
+        kept = table.take(weights > 0)
+        learned = None
+        if self.levels is None:
+            learned = tuple(distinct_levels(kept.column(site)) for site in range(kept.sites))
+            empty = [site for site, row in enumerate(learned) if not row]
+            if empty:
+                raise ValueError(f"x must have a value in every column, got only missing values at site {empty[0]}")
+        codes = self._codes(kept, learned or self._levels_of(kept.sites))
+        used = weights[weights > 0]
+        self._learned, self._moment = learned, used @ (codes != ABSENT).double() / used.sum()
+        return self
+
+    def transform(self, x: Any) -> Tensor:
+        """Site vectors (B, N, I) of ``x`` (B, N), in the float dtype and on the device of ``x``."""
+        table = Table(x)
+        if self._moment is not None and table.sites != len(self._moment):
+            raise ValueError(f"x must have {len(self._moment)} sites as OneHot was fitted with, got {table.sites}")
+        codes = self._codes(table, self._levels_of(table.sites)).to(table.device)
+        vectors = torch.zeros(*codes.shape, self.width, dtype=table.dtype, device=table.device)
+        present = (codes != ABSENT).to(table.dtype).unsqueeze(-1)
+        return vectors.scatter(-1, codes.clamp(min=0).unsqueeze(-1), present)
+
+    def _levels_of(self, sites: int) -> tuple[tuple[Level, ...], ...]:
+        rows = self.site_levels
+        if len(rows) not in (1, sites):
+            raise ValueError(f"x must have {len(rows)} sites, one per list of levels, got {sites}")
+        return rows if len(rows) == sites else rows * sites
+
+    def _codes(self, table: Table, levels: Sequence[tuple[Level, ...]]) -> Tensor:
+        """The index of each value among its site's levels, (B, N); ``ABSENT`` where a zero vector is due."""
+        columns = []
+        for site, row in enumerate(levels):
+            codes, missing = code_column(table.column(site), row, ABSENT)
+            self._refuse("missing", missing, site, "NaN or None")
+            unknown = (codes == ABSENT) & ~missing
+            self._refuse("unknown", unknown, site, f"one of the levels {shown(row)}", table)
+            columns.append(codes)
+        return torch.stack(columns, dim=1)
+
+    def _refuse(self, kind: str, bad: Tensor, site: int, levels: str, table: Table | None = None) -> None:
+        if getattr(self, kind) == "zero" or not bool(bad.any()):
+            return
+        rows = bad.nonzero()[:, 0].tolist()
+        where = position((rows[0], site))
+        allowed = f'{kind}="zero" gives such values a zero vector'
+        if table is None:
+            raise ValueError(
+                f"x has {len(rows)} missing value(s) ({levels}) at site {site}, first at {where}; {allowed}"
+            )
+        value = table.column(site)[rows[0]]
+        raise ValueError(f"x must be {levels} at site {site}, got {shown(read_level(value))} at {where}; {allowed}")
+
+    def _fitted_config(self) -> dict[str, Any] | None:
+        if self._moment is None:
+            return None
+        learned = None if self._learned is None else [list(row) for row in self._learned]
+        return {"levels": learned, "second_moment": self._moment.tolist()}
+
+    def _restore(self, fitted: dict[str, Any]) -> None:
+        self._learned = None if fitted["levels"] is None else tuple(tuple(row) for row in fitted["levels"])
+        self._moment = tensor64(fitted["second_moment"])
+
+
+def _read_levels(levels: Any) -> int | tuple[tuple[Level, ...], ...] | None:
+    if levels is None:
+        return None
+    given = levels.tolist() if isinstance(levels, (np.ndarray, Tensor)) else levels
+    if not isinstance(given, (list, tuple)):
+        return check_int("levels", given, minimum=1)
+    nested = len(given) > 0 and isinstance(given[0], (list, tuple, np.ndarray, Tensor))
+    return tuple(_read_row(row) for row in (given if nested else [given]))
+
+
+def _read_row(row: Any) -> tuple[Level, ...]:
+    given = row.tolist() if isinstance(row, (np.ndarray, Tensor)) else row
+    read = [read_level(level) for level in given]
+    levels = tuple(level for level in read if level is not None)
+    if not levels or len(set(read)) != len(levels):
+        raise ValueError(f"levels must be distinct values, at least one per site and none missing, got {shown(row)}")
+    return levels
