@@ -6,6 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# Tests use small tensors, where a second thread costs more than it saves, and on a busy machine spinning threads of
+# several processes starve each other. Read by OpenMP when torch is first imported; tests of threads ask for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

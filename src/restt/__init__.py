@@ -12,12 +12,12 @@ _LAZY = {
     "Topology": "restt.topology",
     "ResTT": "restt.module",
 }
-_SUBMODULES = ("chain", "data", "features", "testing")
+_SUBMODULES = ("chain", "data", "features", "interop", "meanfield", "testing", "train")
 
-__all__ = ["ResTT", "Topology", "__version__", "chain", "data", "features", "testing"]
+__all__ = ["ResTT", "Topology", "__version__", "chain", "data", "features", "interop", "meanfield", "testing", "train"]
 
 if TYPE_CHECKING:
-    from restt import chain, data, features, testing
+    from restt import chain, data, features, interop, meanfield, testing, train
     from restt.module import ResTT
     from restt.topology import Topology
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from restt import chain
 from restt._errors import check_choice, check_int, shown
 from restt.chain.weights import ChainWeights
-from restt.init import INITS, per_site, resolve_sigma2, weight_variances
+from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
 from restt.seeding import fresh_seed, run_generator
 from restt.topology import Topology
 
@@ -173,23 +173,14 @@ class ResTT(nn.Module):
         if len(ids) != count:
             raise ValueError(f"run_ids must name {count} run(s), got {len(ids)}")
         variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
-        deviations = {
-            "first": torch.tensor(variances.first).sqrt(),
-            "chain": variances.chain.sqrt()[:, None, None, None],
-            "linear": variances.linear.sqrt()[:, None, None],
-            "last": torch.tensor(variances.last).sqrt(),
-        }
+        shapes = {role: shape for role, shape in self._role_shapes().items() if shape is not None}
         for slot, run in enumerate(ids):
-            generator = run_generator(seed, run)
-            for role in ROLES:
+            drawn = draw_weights(shapes, variances, self.init, run_generator(seed, run), self.first.dtype)
+            for role, values in drawn.items():
                 parameter, used = getattr(self, role), self.used(role)
-                if parameter is None or used is None:
-                    continue
+                assert used is not None
                 target = parameter if self.runs is None else parameter[slot]
-                drawn = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-                noise = torch.randn(target.shape, generator=generator, dtype=drawn)
-                deviation = deviations["last" if role.startswith("last") else role]
-                target.copy_((noise * deviation.to(drawn)).where(used, 0))
+                target.copy_(values.where(used, 0))
         if self.bias is not None:
             self.bias.zero_()
 

@@ -6,19 +6,30 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from restt._errors import check_choice
+from restt.chain.recompute import in_segments, recomputing
+from restt.chain.sweep import contract_with
 from restt.chain.weights import ChainWeights
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
-# Backend name -> the module under restt.chain whose `contract` it is. Imported when first used.
-BACKENDS = ("reference", "eager")
+# Each is a module under restt.chain with `contract` and, unless it takes everything, `unsupported`.
+BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
+
+# Without a compiled path the tree is faster than eager for up to this many samples times (R+1)³ …
+TREE_WORK_PER_SITE = 3_000
+# … on chains of at least this many sites.
+TREE_SITES = 32
+# Both from `python benchmarks/cpu_means.py crossover`.
 
 _forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)
+_modules: dict[str, ModuleType] = {}
 
 
 @contextmanager
@@ -46,11 +57,66 @@ def contract(
     weights: ChainWeights,
     topology: Topology,
 ) -> Tensor:  # (S, B, O)
-    """The output of the chain, by the forced backend or the one chosen for these sizes."""
-    return implementation(_forced.get() or "eager")(x, weights, topology)
+    """The output of the chain, by the forced backend or the one chosen for these inputs.
+
+    A forced backend that cannot take them raises a RuntimeError that says why.
+    """
+    name = _forced.get()
+    if name is None:
+        name, _ = choose(x, weights, topology)
+    elif (problem := unsupported(name, x, weights, topology)) is not None:
+        raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
+    if name == "eager" and recomputing():
+        return contract_with(in_segments(_module(name).sweep), x, weights, topology)
+    return implementation(name)(x, weights, topology)
+
+
+def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, str]:
+    """The backend for these inputs, and why.
+
+    >>> import restt, torch
+    >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
+    >>> with restt.chain.backend("auto"):
+    ...     choose(torch.rand(1, 5, 3, 2, dtype=torch.bfloat16), model.weights(), model.topology)[0]
+    'eager'
+    """
+    if torch._C._are_functorch_transforms_active():
+        return "reference", "inside a torch.func transform only plain operations work"
+    if x.is_cuda and recomputing():
+        return "eager", "it can recompute states, the fused GPU kernels keep them"
+    fused = {"cpu": "fused_cpu", "cuda": "fused_cuda"}.get(x.device.type)
+    problem = f"there are no fused kernels for {x.device.type}"
+    if fused is not None:
+        missing = unsupported(fused, x, weights, topology)
+        if missing is None:
+            return fused, "fused kernels were the fastest at every size measured"
+        problem = f"{fused} is not available: {missing}"
+    if x.device.type == "cpu" and _tree_is_faster(x, weights, topology):
+        return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
+    return "eager", problem
+
+
+def _tree_is_faster(x: Tensor, weights: ChainWeights, topology: Topology) -> bool:
+    runs, _, bond = weights.first.shape
+    work = runs * x.shape[1] * (bond + 1) ** 3
+    return topology.sites >= TREE_SITES and work <= TREE_WORK_PER_SITE and not recomputing()
+
+
+def unsupported(name: str, x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
+    """Why a backend cannot take these inputs, or None."""
+    if name == "fused_cuda" and not x.is_cuda and _forced.get() != name:
+        return f"it runs on CUDA devices, x is on {x.device}"  # known without importing what it needs
+    check = getattr(_module(name), "unsupported", None)
+    return None if check is None else check(x, weights, topology)
 
 
 def implementation(name: str) -> Contract:
     """The ``contract`` function of one backend."""
-    module = importlib.import_module(f"restt.chain.{name}")
-    return module.contract  # type: ignore[no-any-return]
+    found: Contract = _module(name).contract
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    if name not in _modules:
+        _modules[name] = importlib.import_module(f"restt.chain.{name}")
+    return _modules[name]

@@ -62,6 +62,13 @@ class NumericMap(FeatureMap):
                 f"x must have {expected[0]} sites{_of_width(expected)} as {type(self).__name__} was fitted with, "
                 f"got shape {tuple(values.shape)}"
             )
+        return self.map(values)
+
+    def map(self, values: Tensor) -> Tensor:
+        """``transform`` for values known to be finite and of the right shape: nothing waits for the device.
+
+        For batches on a GPU whose data was checked when it entered; ``outside="error"`` still looks.
+        """
         return self._map(self._inside(values))
 
     @property

@@ -1,27 +1,14 @@
-"""How weights start: variances per role and site from the mean-field rule (paper, Sec. IV)."""
+"""σ_w² per site: the mean-field rule, or the user's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from restt._errors import check_positive, shown
 from restt.topology import Topology
-
-INITS = ("balanced", "paper")
-
-
-@dataclass(frozen=True)
-class WeightVariances:
-    """Variance of each role's weights; the per-site ones are float64 tensors over sites 2…N-1."""
-
-    first: float
-    chain: Tensor  # (N-2,)
-    linear: Tensor  # (N-2,)
-    last: float
 
 
 def per_site(name: str, value: float | Sequence[float] | Tensor, sites: int) -> Tensor:  # (N,)
@@ -46,7 +33,7 @@ def _is_scalar(value: Sequence[float] | Tensor) -> bool:
     return isinstance(value, Tensor) and value.dim() == 0
 
 
-def stable_sigma2(topology: Topology, second_moment: float | Sequence[float] | Tensor = 1.0) -> Tensor:  # (N,)
+def stable_sigma2_per_site(topology: Topology, second_moment: float | Sequence[float] | Tensor = 1.0) -> Tensor:  # (N,)
     """σ_w² per site under which signals and gradients neither explode nor vanish.
 
     With s(n) = σ²(n)·E Σ_i x(n,i)²: where a site has a full skip, the signal grows by 1 + s, so s = 1/(number of full
@@ -55,11 +42,11 @@ def stable_sigma2(topology: Topology, second_moment: float | Sequence[float] | T
     """
     moments = per_site("second_moment", second_moment, topology.sites)
     relaxed = 1.0 / max(1, topology.full_skips)
-    skips = [relaxed if topology.full_skips else 1.0]
+    slopes = [relaxed if topology.full_skips else 1.0]
     for n, mode in enumerate(topology.skips, start=2):
         is_full = mode == "full" or (n == topology.sites and mode == "output")
-        skips.append(relaxed if is_full else 1.0)
-    return torch.tensor(skips, dtype=torch.float64) / moments
+        slopes.append(relaxed if is_full else 1.0)
+    return torch.tensor(slopes, dtype=torch.float64) / moments
 
 
 def resolve_sigma2(
@@ -71,35 +58,5 @@ def resolve_sigma2(
     if isinstance(sigma2, str):
         if sigma2 != "auto":
             raise ValueError(f'sigma2 must be "auto" or a number above 0, got {shown(sigma2)}')
-        return stable_sigma2(topology, second_moment)
+        return stable_sigma2_per_site(topology, second_moment)
     return per_site("sigma2", sigma2, topology.sites)
-
-
-def weight_variances(
-    topology: Topology,
-    bond_dim: int,
-    sigma2: Tensor,  # (N,)
-    second_moment: Tensor,  # (N,)
-    init: str,
-) -> WeightVariances:
-    """Variances of all weights.
-
-    ``"paper"``: everything N(0, σ²/r). ``"balanced"``: the same for sites 2…N-1, but W(1) starts the state at unit
-    variance and the last site's tensors share one variance under which the outputs have unit variance.
-    """
-    uniform = sigma2 / bond_dim
-    inner = uniform[1:-1]
-    if init == "paper" or topology.sites == 1:
-        first = float(uniform[0]) if init == "paper" else 1.0 / float(second_moment[0])
-        return WeightVariances(first, inner, inner, float(uniform[-1]))
-    chain_gain = (sigma2 * second_moment)[1:-1].tolist()
-    state, leaving = 1.0, 0.0
-    for n, gain in enumerate(chain_gain):
-        skip = topology.skips[n]
-        leaving += state * (skip == "output")
-        state = state * (gain * topology.chains[n] + (skip == "full")) + gain / bond_dim * topology.linears[n]
-    # y(n) after an output skip is uncorrelated with the states that left before, so their variances add.
-    leaving += state * topology.ends_with_skip
-    moment = float(second_moment[-1])
-    per_unit = bond_dim * (topology.chains[-1] * moment * state + leaving) + topology.linears[-1] * moment
-    return WeightVariances(1.0 / float(second_moment[0]), inner, inner, 1.0 / per_unit if per_unit > 0 else 1.0)

@@ -1,0 +1,70 @@
+"""restt itself, by one backend or by its own choice."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from torch import Tensor
+
+from restt import chain
+from restt.bench.case import Case
+from restt.bench.contenders.base import Contender
+from restt.bench.gradients import cotangent, output_and_gradients, reference_gradients
+from restt.bench.work import TrainingStep, Work
+
+# B·N·I·r² above which the reference, written to be read, is left out of the race.
+REFERENCE_WORK = 196 * 2 * 50**2 * 512
+
+
+class Ours(Contender):
+    """One backend of :data:`restt.chain.BACKENDS`, or ``"auto"``, which is what a user gets."""
+
+    role = "ours"
+
+    def __init__(self, backend: str, topology: str | None = None) -> None:
+        self.backend, self.topology = backend, topology
+        self.name = backend if topology is None else f"{backend}-{topology}"
+        self.label = f"restt {backend}" if topology is None else f"restt {backend}, {topology} chain"
+
+    def scope(self) -> AbstractContextManager[None]:
+        return chain.backend(self.backend)
+
+    def _case(self, case: Case) -> Case:
+        return case if self.topology is None else replace(case, topology=self.topology)
+
+    def refusal(self, case: Case) -> str | None:
+        work = case.batch * case.sites * case.feature_dim * case.bond_dim**2 * (case.runs or 1)
+        if self.backend == "reference" and work > REFERENCE_WORK:
+            return "the reference is for checking; left out at this size"
+        return None if self.backend == "auto" else self._unsupported(self._case(case.scaled_down()))
+
+    def _unsupported(self, case: Case) -> str | None:
+        try:
+            backend = importlib.import_module(f"restt.chain.{self.backend}")
+        except ImportError as error:
+            return str(error)
+        if not hasattr(backend, "unsupported"):  # it takes everything
+            return None
+        module = case.module(seed=0)
+        reason: str | None = backend.unsupported(case.data(seed=0)[0].unsqueeze(0), module.weights(), module.topology)
+        return reason
+
+    def extra_bytes(self, case: Case) -> int:
+        if self.backend == "tree":  # products of whole site matrices, kept for the backward
+            return 2 * case.batch * case.sites * case.bond_dim**2 * case.itemsize * (case.runs or 1)
+        return 0
+
+    def build(self, case: Case, seed: int) -> Work:
+        case = self._case(case)
+        module = case.module(seed)
+        return TrainingStep(module, module.parameters(), case, seed, self.scope)
+
+    def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        case = self._case(case)
+        module = case.module(seed)
+        x, parameters = case.data(seed)[0], dict(module.named_parameters())
+        found = output_and_gradients(module, parameters, x, cotangent(case, seed), self.scope)
+        expected = reference_gradients(module, case, seed)
+        return {name: (found[name], expected[name]) for name in expected}

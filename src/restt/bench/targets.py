@@ -1,0 +1,51 @@
+"""What the speed should be, and whether it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+# At N=196, I=2, O=10, batch 512, a full training step on 2 cores, by bond dimension.
+MAX_TIMES_LIMIT = {20: 2.5, 50: 2.0, 100: 1.5}
+MIN_SPEEDUP = {
+    "textbook": {20: 6.0, 50: 12.0, 100: 15.0},
+    "tensorkrowch": {20: 20.0, 50: 60.0, 100: 200.0},
+}
+# At N=13, B=354, r=20, full batch.
+SMALL_STEP_MS = 1.5
+SMALL_RUNS, SMALL_RUNS_TIMES_ONE = 64, 10.0
+# "Linear" as an exponent fitted to timings, whose own spread is a few hundredths.
+LINEAR_EXPONENT = 1.05
+IMPORT_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Target:
+    """One bound and what was measured against it."""
+
+    what: str
+    kind: Literal["at most", "at least"]
+    bound: float
+    unit: str
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        return self.measured <= self.bound if self.kind == "at most" else self.measured >= self.bound
+
+    @property
+    def verdict(self) -> str:
+        """``met``, or by how much it is missed.
+
+        >>> Target("a step", "at most", 1.5, "ms", 3.0).verdict
+        'missed: 2.00 times the bound'
+        >>> Target("a speed-up", "at least", 6.0, "×", 3.0).verdict
+        'missed: 0.50 of the bound'
+        """
+        if self.met:
+            return "met"
+        share = self.measured / self.bound
+        return f"missed: {share:.2f} times the bound" if self.kind == "at most" else f"missed: {share:.2f} of the bound"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.met, "verdict": self.verdict}

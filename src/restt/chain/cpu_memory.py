@@ -1,0 +1,47 @@
+"""Large scratch tensors whose memory is used again.
+
+The system hands out large blocks page by page, which costs several times what filling them does: for the states of a
+long chain, as much as the arithmetic. Training needs a block of the same size every step, so one is kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor
+
+_KEPT_FROM_BYTES = 4 * 2**20
+_KEPT_UP_TO_BYTES = 2**30
+
+_spare: list[Tensor] = []  # at most one, kept by whoever freed it last
+
+
+def uninitialised(count: int, dtype: torch.dtype) -> Tensor:
+    """An uninitialised vector of ``count`` numbers on the CPU. When its last user is gone the memory may be kept.
+
+    >>> uninitialised(3, torch.float64).shape
+    torch.Size([3])
+    """
+    size = count * dtype.itemsize
+    if not _KEPT_FROM_BYTES <= size <= _KEPT_UP_TO_BYTES:
+        return torch.empty(count, dtype=dtype)
+    block = _taken(size)
+    lease = (ctypes.c_byte * size).from_address(block.data_ptr())
+    weakref.finalize(lease, _give_back, block).atexit = False
+    return torch.frombuffer(lease, dtype=dtype, count=count)
+
+
+def _taken(size: int) -> Tensor:
+    try:
+        block = _spare.pop()
+    except IndexError:
+        return torch.empty(size, dtype=torch.uint8)
+    # A much larger one would keep memory from the rest of the program for nothing.
+    fits = size <= block.numel() <= 2 * size
+    return block if fits else torch.empty(size, dtype=torch.uint8)
+
+
+def _give_back(block: Tensor) -> None:
+    _spare[:] = [block]

@@ -1,0 +1,259 @@
+"""Triton kernels of the forward sweep. README_cuda.md has the derivation, the layouts and the tuning.
+
+States are columns here: a tile is (R, BN), the bond down and the batch across, so that a step is core @ state with the
+core straight from memory. Kernel pointers are p_*, values of a block b_*; capitals are compile-time constants.
+"""
+
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Bits of a site's flags, as fused_cuda.py writes them.
+CHAIN = tl.constexpr(1)
+LINEAR = tl.constexpr(2)
+SKIP_FULL = tl.constexpr(4)
+SKIP_OUTPUT = tl.constexpr(8)
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """a @ b with float32 sums."""
+    if PRECISION == "bf16":
+        return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    elif PRECISION == "tf32":
+        return tl.dot(a, b, input_precision="tf32")
+    else:
+        return tl.dot(a, b, input_precision="tf32x3")
+
+
+@triton.jit
+def load_core(p_core, matrix, rows, ROWS: tl.constexpr, LD: tl.constexpr, R: tl.constexpr, TMA: tl.constexpr):
+    """One packed core (R, R), zero beyond its ROWS × LD entries; ``p_core`` is a descriptor where TMA is set."""
+    if TMA:
+        return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
+    else:
+        p_tile = p_core + matrix * ROWS * LD + rows[:, None] * LD + rows[None, :]
+        if ROWS == R and LD == R:
+            return tl.load(p_tile)
+        else:
+            return tl.load(p_tile, mask=(rows < ROWS)[:, None] & (rows < LD)[None, :], other=0.0)
+
+
+@triton.jit
+def head_forward(
+    p_out, p_last, p_leaving, p_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns, stride_xb, stride_xi,
+    I, O, b, BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
+    LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out (S, B, O) = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + leaving W(N,3), read back from the stored y(N-1)."""
+    inside = b < batch
+    size = BOND * tl.cast(columns, tl.int64)
+    for o_start in range(0, O, OT):
+        o = o_start + tl.arange(0, OT)
+        b_out = tl.zeros((OT, BN), tl.float32)
+        for k_start in range(0, BOND, K):
+            k = k_start + tl.arange(0, K)
+            real = (o < O)[:, None] & (k < BOND)[None, :]
+            state = run * size + k[:, None] * columns + b[None, :]
+            if LAST_CHAIN:
+                b_y = tl.load(p_last + state, mask=(k < BOND)[:, None] & inside[None, :], other=0.0)
+                for i in range(I):
+                    p_core = p_last_chain + (run * I + i) * BOND * O
+                    b_core = tl.load(p_core + k[None, :] * O + o[:, None], mask=real, other=0.0)
+                    b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
+                    b_out += product(b_core, b_y, PRECISION) * b_x[None, :]
+            if LAST_SKIP:
+                b_left = tl.load(p_leaving + state, mask=(k < BOND)[:, None] & inside[None, :], other=0.0)
+                b_core = tl.load(p_last_skip + run * BOND * O + k[None, :] * O + o[:, None], mask=real, other=0.0)
+                b_out += product(b_core, b_left, PRECISION)
+        if LAST_LINEAR:
+            for i in range(I):
+                b_entry = tl.load(p_last_linear + (run * I + i) * O + o, mask=o < O, other=0.0)
+                b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
+                b_out += b_entry[:, None] * b_x[None, :]
+        p_tile = p_out + (run * batch + b[None, :]) * O + o[:, None]
+        tl.store(p_tile, b_out, mask=(o < O)[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["inner", "O"])
+def forward_sweep(
+    p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
+    p_last_chain, p_last_linear, p_last_skip,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O,
+    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
+    OT: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
+    SAVE: tl.constexpr,
+    MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
+    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
+    LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
+):  # fmt: skip
+    """Site 1, sites 2…N-1 with the state on chip, and the output site, for BN samples of one run.
+
+    The loop runs over parts of a site, PART features each, so that cores of the coming parts are in flight while one
+    is multiplied; the state moves on after a site's last part.
+    """
+    run = tl.program_id(1).to(tl.int64)
+    b = tl.program_id(0) * BN + tl.arange(0, BN)
+    rows = tl.arange(0, R)
+    real = (rows < BOND)[:, None] & (b < columns)[None, :]
+    p_x += run * stride_xs
+    inside = b < batch
+    b = b.to(tl.int64)
+    size = BOND * tl.cast(columns, tl.int64)
+
+    b_y = tl.zeros((R, BN), tl.float32)
+    for feature in range(I):
+        b_entry = tl.load(p_first + (run * I + feature) * BOND + rows, mask=rows < BOND, other=0.0)
+        b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
+        b_y += b_entry[:, None] * b_x[None, :]
+    tile = rows[:, None] * columns + b[None, :]
+    if SAVE:
+        tl.store(p_states + run * size + tile, b_y, mask=real)
+    b_left = tl.zeros((R, BN), tl.float32)
+    b_sum = tl.zeros((R, BN), tl.float32)
+
+    PARTS: tl.constexpr = I // PART
+    for step in tl.range(0, inner * PARTS, num_stages=STAGES):
+        n = tl.cast(step // PARTS, tl.int64)
+        part = step % PARTS
+        if MIXED:
+            flags = tl.load(p_flags + n)
+        for j in tl.static_range(PART):
+            i = part * PART + j
+            b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
+            core = (run * inner + n) * I + i
+            if HAS_CHAIN:
+                b_core = load_core(p_core, core, rows, ROWS, LD, R, TMA)
+                b_new = product(b_core, b_y, PRECISION)
+                if MIXED:
+                    b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
+                b_sum += b_new * b_x[None, :]
+            if HAS_LINEAR:
+                b_entry = tl.load(p_linear + core * BOND + rows, mask=rows < BOND, other=0.0)
+                if MIXED:
+                    b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
+                b_sum += b_entry[:, None] * b_x[None, :]
+        b_next = b_sum
+        b_leave = b_y
+        if MIXED:
+            b_next += tl.where((flags & SKIP_FULL) != 0, b_y, 0.0)
+            b_leave = tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0)
+        elif SKIP == "full":
+            b_next += b_y
+        p_tile = p_states + ((n + 1) * runs + run) * size + tile
+        if PARTS == 1:
+            if HAS_OUTPUT_SKIP:
+                b_left += b_leave
+            b_y = b_next
+            b_sum = tl.zeros((R, BN), tl.float32)
+            if SAVE:
+                tl.store(p_tile, b_y, mask=real)
+        else:
+            done = part == PARTS - 1
+            if HAS_OUTPUT_SKIP:
+                b_left += tl.where(done, b_leave, 0.0)
+            b_y = tl.where(done, b_next, b_y)
+            b_sum = tl.where(done, 0.0, b_sum)
+            if SAVE & done:
+                tl.store(p_tile, b_y, mask=real)
+
+    if ENDS_WITH_SKIP:
+        b_left += b_y
+    tl.store(p_last + run * size + tile, b_y, mask=real)
+    if HAS_OUTPUT_SKIP:
+        tl.store(p_leaving + run * size + tile, b_left, mask=real)
+    tl.debug_barrier()
+    head_forward(
+        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run, batch,
+        columns, stride_xb, stride_xi, I, O, b, BOND, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["inner", "O", "slots"])
+def forward_sweep_wide(
+    p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
+    p_last_chain, p_last_linear, p_last_skip,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, slots,
+    I: tl.constexpr, BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr, HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
+    LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
+):  # fmt: skip
+    """The same for bonds whose core does not fit on chip: T × T tiles of it, the state re-read from the stored ones.
+
+    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise.
+    """
+    run = tl.program_id(1).to(tl.int64)
+    b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
+    inside = b < batch
+    kept = (b < columns)[None, :]
+    size = BOND * tl.cast(columns, tl.int64)
+    p_x += run * stride_xs
+    p_left = p_leaving + run * size
+    TILES: tl.constexpr = (BOND + T - 1) // T
+
+    for tile in range(TILES):
+        rows = tile * T + tl.arange(0, T)
+        at = rows[:, None] * columns + b[None, :]
+        b_y = tl.zeros((T, BN), tl.float32)
+        for i in range(I):
+            b_entry = tl.load(p_first + (run * I + i) * BOND + rows, mask=rows < BOND, other=0.0)
+            b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
+            b_y += b_entry[:, None] * b_x[None, :]
+        real = (rows < BOND)[:, None] & kept
+        tl.store(p_states + run * size + at, b_y, mask=real)
+        if HAS_OUTPUT_SKIP:
+            tl.store(p_left + at, tl.zeros((T, BN), tl.float32), mask=real)
+    tl.debug_barrier()
+
+    for site in range(inner):
+        n = tl.cast(site, tl.int64)
+        flags = tl.load(p_flags + n)
+        p_before = p_states + ((n % slots) * runs + run) * size
+        p_after = p_states + (((n + 1) % slots) * runs + run) * size
+        for tile in range(TILES):
+            rows = tile * T + tl.arange(0, T)
+            at = rows[:, None] * columns + b[None, :]
+            real = (rows < BOND)[:, None] & kept
+            b_y = tl.load(p_before + at, mask=real, other=0.0)
+            b_sum = tl.where((flags & SKIP_FULL) != 0, b_y, 0.0)
+            if HAS_OUTPUT_SKIP:
+                b_left = tl.load(p_left + at, mask=real, other=0.0)
+                tl.store(p_left + at, b_left + tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0), mask=real)
+            if HAS_CHAIN:
+                for step in tl.range(0, I * TILES, num_stages=STAGES):
+                    i = step // TILES
+                    k = (step % TILES) * T + tl.arange(0, T)
+                    b_k = tl.load(
+                        p_before + k[:, None] * columns + b[None, :], mask=(k < BOND)[:, None] & kept, other=0.0
+                    )
+                    p_tile = p_core + ((run * inner + n) * I + i) * BOND * LD + rows[:, None] * LD + k[None, :]
+                    b_core = tl.load(p_tile, mask=(rows < BOND)[:, None] & (k < LD)[None, :], other=0.0)
+                    b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
+                    b_new = product(b_core, b_k, PRECISION)
+                    b_sum += tl.where((flags & CHAIN) != 0, b_new, 0.0) * b_x[None, :]
+            if HAS_LINEAR:
+                for i in range(I):
+                    p_entry = p_linear + ((run * inner + n) * I + i) * BOND + rows
+                    b_entry = tl.load(p_entry, mask=(rows < BOND) & ((flags & LINEAR) != 0), other=0.0)
+                    b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
+                    b_sum += b_entry[:, None] * b_x[None, :]
+            tl.store(p_after + at, b_sum, mask=real)
+        tl.debug_barrier()
+
+    p_final = p_states + (tl.cast(inner % slots, tl.int64) * runs + run) * size
+    for tile in range(TILES):
+        rows = tile * T + tl.arange(0, T)
+        at = rows[:, None] * columns + b[None, :]
+        real = (rows < BOND)[:, None] & kept
+        b_y = tl.load(p_final + at, mask=real, other=0.0)
+        tl.store(p_last + run * size + at, b_y, mask=real)
+        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP:
+            tl.store(p_left + at, tl.load(p_left + at, mask=real, other=0.0) + b_y, mask=real)
+    tl.debug_barrier()
+    head_forward(
+        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run, batch,
+        columns, stride_xb, stride_xi, I, O, b, BOND, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
+    )  # fmt: skip

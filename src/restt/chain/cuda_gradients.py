@@ -1,0 +1,129 @@
+"""Triton kernels around the sweeps: the packed cores before them, the weights' gradients after them."""
+
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from restt.chain.cuda_forward import CHAIN, LINEAR, product
+
+
+@triton.jit
+def pack_cores(
+    p_forward, p_backward, p_core,
+    BOND: tl.constexpr, ROWS: tl.constexpr, LD: tl.constexpr, T: tl.constexpr,
+    FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
+):  # fmt: skip
+    """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward."""
+    matrix = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * T + tl.arange(0, T)
+    l = tl.program_id(2) * T + tl.arange(0, T)
+    b_core = tl.load(
+        p_core + matrix * BOND * BOND + k[:, None] * BOND + l[None, :],
+        mask=(k < BOND)[:, None] & (l < BOND)[None, :],
+        other=0.0,
+    )
+    if BACKWARD:
+        p_tile = p_backward + matrix * ROWS * LD + k[:, None] * LD + l[None, :]
+        tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < ROWS)[:, None] & (l < LD)[None, :])
+    if FORWARD:
+        p_tile = p_forward + matrix * ROWS * LD + l[:, None] * LD + k[None, :]
+        b_turned = tl.trans(b_core).to(p_forward.dtype.element_ty)
+        tl.store(p_tile, b_turned, mask=(l < ROWS)[:, None] & (k < LD)[None, :])
+
+
+@triton.jit(do_not_specialize=["inner"])
+def weight_gradients(
+    p_grad_core, p_grad_linear, p_grad_first, p_states, p_grads, p_x, p_flags,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi,
+    I: tl.constexpr, BOND: tl.constexpr, K: tl.constexpr, L: tl.constexpr, BB: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr, CORE: tl.constexpr, ENTRY: tl.constexpr,
+):  # fmt: skip
+    """dL/dW(n,1), dL/dW(n,2) and dL/dW(1) of one feature: sums over the batch in a fixed order, so the same bits.
+
+    Site 1 is the linear entry before the others, so the sites of this grid are 0…N-2 and their states those they lead
+    to; program axis 0 is site · I + feature, axis 1 the run, axis 2 the tile of the core.
+    """
+    site = (tl.program_id(0) // I).to(tl.int64)
+    i = tl.program_id(0) % I
+    run = tl.program_id(1).to(tl.int64)
+    TILES: tl.constexpr = (BOND + L - 1) // L
+    k_tile = tl.program_id(2) // TILES
+    k = k_tile * K + tl.arange(0, K)
+    l = (tl.program_id(2) % TILES) * L + tl.arange(0, L)
+    n = tl.maximum(site - 1, 0)
+    flags = tl.load(p_flags + n)
+    size = BOND * tl.cast(columns, tl.int64)
+    p_y = p_states + (n * runs + run) * size
+    p_g = p_grads + (site * runs + run) * size
+    b_core = tl.zeros((K, L), tl.float32)
+    b_entry = tl.zeros((L,), tl.float32)
+    for start in tl.range(0, columns, BB, num_stages=STAGES):
+        b = start + tl.arange(0, BB)
+        b_x = tl.load(p_x + run * stride_xs + b.to(tl.int64) * stride_xb + site * stride_xn + i * stride_xi,
+                      mask=b < batch, other=0.0)  # fmt: skip
+        b_g = tl.load(p_g + l[:, None] * columns + b[None, :], mask=(l < BOND)[:, None] & (b < columns)[None, :],
+                      other=0.0)  # fmt: skip
+        b_share = b_g * b_x[None, :]
+        if CORE:
+            b_y = tl.load(p_y + k[:, None] * columns + b[None, :], mask=(k < BOND)[:, None] & (b < columns)[None, :],
+                          other=0.0)  # fmt: skip
+            b_core += product(b_y, tl.trans(b_share), PRECISION)
+        if ENTRY:
+            b_entry += tl.sum(b_share, axis=1)
+    if CORE:
+        b_core = tl.where((flags & CHAIN) != 0, b_core, 0.0)
+        p_tile = p_grad_core + (((run * inner + n) * I + i) * BOND + k[:, None]) * BOND + l[None, :]
+        tl.store(p_tile, b_core, mask=(k < BOND)[:, None] & (l < BOND)[None, :] & (site > 0))
+    if ENTRY:
+        here = (l < BOND) & (k_tile == 0)
+        if ENTRY & 1:
+            tl.store(p_grad_first + (run * I + i) * BOND + l, b_entry, mask=here & (site == 0))
+        if ENTRY & 2:
+            b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
+            tl.store(p_grad_linear + ((run * inner + n) * I + i) * BOND + l, b_entry, mask=here & (site > 0))
+
+
+@triton.jit(do_not_specialize=["O"])
+def head_gradients(
+    p_grad_chain, p_grad_linear, p_grad_skip, p_last, p_leaving, p_grad_out, p_x,
+    batch, columns, stride_xs, stride_xb, stride_xi, O,
+    I: tl.constexpr, BOND: tl.constexpr, K: tl.constexpr, OT: tl.constexpr, BB: tl.constexpr,
+    PRECISION: tl.constexpr, CHAIN_HEAD: tl.constexpr, LINEAR_HEAD: tl.constexpr, SKIP_HEAD: tl.constexpr,
+):  # fmt: skip
+    """dL/dW(N,1), dL/dW(N,2), dL/dW(N,3). Program axis 0: the I features, then the skip; 1: run; 2: the core's tile."""
+    i = tl.program_id(0)
+    run = tl.program_id(1).to(tl.int64)
+    TILES: tl.constexpr = (BOND + K - 1) // K
+    k_tile = tl.program_id(2) % TILES
+    k = k_tile * K + tl.arange(0, K)
+    o = (tl.program_id(2) // TILES) * OT + tl.arange(0, OT)
+    size = BOND * tl.cast(columns, tl.int64)
+    is_skip = i == I
+    b_core = tl.zeros((K, OT), tl.float32)
+    b_entry = tl.zeros((OT,), tl.float32)
+    for start in range(0, batch, BB):
+        b = (start + tl.arange(0, BB)).to(tl.int64)
+        inside = b < batch
+        b_x = tl.load(p_x + run * stride_xs + b * stride_xb + i * stride_xi, mask=inside & (i < I), other=1.0)
+        b_out = tl.load(p_grad_out + (run * batch + b[:, None]) * O + o[None, :],
+                        mask=inside[:, None] & (o < O)[None, :], other=0.0)  # fmt: skip
+        real = (k < BOND)[:, None] & inside[None, :]
+        at = run * size + k[:, None] * columns + b[None, :]
+        b_y = tl.zeros((K, BB), tl.float32)
+        if CHAIN_HEAD:
+            b_y += tl.load(p_last + at, mask=real & (i < I), other=0.0)
+        if SKIP_HEAD:
+            b_y += tl.load(p_leaving + at, mask=real & is_skip, other=0.0)
+        if CHAIN_HEAD or SKIP_HEAD:
+            b_core += product(b_y * b_x[None, :], b_out, PRECISION)
+        b_entry += tl.sum(b_out * b_x[:, None], axis=0)
+    real = (k < BOND)[:, None] & (o < O)[None, :]
+    if CHAIN_HEAD:
+        p_tile = p_grad_chain + ((run * I + i) * BOND + k[:, None]) * O + o[None, :]
+        tl.store(p_tile, b_core, mask=real & (i < I))
+    if SKIP_HEAD:
+        tl.store(p_grad_skip + (run * BOND + k[:, None]) * O + o[None, :], b_core, mask=real & is_skip)
+    if LINEAR_HEAD:
+        tl.store(p_grad_linear + (run * I + i) * O + o, b_entry, mask=(o < O) & (k_tile == 0) & (i < I))

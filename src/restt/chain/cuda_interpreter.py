@@ -1,0 +1,53 @@
+"""Triton's interpreter, which runs the GPU kernels as Python on CPU tensors: how they are tested without a GPU."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+
+@cache
+def interpreted() -> bool:
+    """Whether TRITON_INTERPRET was set both when triton and when our kernels were imported."""
+    from triton.language import zeros
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from restt.chain.cuda_forward import forward_sweep
+
+    found = isinstance(zeros, InterpretedFunction) and isinstance(forward_sweep, InterpretedFunction)
+    if found:
+        _let_loops_end_at_arguments()
+        _let_dots_read_bf16()
+    return found
+
+
+def _let_loops_end_at_arguments() -> None:
+    """NumPy 2.4 refuses ``int()`` of the one-element arrays that hold triton 3.6's scalars, ``item()`` it allows."""
+    from triton.runtime import interpreter
+
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patched
+
+
+def _let_dots_read_bf16() -> None:
+    """Triton 3.6's interpreter multiplies the bit patterns of bf16 operands; float32 holds their values exactly."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    multiply = InterpreterBuilder.create_dot
+
+    def widened(operand: Any) -> Any:
+        if operand.dtype.scalar != tl.bfloat16:
+            return operand
+        return TensorHandle((operand.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def patched(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return multiply(self, widened(a), widened(b), *rest)
+
+    InterpreterBuilder.create_dot = patched

@@ -1,0 +1,163 @@
+"""How the fused kernels are laid out and launched for given sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+# The largest bond whose whole core is one tile on chip.
+NARROW = 128
+# The tile of wider ones.
+WIDE_TILE = 64
+# Multiprocessors of a Hopper card: sweeps keep one program on each.
+_PROCESSORS = 132
+# What the cores in flight may take of a multiprocessor's 227 KiB of shared memory.
+_CORE_BYTES = 192 * 1024
+_SHARED_BYTES = 216 * 1024
+
+
+@dataclass(frozen=True)
+class SweepLaunch:
+    """One sweep: batch columns per program, features per loop step, warps, pipeline stages, cores by copy engine."""
+
+    columns: int
+    part: int
+    warps: int
+    stages: int
+    tma: bool = False
+
+
+@dataclass(frozen=True)
+class WeightLaunch:
+    """The weight gradient: tile of the core, batch per loop step, warps, pipeline stages."""
+
+    rows: int
+    columns: int
+    batch: int
+    warps: int
+    stages: int
+
+
+# The tables below are the fastest of those in results/bench/gpu_chain-h200.json, "tune"; measured again by
+# `python -m benchmarks.gpu_chain --tune`.
+
+# (tile, precision) -> sweep constants; part 0 stands for all features of a site at once.
+SWEEPS = {
+    (16, "tf32"): SweepLaunch(16, 0, 1, 4),
+    (32, "tf32"): SweepLaunch(16, 0, 4, 3),
+    (64, "tf32"): SweepLaunch(16, 0, 4, 5, tma=True),
+    (128, "tf32"): SweepLaunch(16, 1, 8, 3, tma=True),
+    (16, "bf16"): SweepLaunch(16, 0, 1, 4),
+    (32, "bf16"): SweepLaunch(16, 0, 4, 6),
+    (64, "bf16"): SweepLaunch(16, 0, 4, 3),
+    (128, "bf16"): SweepLaunch(16, 0, 4, 3, tma=True),
+}
+_WIDE = SweepLaunch(16, 1, 4, 3)
+
+# Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
+_COLUMN_COST = {
+    16: {16: 1.0, 32: 1.1, 64: 1.8},
+    32: {16: 1.0, 32: 1.1, 64: 1.8},
+    64: {16: 1.0, 32: 1.2, 64: 2.0},
+    128: {16: 1.0, 32: 1.4, 64: 3.0},
+}
+
+WEIGHTS = {
+    16: WeightLaunch(16, 16, 64, 2, 3),
+    32: WeightLaunch(32, 32, 128, 2, 3),
+    64: WeightLaunch(64, 64, 32, 4, 4),
+    128: WeightLaunch(128, 128, 32, 8, 3),
+}
+
+# Whether packed cores fill their whole tile (no masks, more bytes) or only their rows, aligned to 16 bytes.
+PAD_CORES = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the cores of one bond and precision lie in memory and in tiles."""
+
+    bond: int
+    precision: str
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a core is walked in tiles because it does not fit on chip."""
+        return self.bond > NARROW
+
+    @property
+    def tile(self) -> int:
+        """Edge of the tile a program multiplies with: a power of two, at least 16."""
+        return WIDE_TILE if self.is_wide else max(16, 1 << (self.bond - 1).bit_length())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the packed cores."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    @property
+    def rows(self) -> int:
+        """Rows of a packed core."""
+        return self.tile if PAD_CORES and not self.is_wide else self.bond
+
+    @property
+    def ld(self) -> int:
+        """Entries from one row of a packed core to the next, a multiple of 16 bytes."""
+        return self.tile if PAD_CORES and not self.is_wide else round_up(self.bond, 16 // self.dtype.itemsize)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the parameter itself already has this layout."""
+        return self.dtype == torch.float32 and self.rows == self.ld == self.bond
+
+
+def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_states: bool = False) -> SweepLaunch:
+    """Constants of one sweep; one that also reads the states back keeps its tiles small, for shared memory."""
+    if layout.is_wide:
+        return _WIDE
+    operands = "bf16" if layout.precision == "bf16" else "tf32"
+    launch = SWEEPS[layout.tile, operands]
+    columns = launch.columns if reads_states else _columns(layout, launch, runs, batch)
+    stages, warps = launch.stages, launch.warps
+    if columns > launch.columns and layout.tile == 32:
+        warps = 2
+    elif columns == 64 and layout.tile >= 64:
+        warps = 8
+    core = layout.tile**2 * layout.dtype.itemsize
+    part = launch.part or width
+    while width % part or part * core * stages > _CORE_BYTES:
+        part -= 1
+    state = columns * layout.tile * 4
+    while stages > 2 and part * core * stages + state * (part * stages if reads_states else 1) > _SHARED_BYTES:
+        stages -= 1
+    return replace(launch, columns=columns, part=part, warps=warps, stages=stages)
+
+
+def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
+    """The batch tile whose programs, one after another where there are more than processors, take the least time."""
+
+    def time(columns: int) -> float:
+        programs = runs * -(-batch // columns)
+        return -(-programs // _PROCESSORS) * _COLUMN_COST[layout.tile][columns]
+
+    return min((columns for columns in (16, 32, 64) if columns >= launch.columns), key=time)
+
+
+def weight_launch(layout: Layout) -> WeightLaunch:
+    """Constants of the weight gradient."""
+    return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def head_tile(outputs: int) -> int:
+    """How many outputs one product of the output site covers."""
+    return min(64, max(16, 1 << (outputs - 1).bit_length()))
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The next multiple.
+
+    >>> round_up(50, 4)
+    52
+    """
+    return -(-number // multiple) * multiple

@@ -1,0 +1,182 @@
+"""The fused CPU path: the whole contraction and all its gradients in compiled C (sweep_cpu.c), on torch's threads.
+
+A tile of samples walks through all sites while each core sits in cache; nothing of size B·I·R or B·R² is ever stored.
+The C code is built at first use where there is a compiler (cpu_build.py); README.md beside this file has the
+derivation and the comparison with other means.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from restt.chain import cpu_build
+from restt.chain.cpu_memory import uninitialised
+from restt.chain.recompute import segment_length
+from restt.chain.weights import ChainWeights
+from restt.topology import Topology
+
+_CHAIN, _LINEAR, _FULL, _OUTPUT = 1, 2, 4, 8  # as in sweep_cpu.c
+_SKIP_FLAG = {"full": _FULL, "output": _OUTPUT, "none": 0}
+
+# Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
+_SITE_SCRATCH_BYTES = 4 * 2**20
+
+# Below this many floating point operations waking a second thread costs more than it saves.
+_SERIAL_OPERATIONS = 2_000_000
+
+_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs")
+_STRIDES = ("x_run", "x_sample", "x_site", "x_feature", "g_run", "g_sample", "g_output")
+_PLAN = ("threads", "keep_every", "site_scratch", "saved_size", "forward_size", "backward_size")
+_POINTERS = (
+    *("flags", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip", "output", "grad_output"),
+    *("grad_x", "grad_first", "grad_chain", "grad_linear", "grad_last_chain", "grad_last_linear", "grad_last_skip"),
+    *("saved", "scratch", "parallel"),
+)
+_WEIGHTS = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip")
+
+
+class _Chain(ctypes.Structure):
+    """``struct chain`` of sweep_cpu.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in (*_SIZES, *_STRIDES, *_PLAN)),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+    ]
+
+
+class _Library(NamedTuple):
+    plan: Any
+    forward: Any
+    backward: Any
+
+
+_libraries: dict[torch.dtype, _Library] = {}
+
+
+def contract(
+    x: Tensor,  # (S or 1, B, N, I)
+    weights: ChainWeights,
+    topology: Topology,
+) -> Tensor:  # (S, B, O)
+    """The output of Algorithm 1."""
+    if topology.sites == 1:
+        return x[:, :, 0] @ weights.first
+    tensors = (x, *weights[:-1])
+    # Inside forward() gradients are off, so this is the place to ask whether there will be a backward pass.
+    training = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    output: Tensor = _Contraction.apply(*tensors, weights.outputs, topology, training)
+    return output
+
+
+def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
+    """Why this path cannot take these inputs, or None."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) not in (Tensor, torch.nn.Parameter):
+        return "compiled code cannot be traced"
+    if x.device.type != "cpu":
+        return f"it runs on the CPU, x is on {x.device}"
+    if x.dtype not in cpu_build.TYPES:
+        return f"it takes float32 and float64, x is {x.dtype}"
+    return cpu_build.problem(x.dtype)
+
+
+class _Contraction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:
+        *roles, outputs, topology, training = given
+        library = _library(x.dtype)
+        weights = [None if role is None else role.contiguous() for role in roles]
+        chain = _described(x, weights, outputs, topology)
+        chain.keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
+        library.plan(ctypes.byref(chain))
+        saved, scratch = uninitialised(chain.saved_size, x.dtype), torch.empty(chain.forward_size, dtype=x.dtype)
+        output = torch.empty(chain.runs, chain.batch, chain.outputs, dtype=x.dtype)
+        chain.saved, chain.scratch, chain.output = saved.data_ptr(), scratch.data_ptr(), output.data_ptr()
+        library.forward(ctypes.byref(chain))
+        if training:
+            ctx.save_for_backward(saved, *weights)
+            ctx.chain, ctx.x_shape = chain, x.shape
+            ctx.topology = topology  # it owns the flags that the chain points to
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved, *weights = ctx.saved_tensors
+        library = _library(saved.dtype)
+        chain = _Chain.from_buffer_copy(ctx.chain)
+        _point_to(chain, weights)
+        shapes = [ctx.x_shape, *(None if tensor is None else tensor.shape for tensor in weights)]
+        grads: list[Tensor | None] = [None] * len(shapes)
+        for n, (name, shape) in enumerate(zip(("x", *_WEIGHTS), shapes, strict=True)):
+            if shape is not None and ctx.needs_input_grad[n]:
+                grads[n] = made = torch.empty(shape, dtype=saved.dtype)
+                setattr(chain, f"grad_{name}", made.data_ptr())
+        chain.threads = _threads(chain)
+        library.plan(ctypes.byref(chain))
+        scratch = torch.empty(chain.backward_size, dtype=saved.dtype)
+        chain.g_run, chain.g_sample, chain.g_output = grad.stride()
+        chain.grad_output, chain.saved, chain.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
+        library.backward(ctypes.byref(chain))
+        return (*grads, None, None, None)
+
+
+def _described(x: Tensor, weights: list[Tensor | None], outputs: int, topology: Topology) -> _Chain:
+    first = weights[0]
+    assert first is not None
+    chain = _Chain()
+    chain.x_runs, chain.batch, chain.sites, chain.width = x.shape
+    chain.x_run, chain.x_sample, chain.x_site, chain.x_feature = x.stride()
+    chain.runs, _, chain.bond = first.shape
+    chain.outputs, chain.flags, chain.x = outputs, ctypes.addressof(_flags(topology)), x.data_ptr()
+    chain.site_scratch = _SITE_SCRATCH_BYTES // x.element_size()
+    _point_to(chain, weights)
+    chain.threads, chain.parallel = _threads(chain), cpu_build.thread_team()
+    return chain
+
+
+def _point_to(chain: _Chain, weights: list[Tensor | None]) -> None:
+    for name, tensor in zip(_WEIGHTS, weights, strict=True):
+        if tensor is not None:
+            setattr(chain, name, tensor.data_ptr())
+
+
+def _threads(chain: _Chain) -> int:
+    operations = 2 * chain.runs * chain.batch * chain.sites * chain.width * chain.bond**2
+    return torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
+
+
+_flag_arrays: dict[int, tuple[weakref.ref[Topology], Any]] = {}
+
+
+def _flags(topology: Topology) -> Any:
+    """One byte per site 2…N that says which connections it keeps."""
+    # By identity: hashing a topology of 10,000 sites takes longer than a small contraction.
+    key = id(topology)
+    known = _flag_arrays.get(key)
+    if known is not None and known[0]() is topology:
+        return known[1]
+    values = [
+        _CHAIN * chain | _LINEAR * linear | _SKIP_FLAG[skip]
+        for chain, linear, skip in zip(topology.chains, topology.linears, topology.skips, strict=True)
+    ]
+    array = (ctypes.c_uint8 * len(values))(*values)
+    _flag_arrays[key] = (weakref.ref(topology, lambda _: _flag_arrays.pop(key, None)), array)
+    return array
+
+
+def _library(dtype: torch.dtype) -> _Library:
+    if dtype not in _libraries:
+        loaded = cpu_build.load(dtype)
+        if loaded.restt_chain_bytes() != ctypes.sizeof(_Chain):
+            raise RuntimeError("sweep_cpu.c and fused_cpu.py disagree about struct chain")
+        functions = (loaded.restt_plan, loaded.restt_forward, loaded.restt_backward)
+        for function in functions:
+            function.argtypes, function.restype = [ctypes.c_void_p], None
+        _libraries[dtype] = _Library(*functions)
+    return _libraries[dtype]

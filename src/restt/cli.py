@@ -1,0 +1,137 @@
+"""The command line: parses, calls public functions, prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import restt
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+app = typer.Typer(
+    help="Residual tensor trains: one model for every feature interaction, from order 1 to N.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+data_app = typer.Typer(help="Data sets: what there is, and getting it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Entry point: what a user did wrong is one line on stderr, not a traceback."""
+    try:
+        app()
+    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
+        print(f"restt: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"restt {restt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the figure and the numbers.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed of splits, weights and data order.")] = 0,
+) -> None:
+    """Train on scikit-learn's bundled digits and diabetes data, compare with linear models, save a figure."""
+    from restt.demo import run
+
+    run(output, seed=seed)
+
+
+@app.command()
+def bench(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="main, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor, import; or scaling, all."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder for the results; default results/bench.")] = None,
+    device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="torch's CPU threads.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Timed rounds of quick contenders.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds of timed calls per contender and case.")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per contender.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Also where our step spends its time.")] = False,
+    plots: Annotated[bool, typer.Option(help="Draw the scaling suites.")] = True,
+) -> None:
+    """Time training steps against peers and the machine's limit; refuses to compare while parity is red."""
+    from restt.bench import run
+
+    chosen = suites or (["all"] if quick else ["main"])
+    flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory), ("profile", profile)) if given]
+    values = {"device": device, "threads": threads, "seed": seed, "rounds": rounds, "budget": budget}
+    # Without the output folder: a results file holds no path of the machine it was made on.
+    settings = [f"--{name} {value}" for name, value in values.items() if value is not None]
+    run(
+        chosen,
+        quick=quick,
+        output=output,
+        device=device,
+        threads=threads,
+        seed=seed,
+        rounds=rounds,
+        budget=budget,
+        memory=memory,
+        profile=profile,
+        plots=plots,
+        command=" ".join(["restt bench", *chosen, *flags, *settings]),
+    )
+
+
+@data_app.command("list")
+def list_data() -> None:
+    """The data sets, and which are on this machine."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "task", "shape", "source", "on this machine")
+    for name in restt.data.available():
+        about = restt.data.describe(name)
+        table.add_row(name, about.task, about.shape, about.source, "yes" if about.ready else f"restt data fetch {name}")
+    Console().print(table)
+
+
+@data_app.command("fetch")
+def fetch_data(name: Annotated[str, typer.Argument(help="A name from `restt data list`.")]) -> None:
+    """Bring a data set to this machine and check its hash."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    restt.data.describe(name)  # a wrong name is told before anything is drawn
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(path: str, done: int, total: int) -> None:
+            if path not in tasks:
+                tasks[path] = progress.add_task(path, total=total)
+            progress.update(tasks[path], completed=done)
+
+        paths = restt.data.fetch(name, progress=report)
+    if not paths:
+        print(f"{name} needs no file")
+    for path in paths:
+        print(path)

@@ -1,0 +1,15 @@
+"""How weights start: σ_w² per site, variances per role, and the draw itself (paper, Sec. IV)."""
+
+from restt.init.draw import draw_weights
+from restt.init.sigma import per_site, resolve_sigma2, stable_sigma2_per_site
+from restt.init.variances import INITS, WeightVariances, weight_variances
+
+__all__ = [
+    "INITS",
+    "WeightVariances",
+    "draw_weights",
+    "per_site",
+    "resolve_sigma2",
+    "stable_sigma2_per_site",
+    "weight_variances",
+]

@@ -1,0 +1,216 @@
+"""A trained module, with its feature map, as a graph that other runtimes run."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt._errors import check_choice, shown
+from restt._files import write_bytes_atomic
+from restt.features import FeatureMap
+from restt.interop.chain_part import ChainPart
+from restt.interop.maps import MapPart, map_part
+from restt.interop.onnx_ops import LARGEST_FILE, OUTPUT_TYPES, OnnxOps
+from restt.interop.ops import GraphPart, Ops, Value
+from restt.interop.quiet import quiet_exporters
+from restt.interop.torch_ops import TorchOps
+from restt.module import ResTT
+
+FORMATS = {".onnx": "onnx", ".pt2": "torch"}
+DTYPES = (torch.float32, torch.float64)
+
+
+def export(
+    model: ResTT,
+    path: str | PathLike[str],
+    *,
+    feature_map: FeatureMap | nn.Module | None = None,
+    format: str | None = None,
+    average: bool = False,
+    head: Callable[[Tensor], Tensor] | None = None,
+    row_shape: tuple[int, ...] | None = None,
+) -> Path:
+    """Write ``head(model(feature_map(x)))`` as one graph with a dynamic batch; its size does not grow with N.
+
+    Parameters
+    ----------
+    model : ResTT
+        In float32 or float64; the graph has the same dtype, for its input too, and is made for the CPU.
+    path : path
+        Ending in ``.onnx`` (ONNX, opset 18; input ``x``, output ``output``) or ``.pt2`` (a ``torch.export`` program:
+        ``torch.export.load(path).module()(x)``). Written whole or not at all.
+    feature_map : FeatureMap or torch module, optional
+        Becomes part of the graph, which then takes the raw table (B, N), or patches (B, N, P). Without one it takes
+        site features (B, N, I). A graph cannot raise: a row with a value that the map refuses has output NaN.
+    format : {"onnx", "torch"}, optional
+        When the ending does not say.
+    average : bool
+        Average the runs: (S, B, O) -> (B, O). Only for a model with runs.
+    head : callable, optional
+        A torch module or function applied to the outputs (B, O) or, with runs that are not averaged, (S, B, O): undo
+        a target's scaling, softmax, …
+    row_shape : tuple of int, optional
+        Shape of one row of the input, for a ``feature_map`` that is a torch module; by default (N,).
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import onnxruntime, restt, torch
+    >>> from restt import features, interop
+    >>> model = restt.ResTT(sites=5, feature_dim=2, bond_dim=3, outputs=1)
+    >>> path = interop.export(model, getfixture("tmp_path") / "model.onnx", feature_map=features.Trigonometric())
+    >>> session = onnxruntime.InferenceSession(path)
+    >>> table = torch.rand(7, 5)
+    >>> (found,) = session.run(None, {"x": table.numpy()})
+    >>> torch.allclose(torch.from_numpy(found), model(features.Trigonometric()(table)), atol=1e-5)
+    True
+    """
+    target = Path(path)
+    kind = _checked_format(target, format)
+    graph = ModelGraph(model, feature_map, average, head, row_shape)
+    return write_bytes_atomic(target, (_onnx_bytes if kind == "onnx" else _torch_bytes)(graph))
+
+
+class ModelGraph(GraphPart):
+    """The whole graph: feature map, chain, mean of the runs, head."""
+
+    def __init__(
+        self,
+        model: ResTT,
+        feature_map: FeatureMap | nn.Module | None,
+        average: bool,
+        head: Callable[[Tensor], Tensor] | None,
+        row_shape: tuple[int, ...] | None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, ResTT):
+            raise TypeError(f"model must be a restt.ResTT, got {shown(model)}")
+        self.dtype = model.first.dtype
+        if self.dtype not in DTYPES:
+            raise TypeError(f"model must be in float32 or float64 to be exported, got {self.dtype}: use model.float()")
+        if average and model.runs is None:
+            raise ValueError("average=True needs a model with runs, got one with runs=None")
+        self.average, self.runs = average, model.runs
+        self.chain = ChainPart(model)
+        self.map, self.row_shape = _read_map(feature_map, model, row_shape)
+        self._check_width(model)
+        self.head = None if head is None else _as_module(head)
+        members = () if self.runs is None or average else (self.runs,)
+        self.raw_shape: tuple[int | None, ...] = (*members, None, model.outputs)
+        self.output_shape, self.output_dtype = self._outcome()
+
+    def build(self, ops: Ops, x: Value) -> Value:
+        vectors, refused = self._vectors(ops, x)
+        output = self.chain.build(ops, vectors)
+        if refused is not None:
+            output = ops.where(refused, ops.number(math.nan), output)
+        if self.average:
+            output = ops.mean_first(output)
+        elif self.runs is None:
+            output = ops.take(output, 0, 0)
+        return output if self.head is None else ops.call(self.head, output, self.raw_shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.build(TorchOps(self.dtype), x)
+
+    def _vectors(self, ops: Ops, x: Value) -> tuple[Value, Value | None]:
+        if isinstance(self.map, MapPart):
+            return self.map.build(ops, x)
+        return x if self.map is None else ops.call(self.map, x, (None, *self.row_shape)), None
+
+    def _check_width(self, model: ResTT) -> None:
+        rows = torch.zeros(2, *self.row_shape, dtype=self.dtype)
+        vectors, _ = self._vectors(TorchOps(self.dtype), rows)
+        wanted = (2, model.sites, model.feature_dim)
+        if not isinstance(vectors, Tensor) or tuple(vectors.shape) != wanted or vectors.dtype != self.dtype:
+            got = f"{tuple(vectors.shape)} in {vectors.dtype}" if isinstance(vectors, Tensor) else shown(vectors)
+            raise ValueError(
+                f"feature_map must turn rows of shape {self.row_shape} into the model's site features, for two rows "
+                f"{wanted} in {self.dtype}, got {got}"
+            )
+
+    def _outcome(self) -> tuple[tuple[int | None, ...], torch.dtype]:
+        """Shape of the output, None where it follows the batch, and its dtype."""
+        if self.head is None:
+            return self.raw_shape, self.dtype
+        shapes = []
+        for batch in (2, 3):
+            raw = torch.zeros([batch if size is None else size for size in self.raw_shape], dtype=self.dtype)
+            found = TorchOps(self.dtype).call(self.head, raw, self.raw_shape)
+            if not isinstance(found, Tensor):
+                raise TypeError(f"head must return a tensor, got {shown(found)}")
+            if found.dtype not in OUTPUT_TYPES:
+                raise TypeError(f"head must return one of {[*map(str, OUTPUT_TYPES)]}, got a tensor of {found.dtype}")
+            shapes.append(found.shape)
+        sizes = zip(*shapes, strict=True)
+        return tuple(size if size == other else None for size, other in sizes), found.dtype
+
+
+def _checked_format(path: Path, format: str | None) -> str:
+    if format is not None:
+        return check_choice("format", format, FORMATS.values())
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"path must end in {' or '.join(FORMATS)}, or format be given, got {path.name!r}")
+    return FORMATS[path.suffix.lower()]
+
+
+def _read_map(
+    feature_map: FeatureMap | nn.Module | None, model: ResTT, row_shape: tuple[int, ...] | None
+) -> tuple[nn.Module | None, tuple[int, ...]]:
+    if isinstance(feature_map, nn.Module):
+        return _as_module(feature_map), (model.sites,) if row_shape is None else tuple(row_shape)
+    if row_shape is not None:
+        raise ValueError("row_shape is only for a feature_map that is a torch module; others know their shape")
+    if feature_map is None:
+        return None, (model.sites, model.feature_dim)
+    part = map_part(feature_map, model)
+    return part, part.row_shape
+
+
+class _Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def _as_module(function: Callable[[Tensor], Tensor]) -> nn.Module:
+    if isinstance(function, nn.Module):
+        return copy.deepcopy(function).cpu().eval().requires_grad_(False)
+    if not callable(function):
+        raise TypeError(f"head must be a torch module or a function of a tensor, got {shown(function)}")
+    return _Function(function)
+
+
+def _onnx_bytes(graph: ModelGraph) -> bytes:
+    size = sum(tensor.nbytes for tensor in graph.buffers())
+    if size > LARGEST_FILE:
+        raise ValueError(f"an ONNX file holds at most 2 GiB, the model's weights are {size / 2**30:.1f} GiB: use .pt2")
+    ops = OnnxOps(graph.dtype)
+    output = graph.build(ops, "x")
+    model: Any = ops.model((None, *graph.row_shape), output, graph.output_shape, graph.output_dtype)
+    return bytes(model.SerializeToString())
+
+
+def _torch_bytes(graph: ModelGraph) -> bytes:
+    example = torch.zeros(2, *graph.row_shape, dtype=graph.dtype)
+    dynamic = ({0: torch.export.Dim("batch", min=1)},)
+    buffer = io.BytesIO()
+    with quiet_exporters():
+        program = torch.export.export(graph.eval(), (example,), dynamic_shapes=dynamic, strict=False)
+        torch.export.save(program, buffer)
+    return buffer.getvalue()

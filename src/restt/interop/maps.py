@@ -1,0 +1,197 @@
+"""Feature maps inside an exported graph, each written once for every format.
+
+A graph cannot raise. Where a map would refuse a value (not finite, outside the range with ``outside="error"``, no level
+of a :class:`~restt.features.OneHot`), its row is *refused*, and the graph's output for that row is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import nn
+
+from restt import features
+from restt._errors import shown
+from restt.features.base import tensor64
+from restt.features.numeric import NumericMap
+from restt.interop.ops import GraphPart, Ops, Value
+from restt.module import ResTT
+
+
+class MapPart(GraphPart):
+    """One row (N,), or (N, P) where sites are patches of P values, becomes N site vectors."""
+
+    row_shape: tuple[int, ...]
+
+    @abstractmethod
+    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
+        """The site vectors (B, N, I), and which rows the map refuses as booleans (B, 1)."""
+
+
+class NumericPart(MapPart):
+    """A map of finite numbers: refuse, clamp, then the formula."""
+
+    def __init__(self, feature_map: NumericMap, module: ResTT) -> None:
+        super().__init__()
+        patch = max(1, self.patch_width(module.feature_dim))
+        unfitted = (module.sites,) if patch == 1 else (module.sites, patch)
+        self.row_shape = feature_map._expected_shape() or unfitted
+        self.outside = feature_map.outside
+        if self.outside != "extrapolate":
+            low, high = feature_map._range()
+            self.low, self.high = nn.Buffer(low.to(module.first.dtype)), nn.Buffer(high.to(module.first.dtype))
+
+    def patch_width(self, feature_dim: int) -> int:
+        """How many values an unfitted map reads at each site to write ``feature_dim``."""
+        return 1
+
+    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
+        refused = ops.negate(ops.less(ops.absolute(x), ops.number(math.inf)))
+        if self.outside != "extrapolate":
+            low, high = ops.constant(self.low), ops.constant(self.high)
+            if self.outside == "error":
+                beyond = ops.either(ops.less(x, low), ops.less(high, x))
+                refused = ops.either(refused, beyond)
+            else:
+                x = ops.minimum(ops.maximum(x, low), high)
+        for size in self.row_shape[:0:-1]:
+            refused = ops.any_last(refused, size)
+        vectors = x if len(self.row_shape) == 2 else ops.insert_axis(x, -1)
+        return self.formula(ops, vectors), ops.any_last(refused, self.row_shape[0], keep=True)
+
+    @abstractmethod
+    def formula(self, ops: Ops, x: Value) -> Value:
+        """(B, N, P) -> (B, N, I)."""
+
+
+class IdentityPart(NumericPart):
+    def patch_width(self, feature_dim: int) -> int:
+        return feature_dim
+
+    def formula(self, ops: Ops, x: Value) -> Value:
+        return x
+
+
+class AffinePart(NumericPart):
+    def patch_width(self, feature_dim: int) -> int:
+        return feature_dim - 1
+
+    def formula(self, ops: Ops, x: Value) -> Value:
+        ones = ops.power(ops.cut(x, -1, 0, 1), ops.number(0.0))
+        return ops.join([ones, x])
+
+
+class TrigonometricPart(NumericPart):
+    def patch_width(self, feature_dim: int) -> int:
+        return feature_dim // 2
+
+    def formula(self, ops: Ops, x: Value) -> Value:
+        angle = ops.multiply(x, ops.number(math.pi / 2))
+        width = self.row_shape[1] if len(self.row_shape) == 2 else 1
+        return ops.divide(ops.join([ops.cosine(angle), ops.sine(angle)]), ops.number(math.sqrt(width)))
+
+
+class PolynomialPart(NumericPart):
+    def __init__(self, feature_map: features.Polynomial, module: ResTT) -> None:
+        super().__init__(feature_map, module)
+        first = 0 if feature_map.include_bias else 1
+        self.exponents = nn.Buffer(torch.arange(first, feature_map.degree + 1, dtype=module.first.dtype))
+
+    def formula(self, ops: Ops, x: Value) -> Value:
+        return ops.power(x, ops.constant(self.exponents))
+
+
+class HatPart(NumericPart):
+    """Hats as differences of ramps: ramp j is 0 before step j (from knot j to j+1), 1 after it, and linear on it.
+
+    φ_j = ramp_{j-1} - ramp_j needs no search for the step a value lies in. Ramp -1 is 1, the ramp after the last step
+    is 0, and the first and the last step go on beyond the outermost knots.
+    """
+
+    def __init__(self, feature_map: features.Hat, module: ResTT) -> None:
+        super().__init__(feature_map, module)
+        dtype, rows, width = module.first.dtype, feature_map.site_knots, feature_map.width
+        start, gap, low, high = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(4))
+        jump = torch.zeros(len(rows), width + 1, dtype=torch.bool)
+        gap += 1
+        low[:, 0] = high[:, 0] = 1
+        for site, row in enumerate(rows):
+            knots, steps = tensor64(row).to(dtype), slice(1, len(row))
+            start[site, steps], gap[site, steps], high[site, steps] = knots[:-1], knots.diff(), 1
+            if len(row) > 1:
+                low[site, 1], high[site, len(row) - 1] = -math.inf, math.inf
+                # Knots that rounding made equal: nothing lies on the last step, any other is jumped over.
+                flat = gap[site] == 0
+                if flat[len(row) - 1]:
+                    low[site, len(row) - 1] = high[site, len(row) - 1] = 0
+                    flat[len(row) - 1] = False
+                jump[site] = flat
+        gap[gap == 0] = 1
+        self.start, self.gap, self.lowest, self.highest = (nn.Buffer(part) for part in (start, gap, low, high))
+        self.jump = nn.Buffer(jump) if bool(jump.any()) else None
+
+    def formula(self, ops: Ops, x: Value) -> Value:
+        start = ops.constant(self.start)
+        ramps = ops.divide(ops.subtract(x, start), ops.constant(self.gap))
+        ramps = ops.minimum(ops.maximum(ramps, ops.constant(self.lowest)), ops.constant(self.highest))
+        if self.jump is not None:
+            passed = ops.as_float(ops.negate(ops.less(x, start)))
+            ramps = ops.where(ops.constant(self.jump), passed, ramps)
+        count = self.start.shape[1]
+        return ops.subtract(ops.cut(ramps, -1, 0, count - 1), ops.cut(ramps, -1, 1, count))
+
+
+class OneHotPart(MapPart):
+    """Levels are compared in the graph's dtype; a level that no value can equal is NaN."""
+
+    def __init__(self, feature_map: features.OneHot, module: ResTT) -> None:
+        super().__init__()
+        self.unknown, self.missing = feature_map.unknown, feature_map.missing
+        rows, moment = feature_map.site_levels, feature_map._moment
+        self.row_shape = (len(moment),) if moment is not None else (len(rows) if len(rows) > 1 else module.sites,)
+        held = torch.full((len(rows), feature_map.width), math.nan, dtype=module.first.dtype)
+        for site, row in enumerate(rows):
+            text = [level for level in row if isinstance(level, str)]
+            if text:
+                raise ValueError(
+                    f"feature_map has the text level {shown(text[0])} at site {site}, but the graph takes numbers: "
+                    "number the categories before the map"
+                )
+            levels = tensor64(row).to(held.dtype)
+            # Of levels that rounding made equal the map takes the last.
+            hidden = (levels[:, None] == levels[None, :]).triu(1).any(dim=1)
+            held[site, : len(row)] = levels.masked_fill(hidden, math.nan)
+        self.levels = nn.Buffer(held)
+
+    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
+        hits = ops.equal(ops.insert_axis(x, -1), ops.constant(self.levels))
+        refused = ops.equal(ops.absolute(x), ops.number(math.inf))
+        if self.missing == "error":
+            refused = ops.either(refused, ops.is_nan(x))
+        if self.unknown == "error":
+            unknown = ops.both(ops.negate(ops.any_last(hits, self.levels.shape[1])), ops.negate(ops.is_nan(x)))
+            refused = ops.either(refused, unknown)
+        return ops.as_float(hits), ops.any_last(refused, self.row_shape[0], keep=True)
+
+
+PARTS: dict[type[features.FeatureMap], type[MapPart]] = {
+    features.Identity: IdentityPart,
+    features.Affine: AffinePart,
+    features.Trigonometric: TrigonometricPart,
+    features.Polynomial: PolynomialPart,
+    features.Hat: HatPart,
+    features.OneHot: OneHotPart,
+}
+
+
+def map_part(feature_map: features.FeatureMap, module: ResTT) -> MapPart:
+    """The graph form of a feature map that feeds ``module``."""
+    if type(feature_map) not in PARTS:
+        known = ", ".join(kind.__name__ for kind in PARTS)
+        raise TypeError(f"feature_map has no graph form: expected {known} or a torch module, got {shown(feature_map)}")
+    part = PARTS[type(feature_map)](feature_map, module)
+    if part.row_shape[0] != module.sites:
+        raise ValueError(f"feature_map was fitted with {part.row_shape[0]} sites, the module has {module.sites}")
+    return part

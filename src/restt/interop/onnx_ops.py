@@ -1,0 +1,190 @@
+"""The operations of a graph written down as ONNX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt import __version__
+from restt.interop.ops import Body, GraphPart, Ops
+
+# The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
+OPSET = 18
+IR_VERSION = 8
+BATCH = "batch"
+# What a graph may return, by ONNX's names.
+OUTPUT_TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "INT64", torch.bool: "BOOL"}
+# Protocol buffers cannot be larger.
+LARGEST_FILE = 2**31 - 1
+
+
+def import_onnx() -> Any:
+    """The onnx package, or an ImportError that says what to install."""
+    try:
+        import onnx
+    except ImportError as missing:
+        raise ImportError("ONNX export needs onnx: pip install restt[export]") from missing
+    return onnx
+
+
+class OnnxOps(Ops):
+    """Values are names. ``nodes`` and ``initializers`` collect the graph."""
+
+    def __init__(self, dtype: torch.dtype, numbering: Iterator[int] | None = None) -> None:
+        self.onnx = import_onnx()
+        self.dtype = dtype
+        self.float_type = int(self.onnx.TensorProto.DOUBLE if dtype == torch.float64 else self.onnx.TensorProto.FLOAT)
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.numbering = count() if numbering is None else numbering
+
+    def node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        """Append a node; its output's name, or the list of names when there are several outputs."""
+        names = [self.fresh(operator) for _ in range(outputs)]
+        self.nodes.append(self.onnx.helper.make_node(operator, inputs, names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def fresh(self, stem: str) -> str:
+        return f"{stem.lower()}_{next(self.numbering)}"
+
+    def constant(self, tensor: Tensor) -> str:
+        name = self.fresh("constant")
+        self.initializers.append(self.onnx.numpy_helper.from_array(tensor.contiguous().numpy(), name))
+        return name
+
+    def number(self, number: float) -> str:
+        return self.constant(torch.tensor(number, dtype=self.dtype))
+
+    def integers(self, *integers: int) -> str:
+        return self.constant(torch.tensor(integers, dtype=torch.int64))
+
+    def add(self, a: str, b: str) -> Any:
+        return self.node("Add", a, b)
+
+    def subtract(self, a: str, b: str) -> Any:
+        return self.node("Sub", a, b)
+
+    def multiply(self, a: str, b: str) -> Any:
+        return self.node("Mul", a, b)
+
+    def divide(self, a: str, b: str) -> Any:
+        return self.node("Div", a, b)
+
+    def power(self, a: str, b: str) -> Any:
+        return self.node("Pow", a, b)
+
+    def matmul(self, a: str, b: str) -> Any:
+        return self.node("MatMul", a, b)
+
+    def minimum(self, a: str, b: str) -> Any:
+        return self.node("Min", a, b)
+
+    def maximum(self, a: str, b: str) -> Any:
+        return self.node("Max", a, b)
+
+    def cosine(self, a: str) -> Any:
+        return self.node("Cos", a)
+
+    def sine(self, a: str) -> Any:
+        return self.node("Sin", a)
+
+    def absolute(self, a: str) -> Any:
+        return self.node("Abs", a)
+
+    def less(self, a: str, b: str) -> Any:
+        return self.node("Less", a, b)
+
+    def equal(self, a: str, b: str) -> Any:
+        return self.node("Equal", a, b)
+
+    def is_nan(self, a: str) -> Any:
+        return self.node("IsNaN", a)
+
+    def negate(self, a: str) -> Any:
+        return self.node("Not", a)
+
+    def either(self, a: str, b: str) -> Any:
+        return self.node("Or", a, b)
+
+    def both(self, a: str, b: str) -> Any:
+        return self.node("And", a, b)
+
+    def as_float(self, a: str) -> Any:
+        return self.node("Cast", a, to=self.float_type)
+
+    def where(self, condition: str, a: str, b: str) -> Any:
+        return self.node("Where", condition, a, b)
+
+    def mean_first(self, a: str) -> Any:
+        return self.node("ReduceMean", a, self.integers(0), keepdims=0)
+
+    def join(self, values: Sequence[str]) -> Any:
+        return self.node("Concat", *values, axis=-1)
+
+    def insert_axis(self, a: str, axis: int) -> Any:
+        return self.node("Unsqueeze", a, self.integers(axis))
+
+    def take(self, a: str, axis: int, index: int) -> Any:
+        return self.node("Gather", a, self.constant(torch.tensor(index)), axis=axis)
+
+    def cut(self, a: str, axis: int, start: int, stop: int) -> Any:
+        return self.node("Slice", a, self.integers(start), self.integers(stop), self.integers(axis))
+
+    def swap_first_two(self, a: str) -> Any:
+        return self.node("Transpose", a, perm=[1, 0, 2])
+
+    def merge_last_two(self, a: str, size: int) -> Any:
+        return self.node("Reshape", a, self.integers(0, 0, size))  # 0 keeps an axis as it is
+
+    def zeros_like(self, a: str) -> Any:
+        zero = self.onnx.numpy_helper.from_array(torch.zeros(1, dtype=self.dtype).numpy())
+        return self.node("ConstantOfShape", self.node("Shape", a), value=zero)
+
+    def scan(self, body: Body, carried: Sequence[str], scanned: Sequence[str]) -> list[str]:
+        inner = OnnxOps(self.dtype, self.numbering)
+        held = [inner.fresh("carried") for _ in carried]
+        slices = [inner.fresh("site") for _ in scanned]
+        results = body(inner, list(held), list(slices))
+        declare = self.onnx.helper.make_tensor_value_info
+        graph = self.onnx.helper.make_graph(
+            inner.nodes,
+            "one_site",
+            [declare(name, self.float_type, None) for name in [*held, *slices]],
+            [declare(name, self.float_type, None) for name in results],
+            inner.initializers,
+        )
+        found = self.node("Scan", *carried, *scanned, outputs=len(carried), body=graph, num_scan_inputs=len(scanned))
+        return found if isinstance(found, list) else [found]
+
+    def call(self, module: nn.Module, a: str, shape: tuple[int | None, ...]) -> Any:
+        if isinstance(module, GraphPart):
+            return module.build(self, a)
+        from restt.interop.torch_to_onnx import converted
+
+        prefix = self.fresh("module")
+        graph = self.onnx.compose.add_prefix_graph(converted(module, shape, self.dtype), f"{prefix}_")
+        self.nodes.append(self.onnx.helper.make_node("Identity", [a], [graph.input[0].name]))
+        self.nodes.extend(graph.node)
+        self.initializers.extend(graph.initializer)
+        return graph.output[0].name
+
+    def model(self, rows: Sequence[int | None], output: str, shape: Sequence[int | None], dtype: torch.dtype) -> Any:
+        """The finished model: input ``x`` of shape ``rows``, ``output`` of this shape and dtype; None is the batch."""
+        helper = self.onnx.helper
+        self.nodes.append(helper.make_node("Identity", [output], ["output"]))
+        types = {"x": (self.float_type, rows), "output": (getattr(self.onnx.TensorProto, OUTPUT_TYPES[dtype]), shape)}
+        given, result = (
+            helper.make_tensor_value_info(name, kind, [BATCH if size is None else size for size in sizes])
+            for name, (kind, sizes) in types.items()
+        )
+        return helper.make_model(
+            helper.make_graph(self.nodes, "restt", [given], [result], self.initializers),
+            producer_name="restt",
+            producer_version=__version__,
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+        )

@@ -1,0 +1,168 @@
+"""Does the theory hold for this module on these features? Site by site, with errors that mean what they say.
+
+A chain's signal is a product of N random factors: nearly log-normal, so that a few large runs carry its mean and the
+standard error of a measured q(N) says little. But given the state before it, each single step has an expectation that
+the theory states, with a well-behaved error:
+
+    E[ q(k) of a run | its q(k-1) ] = gain(k) q(k-1) + entry(k)
+
+so the ratio of the two sides has mean 1 at every site, and the deviations of different sites are uncorrelated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from restt._errors import check_choice
+from restt.init.sigma import per_site
+from restt.init.slopes import LastSite, Slopes, last_site, log, slopes
+from restt.init.variances import weight_variances
+from restt.meanfield.measure import measure
+from restt.meanfield.profile import Profile
+from restt.meanfield.theory import CONVENTIONS, paper_convention
+
+if TYPE_CHECKING:
+    from restt.module import ResTT
+
+
+@dataclass(frozen=True)
+class StepRatios:
+    """Measured over expected one-step values of every run and site; their mean is 1 where the theory is right."""
+
+    values: Tensor  # (S, K)
+
+    @property
+    def mean(self) -> Tensor:  # (K,)
+        """Mean over the runs."""
+        return self.values.mean(dim=0)
+
+    @property
+    def error(self) -> Tensor:  # (K,)
+        """Standard error of the mean."""
+        return self.values.std(dim=0) / math.sqrt(len(self.values))
+
+    @property
+    def z(self) -> Tensor:  # (K,)
+        """Each site's deviation in standard errors; 0 for a signal that is dead as predicted."""
+        return _in_errors(self.mean - 1, self.error)
+
+    @property
+    def profile_z(self) -> Tensor:  # (K,)
+        """Deviation of the whole profile up to each site, all steps added up, in standard errors."""
+        return _in_errors((self.mean - 1).cumsum(0), self.error.square().cumsum(0).sqrt())
+
+    @property
+    def overall(self) -> float:
+        """The ratio averaged over sites and runs."""
+        return self.values.mean().item()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The measured profile, and its steps against the theory's: ``q`` over sites 1…N, ``chi`` from site N back to 2."""
+
+    profile: Profile
+    q: StepRatios  # (S, N)
+    chi: StepRatios  # (S, N-1), in the order of the backward recursion
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Comparison]) -> Comparison:
+        """All runs of several comparisons of the same kind of module."""
+        profile = Profile.pooled([part.profile for part in parts])
+        q = StepRatios(torch.cat([part.q.values for part in parts]))
+        return cls(profile, q, StepRatios(torch.cat([part.chi.values for part in parts])))
+
+
+def compare(
+    module: ResTT,
+    x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
+    sigma2: float | Sequence[float] | Tensor | None = None,
+    convention: str = "derived",
+) -> Comparison:
+    """Measure a freshly drawn module and hold every step of q and χ against the theory.
+
+    The theory needs Σ_i x(n,i)² = ``module.second_moment`` in the mean, independent of the other sites.
+
+    Parameters
+    ----------
+    module : ResTT
+        With ``runs``: the errors come from the spread over runs.
+    x : Tensor
+        Site features.
+    sigma2 : float or N of them, optional
+        σ_w² of the theory; by default the module's own. Another one shows how far off it would be.
+    convention : {"derived", "paper"}
+        Whose linear entry and last skip the theory uses, see :func:`restt.meanfield.predict`.
+
+    Examples
+    --------
+    >>> import torch, restt
+    >>> model = restt.ResTT(sites=30, feature_dim=2, bond_dim=16, outputs=3, runs=50, init="paper")
+    >>> model.reset_parameters(seed=0)
+    >>> x = restt.features.Trigonometric()(torch.linspace(0, 1, 90).view(3, 30))
+    >>> restt.meanfield.compare(model, x).q.profile_z.abs().max().item() < 4
+    True
+    >>> restt.meanfield.compare(model, x, convention="paper").q.profile_z.abs().max().item() < 4
+    False
+    """
+    check_choice("convention", convention, CONVENTIONS)
+    profile = measure(module, x)
+    assert profile.run_log_q is not None
+    assert profile.run_log_chi is not None
+    topology, bond, moments = module.topology, module.bond_dim, module.second_moment
+    sigmas = module.sigma2 if sigma2 is None else per_site("sigma2", sigma2, topology.sites)
+    variances = weight_variances(topology, bond, sigmas, moments, module.init)
+    expected_q = torch.full_like(profile.run_log_q, log(variances.first * float(moments[0])))
+    expected_chi = torch.empty_like(profile.run_log_chi)
+    if topology.sites > 1:
+        site = slopes(topology, bond, variances.chain, variances.linear, moments)
+        last = last_site(topology, bond, variances.last, float(moments[-1]))
+        expected_chi = _expected_chi(module, profile.run_log_chi, site, last)
+        if convention == "paper":
+            site, last = paper_convention(site, last, bond)
+        expected_q[:, 1:] = _expected_q(module, profile.run_log_q, site, last)
+    q = StepRatios(_ratio(profile.run_log_q, expected_q))
+    return Comparison(profile, q, StepRatios(_ratio(profile.run_log_chi, expected_chi).flip(1)))
+
+
+def _expected_q(module: ResTT, run_log_q: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), sites 2…N
+    topology = module.topology
+    inner = torch.logaddexp(run_log_q[:, :-2] + _row(site.log_gain), _row(site.log_entry))
+    leaving = [n for n, skip in enumerate(topology.skips[:-1]) if skip == "output"]
+    leaving += [topology.sites - 2] * topology.ends_with_skip
+    entry = torch.full_like(run_log_q[:, :1], last.log_entry)
+    paths = torch.cat([run_log_q[:, -2:-1] + last.log_gain, entry, run_log_q[:, leaving] + last.log_head], dim=1)
+    return torch.cat([inner, paths.logsumexp(dim=1, keepdim=True)], dim=1)
+
+
+def _expected_chi(module: ResTT, run_log_chi: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), χ(2)…χ(N)
+    topology = module.topology
+    expected = torch.empty_like(run_log_chi)
+    straight = math.exp(last.log_gain) + math.exp(last.log_head) * topology.ends_with_skip
+    expected[:, -1] = log(straight / module.bond_dim)
+    # χ(k+1) holds the very W(N,3) through which y(k-1) leaves, so the step's expectation is given that draw of it.
+    head = torch.full((len(run_log_chi), 1), -torch.inf, dtype=torch.float64)
+    if module.last_skip is not None:
+        weights = module.last_skip.detach().double().cpu()
+        head = weights.square().mean(dim=(-2, -1)).log().view(-1, 1)
+    leaves = torch.tensor([skip == "output" for skip in topology.skips[:-1]])
+    expected[:, :-1] = torch.logaddexp(run_log_chi[:, 1:] + _row(site.log_gain), head.where(leaves, -torch.inf))
+    return expected
+
+
+def _row(values: tuple[float, ...]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _ratio(measured: Tensor, expected: Tensor) -> Tensor:
+    return (measured - expected).where(measured != expected, 0).exp()
+
+
+def _in_errors(deviation: Tensor, error: Tensor) -> Tensor:
+    return (deviation / error).where(deviation != 0, 0)

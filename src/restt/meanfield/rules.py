@@ -1,0 +1,124 @@
+"""Which σ_w² a chain stands: the suggested value, and a warning where the user's own will not do."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from restt.init.sigma import per_site, resolve_sigma2, stable_sigma2_per_site
+from restt.init.slopes import slopes
+from restt.topology import Topology
+
+# A chain whose signal changes by more than this between two of its sites does not train: variances by a factor 1e4,
+# amplitudes by 100.
+STABLE_LOG_RANGE = math.log(1e4)
+
+Phase = Literal["vanish", "trainable", "explode"]
+
+
+class StabilityWarning(UserWarning):
+    """σ_w² makes signals explode or vanish along the chain."""
+
+
+@dataclass(frozen=True)
+class SignalRange:
+    """The largest growth and shrinkage of a state's variance between two sites, as natural logarithms ≥ 0."""
+
+    log_growth: float
+    log_shrinkage: float
+
+    @property
+    def phase(self) -> Phase:
+        """Where in the phase diagram this lies; the stronger effect names it."""
+        if max(self.log_growth, self.log_shrinkage) <= STABLE_LOG_RANGE:
+            return "trainable"
+        return "explode" if self.log_growth > self.log_shrinkage else "vanish"
+
+
+def stable_sigma2(topology: Topology, second_moment: float | Sequence[float] | Tensor = 1.0) -> float | Tensor:
+    """σ_w² under which signals and gradients neither explode nor vanish: what ``sigma2="auto"`` uses.
+
+    With s = σ²·second_moment: s = 1/(number of full skips) at sites with a full skip, where the signal is multiplied by
+    1 + s (paper, Sec. IV-B: s ≪ 1), and s = 1 elsewhere, where it is multiplied by s (paper, Sec. IV-A).
+
+    Returns
+    -------
+    float or Tensor
+        One number where all sites share it, otherwise a float64 tensor (N,).
+
+    Examples
+    --------
+    >>> from restt import Topology, meanfield
+    >>> meanfield.stable_sigma2(Topology.residual(101)), meanfield.stable_sigma2(Topology.plain(101), 0.5)
+    (0.01, 2.0)
+    >>> meanfield.stable_sigma2(Topology.residual(4).without_skip(3)).tolist()
+    [0.5, 0.5, 1.0, 0.5]
+    """
+    values = stable_sigma2_per_site(topology, second_moment)
+    return values[0].item() if bool((values == values[0]).all()) else values
+
+
+def signal_range(
+    topology: Topology,
+    second_moment: float | Sequence[float] | Tensor,
+    sigma2: str | float | Sequence[float] | Tensor,
+) -> SignalRange:
+    """How far the mean-field theory lets a signal grow and shrink on its way through sites 2…N-1, either direction.
+
+    A state's variance, and a gradient's, is multiplied by [full skip] + [chain]·s(n) at site n. Sites that pass nothing
+    on end one stretch and begin another.
+
+    >>> from restt import Topology, meanfield
+    >>> meanfield.signal_range(Topology.plain(198), 1.0, 0.9).phase
+    'vanish'
+    """
+    moments = per_site("second_moment", second_moment, topology.sites)
+    inner = resolve_sigma2(sigma2, topology, moments)[1:-1]
+    gains = slopes(topology, 1, inner, inner, moments).log_gain if topology.sites > 2 else ()
+    return SignalRange(_largest_sum(gains), _largest_sum(-gain for gain in gains))
+
+
+def warn_if_unstable(
+    topology: Topology,
+    second_moment: float | Sequence[float] | Tensor,
+    sigma2: str | float | Sequence[float] | Tensor,
+    *,
+    stacklevel: int = 3,
+) -> None:
+    """Emit a :class:`StabilityWarning` with the suggested value where ``sigma2`` explodes or vanishes at this length.
+
+    ``sigma2="auto"`` never warns. ``stacklevel`` is that of :func:`warnings.warn`; by default the caller's caller.
+    """
+    if isinstance(sigma2, str):
+        return
+    span = signal_range(topology, second_moment, sigma2)
+    if span.phase == "trainable":
+        return
+    exploding = span.phase == "explode"
+    log_change = span.log_growth if exploding else -span.log_shrinkage
+    suggested = stable_sigma2(topology, second_moment)
+    values = (
+        f"{suggested:.3g}"
+        if isinstance(suggested, float)
+        else f"{suggested.min().item():.3g} to {suggested.max().item():.3g} by site"
+    )
+    warnings.warn(
+        f"sigma2 makes signals {span.phase}: their variance changes by a factor 1e{log_change / math.log(10):+.0f} "
+        f'along the {topology.sites} sites; sigma2="auto" would take {values}',
+        StabilityWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def _largest_sum(steps: Iterable[float]) -> float:
+    """The largest sum of consecutive steps, at least 0; an infinite step separates stretches."""
+    largest = current = 0.0
+    for step in steps:
+        current = max(0.0, current + step) if math.isfinite(step) else 0.0
+        largest = max(largest, current)
+    return largest

@@ -1,0 +1,109 @@
+"""Where a measured number comes from: commit, versions, device. Every results file carries it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum")
+
+
+def provenance(
+    device: str = "cpu",
+    *,
+    seed: int | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """What a results file needs to be believed and repeated. No path and no host name is in it.
+
+    Parameters
+    ----------
+    device : str
+        The torch device the work ran on.
+    seed : int, optional
+        The seed the run started from.
+    command : str, optional
+        The command that gives the result again.
+
+    Examples
+    --------
+    >>> from restt.provenance import provenance
+    >>> sorted(provenance(seed=0))
+    ['command', 'commit', 'date', 'device', 'dirty', 'platform', 'seed', 'threads', 'versions']
+    """
+    import torch
+
+    commit, dirty = _commit()
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "seed": seed,
+        "device": describe_device(device),
+        "threads": torch.get_num_threads(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "versions": _versions(),
+    }
+
+
+def describe_device(device: str = "cpu") -> str:
+    """The device in words: the processor's model and its cores, or the accelerator's name."""
+    import os
+
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return f"{_cpu_model()}, {cores} core{'s' * (cores != 1)}"
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    from restt import __version__
+
+    found = {"python": platform.python_version(), "restt": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> tuple[str, bool | None]:
+    """The commit of the checkout restt runs from and whether its files differ from it; else the version and None."""
+    from restt import __version__
+
+    package = Path(__file__).resolve().parent
+    top = _git(package, "rev-parse", "--show-toplevel")
+    # An environment inside somebody else's checkout must not lend us its commit.
+    if top is None or Path(top).resolve() / "src" / "restt" != package:
+        return f"restt {__version__}", None
+    commit = _git(package, "rev-parse", "HEAD")
+    if commit is None:
+        return f"restt {__version__}", None
+    # Results are what a run writes, so they say nothing about the code that wrote them.
+    changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
+    return commit, changed != ""
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

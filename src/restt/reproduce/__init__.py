@@ -1,0 +1,1 @@
+"""One file per table and figure of the paper."""

@@ -1,0 +1,34 @@
+"""Training: one plain loop that everything uses.
+
+>>> import torch, restt
+>>> from restt.train import TrainConfig, train
+>>> x, y = torch.rand(64, 5, 2), torch.arange(64) % 3
+>>> module = restt.ResTT(sites=5, feature_dim=2, bond_dim=4, outputs=3)
+>>> for record in train(module, x, y, config=TrainConfig(epochs=2, batch_size=16)):
+...     print(record.epoch, len(record.train_loss))
+1 1
+2 1
+"""
+
+from __future__ import annotations
+
+from restt.train.augment import Augmentation
+from restt.train.checkpoint import load_weights
+from restt.train.config import PAPER_RATES, TrainConfig
+from restt.train.loop import train
+from restt.train.penalty import Penalty
+from restt.train.progress import live_table, write_jsonl
+from restt.train.record import EpochRecord, Event
+
+__all__ = [
+    "PAPER_RATES",
+    "Augmentation",
+    "EpochRecord",
+    "Event",
+    "Penalty",
+    "TrainConfig",
+    "live_table",
+    "load_weights",
+    "train",
+    "write_jsonl",
+]

@@ -1,0 +1,110 @@
+"""Image augmentation on the device: each image of each batch shifted, turned, scaled and bent at random."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample, interpolate
+
+from restt._errors import check_int, check_positive
+from restt.train.noise import uniform
+
+# An elastic field is drawn on a coarse grid of this many points a side and smoothed by bicubic interpolation.
+ELASTIC_POINTS = 4
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """A random change of each image, on raw values (S, B, H·W) before the feature map.
+
+    Parameters
+    ----------
+    shift : float
+        Up to this many pixels in each direction.
+    rotation : float
+        Up to this many degrees either way.
+    scale : float
+        Up to this fraction larger or smaller.
+    elastic : float
+        Up to this many pixels of a smooth random displacement, different in each part of the image.
+    image : (int, int), optional
+        Height and width; by default the image is square.
+
+    Pixels that come in from outside are 0.
+
+    >>> from restt.train.noise import stream_keys
+    >>> images = torch.rand(2, 3, 196)
+    >>> Augmentation(shift=2.0, rotation=9.0, scale=0.1)(images, stream_keys([0, 0], [0, 1], "augment", 0)).shape
+    torch.Size([2, 3, 196])
+    """
+
+    shift: float = 0.0
+    rotation: float = 0.0
+    scale: float = 0.0
+    elastic: float = 0.0
+    image: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("shift", "rotation", "scale", "elastic"):
+            check_positive(f"augment.{name}", getattr(self, name), allow_zero=True)
+        if self.scale >= 1:
+            raise ValueError(f"augment.scale must be below 1, got {self.scale}")
+        if self.image is not None:
+            if len(self.image) != 2:
+                raise ValueError(f"augment.image must be (height, width), got {self.image}")
+            for size in self.image:
+                check_int("augment.image", size, minimum=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "image": None if self.image is None else list(self.image)}
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError unless data of this shape are flat images of the right size."""
+        if len(shape) != 2:
+            raise ValueError(f"augment takes flat images, x of shape (M, H·W), got {shape}")
+        self.size(shape[1])
+
+    def size(self, pixels: int) -> tuple[int, int]:
+        """Height and width of images of this many pixels."""
+        side = math.isqrt(pixels)
+        height, width = self.image or (side, side)
+        if height * width != pixels:
+            shape = f"{height}×{width}" if self.image else "square, set augment.image=(height, width)"
+            raise ValueError(f"x has {pixels} pixels per image, which is not {shape}")
+        return height, width
+
+    def __call__(
+        self,
+        x: Tensor,  # (S or 1, B, H·W)
+        keys: Tensor,  # (S,)
+        offset: int = 0,
+    ) -> Tensor:  # (S, B, H·W)
+        """The changed images; image ``b`` uses numbers of the runs' streams from ``offset + b`` on."""
+        runs, batch, pixels = len(keys), x.shape[1], x.shape[2]
+        height, width = self.size(pixels)
+        per_image = 4 + 2 * ELASTIC_POINTS**2
+        random = uniform(keys, (batch, per_image), offset * per_image).to(x.dtype) * 2 - 1
+        random = random.flatten(0, 1)  # (S·B, …) in [-1, 1)
+        grid = affine_grid(self._matrices(random, height, width), [len(random), 1, height, width], align_corners=False)
+        if self.elastic:
+            coarse = random[:, 4:].view(-1, 2, ELASTIC_POINTS, ELASTIC_POINTS)
+            field = interpolate(coarse, size=(height, width), mode="bicubic", align_corners=True)
+            across, down = field.unbind(1)
+            grid = grid + self.elastic * torch.stack([across * (2 / width), down * (2 / height)], dim=-1)
+        images = x.expand(runs, -1, -1).reshape(runs * batch, 1, height, width)
+        return grid_sample(images, grid, align_corners=False).view(runs, batch, pixels)
+
+    def _matrices(self, random: Tensor, height: int, width: int) -> Tensor:  # (S·B, 2, 3)
+        """Where each output pixel is read from, in grid_sample's [-1, 1] coordinates (x to the right, y down)."""
+        angle = random[:, 0] * math.radians(self.rotation)
+        size = 1 + random[:, 1] * self.scale
+        cos, sin = angle.cos() / size, angle.sin() / size
+        across, down = random[:, 2] * (self.shift * 2 / width), random[:, 3] * (self.shift * 2 / height)
+        aspect = height / width  # a turn is one of pixels, not of the stretched unit square
+        rows = [cos, -sin * aspect, across, sin / aspect, cos, down]
+        return torch.stack(rows, dim=-1).view(-1, 2, 3)

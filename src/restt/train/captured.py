@@ -1,0 +1,113 @@
+"""The training step as one CUDA graph: a step of the fused chain is a few dozen short kernels, and launched one by one
+they wait for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt.train.adam import Stretch
+from restt.train.batches import Batch
+from restt.train.step import TrainStep, Update
+
+Replay = Callable[[], None]
+
+
+def capture_graph(work: Replay) -> Replay:
+    """Record what ``work`` launches, without running it; the result runs it again by a single launch."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class CapturedStep(TrainStep):
+    """A :class:`TrainStep` that replays batches of a shape it has seen before.
+
+    The first batch of an epoch and the last, smaller one go the ordinary way, which also warms everything up before
+    the capture. What changes from step to step (data, rates, step counts) is copied into tensors the graph reads.
+    """
+
+    capture: Callable[[Replay], Replay] = staticmethod(capture_graph)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: tuple[Any, ...] | None = None
+        self._recorded: _Recorded | None = None
+        self._refused = False
+
+    def __call__(self, batch: Batch, rates: Sequence[tuple[Stretch, int, float]], first: bool) -> None:
+        key = self._key(batch, rates)
+        if first or self._refused or key != self._seen:
+            super().__call__(batch, rates, first)
+            # After the step: only now is the micro-batch known to fit.
+            self._seen = self._key(batch, rates)
+            return
+        if self._recorded is None or self._recorded.key != key:
+            self._recorded = self._record(key, batch, rates)
+            if self._recorded is None:
+                super().__call__(batch, rates, first)
+                return
+        self._recorded.run(batch, [self.update(*rate) for rate in rates])
+
+    def _key(self, batch: Batch, rates: Sequence[tuple[Stretch, int, float]]) -> tuple[Any, ...]:
+        """All that is fixed in a recording."""
+        shapes = tuple(tensor.shape for tensor in (batch.x, batch.target, batch.share))
+        rows = batch.rows if isinstance(batch.rows, float) else batch.rows.shape
+        stretches = tuple((stretch.start, stretch.stop, stretch.weight_decay) for stretch, _, _ in rates)
+        return shapes, rows, stretches, self.micro_batch
+
+    def _record(
+        self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[Stretch, int, float]]
+    ) -> _Recorded | None:
+        recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
+        try:
+            recorded.replay = self.capture(lambda: self.apply(recorded.batch, recorded.updates, first=False))
+        except (torch.OutOfMemoryError, RuntimeError):
+            # Not every module can be captured; it then trains as it would have anyway.
+            self._refused = True
+            self.working.clear_gradients()
+            return None
+        return recorded
+
+
+class _Recorded:
+    """The tensors a recording reads, and how to run it."""
+
+    replay: Replay
+
+    def __init__(self, key: tuple[Any, ...], batch: Batch, updates: Sequence[Update]) -> None:
+        self.key = key
+        rows = batch.rows if isinstance(batch.rows, float) else batch.rows.clone()
+        self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
+        device = batch.x.device
+        self.updates = [
+            Update(
+                replace(update.stretch, step=update.stretch.step.clone()),
+                torch.tensor(update.lr, dtype=torch.float32, device=device),
+                None if update.forget is None else torch.tensor(update.forget, dtype=torch.float32, device=device),
+            )
+            for update in updates
+        ]
+
+    def run(self, batch: Batch, updates: Sequence[Update]) -> None:
+        for held, given in (
+            (self.batch.x, batch.x),
+            (self.batch.target, batch.target),
+            (self.batch.share, batch.share),
+        ):
+            held.copy_(given)
+        if not isinstance(self.batch.rows, float):
+            self.batch.rows.copy_(torch.as_tensor(batch.rows))
+        for held_update, update in zip(self.updates, updates, strict=True):
+            held_update.stretch.step.copy_(update.stretch.step)
+            for tensor, value in ((held_update.lr, update.lr), (held_update.forget, update.forget)):
+                if isinstance(tensor, Tensor) and value is not None:
+                    tensor.fill_(value)
+        self.replay()
+        for update in updates:
+            update.stretch.step += 1

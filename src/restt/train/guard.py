@@ -1,0 +1,103 @@
+"""Training does not die: a run that explodes goes back to a good state and on with half the rate.
+
+Two snapshots are kept for each run. The newer is the state after a good epoch; the older, the *proven* one, is the
+state from which that good epoch was trained. An explosion often begins some steps before the loss shows it, so the
+newer snapshot may already be lost; the proven one is not, and it is the one a run goes back to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from restt.train.record import Event
+from restt.train.runs import RunState
+
+# An epoch's mean loss this far above that of an untrained model is an explosion. Batch noise, dropout and Adam's
+# passing spikes stay below it: a mean is only this large when outputs have left the scale of the targets.
+EXPLODED = 10.0
+# So is a loss above an untrained model's in a run that had come this far below it: everything learned is gone.
+LOST = 100.0
+# A snapshot is only taken of a state whose epoch was this close to the run's lowest loss.
+GOOD = 10.0
+# Epochs of a single step would spend as much time on copies as on training.
+STEPS_BETWEEN_SNAPSHOTS = 20
+
+
+class Guard:
+    """Watches the working runs' tensors (S, …): weights, moments, averages."""
+
+    def __init__(self, tensors: dict[str, Tensor], max_failures: int, watched: dict[str, Tensor] | None = None) -> None:
+        """``watched`` are the tensors whose numbers must stay finite; all of them by default."""
+        self.tensors = tensors
+        self.watched = tensors if watched is None else watched
+        self.max_failures = max_failures
+        self.newest = {name: value.clone() for name, value in tensors.items()}
+        self.proven = {name: value.clone() for name, value in tensors.items()}
+
+    def check(self, runs: Sequence[RunState], losses: Sequence[float]) -> tuple[list[Event], list[int]]:
+        """Roll back exploded runs and take snapshots of good ones.
+
+        ``losses`` are the epoch's mean training losses. Returns what happened and which of the working runs have
+        failed for good; those stand at their proven state.
+        """
+        finite = all_finite(self.watched)
+        events, failed = [], []
+        for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
+            if finite[slot] and not has_exploded(run, loss):
+                self._remember(slot, run, loss)
+                continue
+            self._roll_back(slot, run)
+            what = f"loss {loss:.3g}" if finite[slot] or not math.isfinite(loss) else "non-finite weights"
+            if run.failures > self.max_failures:
+                failed.append(slot)
+                text = f"{what} for the {run.failures}th time: stopped at the last good state (step {run.steps})"
+                events.append(Event("failed", text, run.run))
+            else:
+                text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}"
+                events.append(Event("rolled-back", text, run.run))
+        return events, failed
+
+    def _remember(self, slot: int, run: RunState, loss: float) -> None:
+        run.lowest = min(run.lowest, loss)
+        if loss > GOOD * run.lowest or run.steps - run.snapshot_steps < STEPS_BETWEEN_SNAPSHOTS:
+            return
+        for name, value in self.tensors.items():
+            self.proven[name][slot].copy_(self.newest[name][slot])
+            self.newest[name][slot].copy_(value[slot])
+        run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
+
+    def _roll_back(self, slot: int, run: RunState) -> None:
+        for name, value in self.tensors.items():
+            value[slot].copy_(self.proven[name][slot])
+            self.newest[name][slot].copy_(self.proven[name][slot])
+        run.steps = run.snapshot_steps = run.proven_steps
+        run.guard_scale /= 2
+        run.failures += 1
+
+
+def has_exploded(run: RunState, loss: float) -> bool:
+    """Whether an epoch's mean loss is beyond what noise can do.
+
+    >>> run = RunState(0, reference=1.0, lowest=0.005)
+    >>> [has_exploded(run, loss) for loss in (0.004, 0.3, 2.0, 1e24, math.nan)]
+    [False, False, True, True, True]
+    """
+    if not math.isfinite(loss):
+        return True
+    scale = run.reference if math.isfinite(run.reference) else math.inf
+    return loss > EXPLODED * scale or (loss > scale and loss > LOST * run.lowest)
+
+
+def all_finite(tensors: dict[str, Tensor]) -> list[bool]:  # S
+    """Whether every number of a run is finite."""
+    floats = [value for value in tensors.values() if value.dtype.is_floating_point and value.numel()]
+    # The largest entry's size carries NaN and infinity along and needs no scratch tensor.
+    if bool(torch.stack(torch._foreach_norm(floats, math.inf)).isfinite().all()):
+        return [True] * len(floats[0])
+    sizes = [torch.linalg.vector_norm(value.reshape(len(value), -1), ord=math.inf, dim=1).double() for value in floats]
+    finite: list[bool] = torch.stack(sizes).isfinite().all(0).tolist()
+    return finite

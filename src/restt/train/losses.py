@@ -1,0 +1,78 @@
+"""Losses of single rows, for all runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from restt._errors import shown
+
+LOSSES = ("mse", "cross-entropy", "huber")
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
+    """The loss of each row: outputs (S, B, O) and targets (S or 1, B, O) -> (S, B).
+
+    MSE and Huber are means over the O outputs, as torch's are. Cross-entropy takes outputs as logits and any
+    distribution over classes as target.
+
+    >>> row_loss("mse")(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 0.0]]]))
+    tensor([[0.5000]])
+    """
+    if name == "mse":
+        return lambda output, target: (output - target).square().mean(-1)
+    if name == "huber":
+        return lambda output, target: _huber(output - target, huber_delta).mean(-1)
+    return lambda output, target: -(target * output.log_softmax(-1)).sum(-1)
+
+
+def _huber(error: Tensor, delta: float) -> Tensor:
+    # |e| = a + b with a the part within delta: ½a² + delta·b is the square near 0 and the straight line beyond.
+    size = error.abs()
+    near = size.clamp(max=delta)
+    return 0.5 * near.square() + delta * (size - near)
+
+
+def read_targets(
+    y: Tensor,  # (M,) classes or values, or (M, O) values
+    outputs: int,
+    loss: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    name: str = "y",
+) -> Tensor:  # (M, O)
+    """Targets as the losses take them: whole numbers are classes and become one-hot, floats stay.
+
+    >>> read_targets(torch.tensor([2, 0]), 3, "mse", torch.float32, torch.device("cpu")).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    if is_classes(y):
+        if y.dim() != 1:
+            raise ValueError(f"{name} must have shape (M,) where it holds classes, got {tuple(y.shape)}")
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= outputs):
+            raise ValueError(
+                f"{name} must hold classes 0 … {outputs - 1}, one for each output of the module, "
+                f"got values from {int(y.min())} to {int(y.max())}"
+            )
+        return torch.nn.functional.one_hot(y.to(device).long(), outputs).to(dtype)
+    if y.dim() == 1:
+        y = y.unsqueeze(-1)
+    if y.dim() != 2 or y.shape[1] != outputs:
+        raise ValueError(f"{name} must have shape (M,) or (M, {outputs}), got {tuple(y.shape)}")
+    targets = y.to(device, dtype)
+    if not bool(targets.isfinite().all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    if loss == "cross-entropy" and bool((targets < 0).any()):
+        raise ValueError(f"{name} must hold classes or probabilities for cross-entropy, got negative values")
+    return targets
+
+
+def is_classes(y: Tensor) -> bool:
+    """Whether targets are classes: whole numbers are, floats are values."""
+    if not isinstance(y, Tensor):
+        raise TypeError(f"y must be a torch.Tensor, got {shown(y)} of type {type(y).__name__}")
+    return not y.dtype.is_floating_point

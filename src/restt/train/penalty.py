@@ -1,0 +1,71 @@
+"""An L2 penalty graded by role, so that high orders have to earn their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt._errors import check_positive
+from restt.train.per_run import PerRun, as_list, check_each, per_run
+
+# W(1) is site 1's linear entry: y(1) = x(1) W(1). A bias (order 0) is never penalised.
+GRADE_OF_ROLE = {
+    "first": "linear",
+    "chain": "chain",
+    "linear": "linear",
+    "last_chain": "head",
+    "last_linear": "head",
+    "last_skip": "head",
+}
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Adds Σ weight · ‖W‖² to each run's mean loss: ``chain`` for the cores W(n,1), which carry the interactions;
+    ``linear`` for the entries W(n,2) and W(1); ``head`` for the last site's tensors.
+
+    Each may be one number for all runs or a sequence, one per run. Unlike weight decay it is part of the gradient that
+    Adam sees, whichever optimizer is used, and it never touches a bias.
+
+    >>> Penalty(chain=1e-2, linear=1e-3)
+    Penalty(chain=0.01, linear=0.001, head=0.0)
+    """
+
+    chain: PerRun = 0.0
+    linear: PerRun = 0.0
+    head: PerRun = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("chain", "linear", "head"):
+            label = f"penalty.{name}"
+            check_each(label, getattr(self, name), partial(check_positive, label, allow_zero=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {name: value if as_list(value) is None else as_list(value) for name, value in vars(self).items()}
+
+
+def penalty_slopes(
+    penalty: Penalty,
+    weights: dict[str, Tensor],  # (S, …) each
+    runs: Sequence[int],  # which of ``total`` runs the stacked weights hold
+    total: int,
+) -> dict[str, Tensor]:  # (S, 1, …) each
+    """Twice the penalty's weight for each penalised tensor: what multiplies W in the gradient."""
+    if not GRADE_OF_ROLE.keys() & weights.keys():
+        raise ValueError(f"penalty is graded by the roles of a restt.ResTT, got tensors {sorted(weights)}")
+    slopes = {}
+    for name, tensor in weights.items():
+        grade = GRADE_OF_ROLE.get(name)
+        if grade is None:
+            continue
+        values = per_run(f"penalty.{grade}", getattr(penalty, grade), total)
+        chosen = torch.tensor([2.0 * values[run] for run in runs], dtype=tensor.dtype, device=tensor.device)
+        if bool(chosen.any()):
+            slopes[name] = chosen.view(-1, *[1] * (tensor.dim() - 1))
+    return slopes

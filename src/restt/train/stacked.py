@@ -1,0 +1,83 @@
+"""A module's tensors with the runs axis in front, whether or not the module has one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Stacked:
+    """A module seen as S runs: inputs, outputs and all tensors have a leading axis S, of length 1 where
+    ``module.runs`` is None or absent.
+
+    ``weights`` are views (S, …) of all parameters and saved buffers: writing to them writes to the module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.has_axis = getattr(module, "runs", None) is not None
+        self.runs: int = getattr(module, "runs", None) or 1
+        self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        self.weights = {name: self._lifted(value.detach()) for name, value in module.state_dict().items()}
+        for name, value in self.weights.items():
+            if value.dim() == 0 or len(value) != self.runs:
+                raise ValueError(
+                    f"module.{name} must have the {self.runs} runs as its first axis, got shape {tuple(value.shape)}"
+                )
+        if not self.parameters:
+            raise ValueError("module has no parameter to train: all are frozen or there are none")
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.parameters.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(iter(self.parameters.values())).dtype
+
+    def __call__(
+        self,
+        x: Tensor,  # (S or 1, B, …)
+        weights: dict[str, Tensor] | None = None,  # (S, …) each, in place of the module's own
+    ) -> Tensor:  # (S, B, O)
+        """The outputs, under other weights where they are given."""
+        data = x if self.has_axis and len(x) == self.runs else x[0]
+        if weights is None:
+            output = self.module(data)
+        else:
+            own = {name: value if self.has_axis else value[0] for name, value in weights.items()}
+            output = torch.func.functional_call(self.module, own, (data,))
+        return self._lifted(output)
+
+    def gradients(self) -> dict[str, Tensor]:  # (S, …) each
+        """Gradients of the parameters that have one."""
+        return {name: self._lifted(value.grad) for name, value in self.parameters.items() if value.grad is not None}
+
+    def clear_gradients(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def _lifted(self, value: Tensor) -> Tensor:
+        return value if self.has_axis else value.unsqueeze(0)
+
+
+def working_copy(module: nn.Module, keep: Sequence[int]) -> nn.Module:
+    """A copy of the module that holds only the runs ``keep``, in that order; changes to it leave the module alone."""
+    clone = copy.deepcopy(module)
+    total = getattr(module, "runs", None)
+    if total is None or list(keep) == list(range(total)):
+        return clone
+    for part in clone.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                rows = parameter.detach()[list(keep)].clone()
+                part._parameters[name] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
+        for name, buffer in part._buffers.items():
+            if buffer is not None and name not in part._non_persistent_buffers_set:
+                part._buffers[name] = buffer[list(keep)].clone()
+        if getattr(part, "runs", None) is not None:
+            part.runs = len(keep)  # type: ignore[assignment]
+    return clone

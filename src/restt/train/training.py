@@ -1,0 +1,158 @@
+"""The arguments of a training, read and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt._errors import check_choice, shown
+from restt.seeding import fresh_seed
+from restt.topology import Topology
+from restt.train.batches import Batches
+from restt.train.captured import CapturedStep
+from restt.train.config import TrainConfig
+from restt.train.dropout import SiteDropout
+from restt.train.evaluate import metric_names
+from restt.train.fingerprint import fingerprint
+from restt.train.losses import is_classes, read_targets, row_loss
+from restt.train.memory import rows_in_budget
+from restt.train.penalty import penalty_slopes
+from restt.train.per_run import per_run
+from restt.train.rows import Rows, mapped, read_rows, read_x
+from restt.train.stacked import Stacked
+from restt.train.state import TrainState
+from restt.train.step import TrainStep
+
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+class Training:
+    """Data on the device, settings per run, and the state; see :func:`restt.train.train` for the arguments."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x: Any,
+        y: Any,
+        config: TrainConfig,
+        sample_weight: Any,
+        subset: Any,
+        validation: Sequence[Any] | None,
+        validation_subset: Any,
+        feature_map: FeatureMap | None,
+        track_best: bool,
+    ) -> None:
+        if not isinstance(config, TrainConfig):
+            raise TypeError(f"config must be a restt.train.TrainConfig, got {shown(config)}")
+        self.module, self.config, self.feature_map = module, config, feature_map
+        model = Stacked(module)
+        self.total = total = model.runs
+        self.epochs = [int(value) for value in per_run("epochs", config.epochs, total)]
+        self.lr, self.weight_decay, self.dropout = (
+            [float(value) for value in per_run(name, getattr(config, name), total)]
+            for name in ("lr", "weight_decay", "dropout")
+        )
+        self.clip = None if config.clip_norm is None else per_run("clip_norm", config.clip_norm, total)
+        if config.penalty is not None:
+            penalty_slopes(config.penalty, model.weights, [], total)
+        self.run_ids = list(range(total)) if config.run_ids is None else per_run("run_ids", config.run_ids, total)
+        self.seeds = per_run("seed", fresh_seed() if config.seed is None else config.seed, total)
+
+        raw = read_x(x, model.dtype, model.device)
+        if config.augment is not None:
+            config.augment.check(tuple(raw.shape))
+        features = raw if config.augment is not None else mapped(raw, feature_map, model.dtype)
+        probe = mapped(raw[:1], feature_map, model.dtype) if config.augment is not None else features[:1]
+        outputs = _count_outputs(model, probe)
+        targets = torch.as_tensor(y)
+        self.classes = is_classes(targets)
+        self.loss = row_loss(config.loss, config.huber_delta)
+        target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
+        self.rows = read_rows(features, target, sample_weight, subset, total)
+        self.validation = self._read_validation(model, outputs, raw, features, target, validation, validation_subset)
+        check_choice("monitor", config.monitor, metric_names(self.classes) if self.validation else ("loss",))
+        if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
+            raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
+        self.untrained_loss = float(self.loss(torch.zeros_like(target)[None], target[None]).mean())
+        self.state = TrainState(module, config, track_best or config.keep == "best")
+        if config.memory_budget is not None:
+            fitting = rows_in_budget(module, config.memory_budget)
+            self.state.micro_batch = min(fitting, config.micro_batch or fitting)
+
+    def _read_validation(
+        self,
+        model: Stacked,
+        outputs: int,
+        raw: Tensor,
+        features: Tensor,
+        target: Tensor,
+        validation: Sequence[Any] | None,
+        subset: Any,
+    ) -> Rows | None:
+        if validation is None and subset is None:
+            return None
+        weight = None
+        if validation is None:
+            values = features if self.config.augment is None else mapped(raw, self.feature_map, model.dtype)
+        else:
+            if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
+                raise TypeError(f"validation must be (x, y) or (x, y, sample_weight), got {shown(validation)}")
+            given = read_x(validation[0], model.dtype, model.device, "validation x")
+            values = mapped(given, self.feature_map, model.dtype)
+            targets = torch.as_tensor(validation[1])
+            if is_classes(targets) != self.classes:
+                raise ValueError(f"validation y and y must both be classes or both values, got {targets.dtype}")
+            target = read_targets(targets, outputs, self.config.loss, model.dtype, model.device, "validation y")
+            weight = validation[2] if len(validation) == 3 else None
+        return read_rows(values, target, weight, subset, model.runs, "validation_subset")
+
+    def fingerprint(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """What must be the same for a checkpoint to go on."""
+        return fingerprint(self.module, self.config, self.rows, self.validation, self.feature_map, extra)
+
+    def prepare(self) -> tuple[Batches, TrainStep, Rows | None]:
+        """Batches, step and validation rows of the runs that are still in training."""
+        state, config = self.state, self.config
+        runs = [run.run for run in state.runs]
+        like = next(iter(state.working.parameters.values()))
+        dropout = None
+        if any(self.dropout[run] for run in runs):
+            assert isinstance(self.module.topology, Topology)
+            dropout = SiteDropout(self.module.topology, [self.dropout[run] for run in runs], like.detach())
+        batches = Batches(
+            self.rows.keep(runs),
+            config.batch_size,
+            [self.seeds[run] for run in runs],
+            [self.run_ids[run] for run in runs],
+            _unchecked(self.feature_map) if config.augment is not None else None,
+            config.augment,
+            dropout,
+        )
+        slopes = {}
+        if config.penalty is not None:
+            slopes = penalty_slopes(config.penalty, state.working.weights, runs, self.total)
+        clip = None
+        if self.clip is not None:
+            clip = torch.tensor([self.clip[run] for run in runs], dtype=like.dtype, device=like.device)
+        kind = CapturedStep if like.is_cuda else TrainStep
+        step = kind(state.working, state.adam, self.loss, slopes, clip, state.ema, config.ema, state.micro_batch)
+        return batches, step, None if self.validation is None else self.validation.keep(runs)
+
+
+def _unchecked(feature_map: FeatureMap | None) -> FeatureMap | None:
+    """The map without its checks where it offers that: a look at every batch would wait for the device each time."""
+    return getattr(feature_map, "map", feature_map)
+
+
+@torch.no_grad()
+def _count_outputs(model: Stacked, row: Tensor) -> int:
+    """O, by running one row (1, …): what does not fit the module is refused here, before any work is done."""
+    mode = model.module.training
+    model.module.eval()
+    try:
+        return model(row.unsqueeze(0)).shape[-1]
+    finally:
+        model.module.train(mode)

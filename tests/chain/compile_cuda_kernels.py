@@ -1,0 +1,108 @@
+"""Compiles every GPU kernel for Hopper, which needs no GPU: what the interpreter forgives, the compiler may not.
+
+Run as a program of its own, since kernels are either compiled or interpreted in one process. Prints what went wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from restt.chain import cuda_backward, cuda_forward, cuda_gradients
+from restt.chain.cuda_launch import Layout, sweep_launch, weight_launch
+
+HOPPER = GPUTarget("cuda", 90, 32)
+SHARED_BYTES = 227 * 1024
+FLAGS = {"HAS_CHAIN": True, "HAS_LINEAR": True, "ENDS_WITH_SKIP": True, "LAST_CHAIN": True, "LAST_SKIP": True, "OT": 16}
+
+
+def compile_kernel(kernel: Any, warps: int, **constants: Any) -> str | None:
+    """What is wrong with the kernel, or None. Pointers are float32 unless ``types`` says otherwise."""
+    types = constants.pop("types", {})
+    constants |= {name: 1 for name in ("runs", "stride_xi") if name in kernel.arg_names}
+    signature, fixed, hints = {}, {}, {}
+    for index, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name] = "constexpr"
+            fixed[index,] = constants[name]
+        else:
+            pointer = {"p_flags": "*i32"}.get(name, "*fp32")
+            signature[name] = types.get(name, pointer if name.startswith("p_") else "i32")
+            if signature[name].startswith("*") or name == "columns":
+                hints[index,] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constexprs=fixed, attrs=hints)
+    try:
+        compiled = triton.compile(source, target=HOPPER, options={"num_warps": warps, "num_stages": 1})
+    except Exception as error:
+        return f"{kernel.__name__} {constants}: {str(error)[-500:]}"
+    if compiled.metadata.shared > SHARED_BYTES:
+        return f"{kernel.__name__} {constants}: {compiled.metadata.shared} bytes of shared memory"
+    return None
+
+
+def sweeps(bond: int, precision: str, width: int = 2, runs: int = 1, *, mixed: bool = False, want_x: bool = False):
+    """Both narrow sweeps as the launcher would start them for a batch of 512."""
+    layout = Layout(bond, precision)
+    for kernel, options in (
+        (cuda_forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True}),
+        (cuda_backward.backward_sweep, {"WANT_X": want_x}),
+    ):
+        launch = sweep_launch(layout, width, runs, 512, reads_states=options.get("WANT_X", False))
+        element = "bf16" if precision == "bf16" else "fp32"
+        core = f"tensordesc<{element}[1,{layout.tile},{layout.tile}]>" if launch.tma else f"*{element}"
+        yield compile_kernel(
+            kernel, launch.warps, types={"p_core": core}, I=width, BOND=bond, R=layout.tile, ROWS=layout.rows,
+            LD=layout.ld, BN=launch.columns, PART=launch.part, STAGES=launch.stages, PRECISION=precision,
+            TMA=launch.tma, MIXED=mixed, SKIP="none" if mixed else "full", HAS_OUTPUT_SKIP=mixed, **FLAGS, **options,
+        )  # fmt: skip
+
+
+def others(bond: int, precision: str):
+    """The kernels around the sweeps, and the wide sweeps."""
+    layout, launch = Layout(bond, precision), weight_launch(Layout(bond, precision))
+    yield compile_kernel(
+        cuda_gradients.weight_gradients, launch.warps, I=2, BOND=bond, K=launch.rows, L=launch.columns,
+        BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3,
+    )  # fmt: skip
+    yield compile_kernel(
+        cuda_gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=32, PRECISION=precision,
+        CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
+    )  # fmt: skip
+    yield compile_kernel(
+        cuda_gradients.pack_cores, 4, BOND=bond, ROWS=layout.rows, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True
+    )
+    if layout.is_wide:
+        wide = sweep_launch(layout, 2, 1, 512)
+        shared = {"I": 2, "BOND": bond, "LD": layout.ld, "T": layout.tile, "BN": wide.columns, "STAGES": wide.stages}
+        shared |= {"PRECISION": precision, "HAS_OUTPUT_SKIP": True, **FLAGS}
+        yield compile_kernel(cuda_forward.forward_sweep_wide, wide.warps, LAST_LINEAR=True, **shared)
+        yield compile_kernel(cuda_backward.backward_sweep_wide, wide.warps, WANT_X=True, **shared)
+
+
+def main() -> int:
+    thorough = "--thorough" in sys.argv
+    wrong = [
+        *sweeps(100, "tf32"),
+        *sweeps(20, "bf16", mixed=True, want_x=True),
+        *others(20, "tf32"),
+        *others(200, "tf32"),
+    ]
+    if thorough:
+        for bond in (1, 20, 50, 100, 128):
+            for precision in ("tf32", "bf16", "float32"):
+                for runs, width in ((1, 2), (10, 2), (1, 8)):
+                    wrong += sweeps(bond, precision, width, runs)
+                wrong += sweeps(bond, precision, mixed=True, want_x=True)
+                wrong += others(bond, precision)
+        wrong += [*others(256, "float32"), *others(256, "bf16")]
+    wrong = [message for message in wrong if message is not None]
+    print("\n".join(wrong))
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+import torch
+
+from restt.chain.cpu_memory import uninitialised
+
+COUNT = 2_000_000
+
+
+def test_memory_is_used_again_once_it_is_free():
+    first = uninitialised(COUNT, torch.float32)
+    address = first.data_ptr()
+    other = uninitialised(COUNT, torch.float32)
+    assert other.data_ptr() != address
+    view = first[:10]
+    del first, other
+    assert uninitialised(COUNT, torch.float32).data_ptr() != address, "a view still uses it"
+    del view
+    assert uninitialised(COUNT, torch.float32).data_ptr() == address
+
+
+def test_a_much_larger_block_is_not_handed_out():
+    large = uninitialised(4 * COUNT, torch.float32)
+    address = large.data_ptr()
+    del large
+    assert uninitialised(COUNT, torch.float32).data_ptr() != address
+
+
+def test_types_and_alignment():
+    for dtype in (torch.float32, torch.float64):
+        made = uninitialised(COUNT, dtype)
+        assert made.dtype == dtype
+        assert made.shape == (COUNT,)
+        assert made.data_ptr() % 64 == 0

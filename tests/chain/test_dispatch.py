@@ -1,0 +1,129 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import restt
+from restt import Topology
+from restt.chain import cpu_build, dispatch
+from restt.chain.dispatch import choose
+
+COMPILED = cpu_build.problem(torch.float32) is None
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    monkeypatch.setenv(cpu_build.DISABLE_VARIABLE, "1")
+
+
+def inputs(sites=5, bond=4, batch=6, runs=None, dtype=torch.float32, **options):
+    module = restt.ResTT(sites, 2, bond, 1, runs=runs, dtype=dtype, **options)
+    return torch.rand(1, batch, sites, 2, dtype=dtype), module.weights(), module.topology
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiled path")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_where_it_can_be(dtype):
+    assert choose(*inputs(dtype=dtype))[0] == "fused_cpu"
+
+
+def test_eager_for_types_without_kernels():
+    name, reason = choose(*inputs(dtype=torch.bfloat16))
+    assert name == "eager"
+    assert "bfloat16" in reason
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_without_compiled_code_everything_still_works():
+    name, reason = choose(*inputs())
+    assert name == "eager"
+    assert cpu_build.DISABLE_VARIABLE in reason
+    module = restt.ResTT(5, 2, 4, 1)
+    x = torch.rand(6, 5, 2)
+    with restt.chain.backend("reference"):
+        expected = module(x)
+    torch.testing.assert_close(module(x), expected)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_without_compiled_code_one_sample_of_a_long_chain_goes_to_the_tree():
+    assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "tree"
+    assert choose(*inputs(sites=500, bond=4, batch=512))[0] == "eager"
+    assert choose(*inputs(sites=500, bond=60, batch=1))[0] == "eager"
+    assert choose(*inputs(sites=5, bond=4, batch=1))[0] == "eager"
+    assert choose(*inputs(sites=500, bond=4, batch=1, runs=400))[0] == "eager"
+    with restt.chain.recompute():
+        assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "eager"
+
+
+def test_forced_backend_that_cannot_raises_with_the_reason(monkeypatch):
+    module = restt.ResTT(4, 2, 3, 1, dtype=torch.bfloat16)
+    expected = 'forced chain backend "fused_cpu" .* it takes float32 and float64'
+    with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=expected):
+        module(torch.rand(2, 4, 2, dtype=torch.bfloat16))
+    monkeypatch.setenv(cpu_build.DISABLE_VARIABLE, "1")
+    with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=cpu_build.DISABLE_VARIABLE):
+        restt.ResTT(4, 2, 3, 1)(torch.rand(2, 4, 2))
+
+
+def test_unknown_backend():
+    with pytest.raises(ValueError, match="backend must be one of"), restt.chain.backend("fast"):
+        pass
+
+
+def test_auto_gives_the_choice_back(monkeypatch):
+    taken = []
+    monkeypatch.setattr(dispatch, "choose", lambda *given: taken.append(1) or ("eager", ""))
+    module, x = restt.ResTT(4, 2, 3, 1), torch.rand(2, 4, 2)
+    with restt.chain.backend("reference"):
+        module(x)
+        assert not taken
+        with restt.chain.backend("auto"):
+            module(x)
+    assert taken == [1]
+
+
+def test_transforms_of_torch_func_work():
+    module = restt.ResTT(4, 2, 3, 1, dtype=torch.float64)
+    x = torch.rand(3, 4, 2, dtype=torch.float64)
+    one = torch.func.grad(lambda sample: module(sample[None]).sum())
+    whole = x.clone().requires_grad_()
+    module(whole).sum().backward()
+    torch.testing.assert_close(torch.func.vmap(one)(x), whole.grad)
+
+
+def test_a_cpu_tensor_never_loads_triton():
+    code = "import sys, restt; restt.chain.explain(); print([n for n in sys.modules if 'triton' in n or 'fused' in n])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "restt.chain.fused_cuda" not in found.stdout
+    assert "'triton'" not in found.stdout
+
+
+class TestExplain:
+    def test_a_module_and_its_input(self):
+        module = restt.ResTT(4, 3, 5, 1, runs=2, topology=Topology.plain(4), dtype=torch.float64)
+        text = restt.chain.explain(module, torch.rand(7, 4, 3, dtype=torch.float64))
+        assert text.startswith("N=4 I=3 r=5 B=7 S=2 torch.float64 on cpu: ")
+        assert "not fused_cuda: it runs on CUDA devices, x is on cpu" in text
+
+    def test_every_backend_is_accounted_for(self):
+        lines = restt.chain.explain(sites=50, bond_dim=7, batch=3).splitlines()
+        others = {line.split()[1].rstrip(":") for line in lines[2:]}
+        assert others | {lines[0].split()[-1]} == set(restt.chain.BACKENDS)
+
+    @pytest.mark.usefixtures("uncompiled")
+    def test_names_what_is_missing(self):
+        text = restt.chain.explain(sites=50)
+        assert text.splitlines()[0].endswith("eager")
+        assert cpu_build.DISABLE_VARIABLE in text
+
+    def test_half_of_the_arguments(self):
+        with pytest.raises(TypeError, match="together with its input"):
+            restt.chain.explain(restt.ResTT(4, 2, 3, 1))
+
+    def test_sizes_are_checked(self):
+        with pytest.raises(ValueError, match="bond_dim must be at least 1"):
+            restt.chain.explain(bond_dim=0)
+        with pytest.raises(ValueError, match="x has 5 sites"):
+            restt.chain.explain(restt.ResTT(4, 2, 3, 1), torch.rand(7, 5, 2))

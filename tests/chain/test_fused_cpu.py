@@ -1,0 +1,178 @@
+import pytest
+import torch
+
+import restt
+from restt import Topology
+from restt.chain import cpu_build, fused_cpu
+from tests.chain.parity import ChainParity, random_module
+
+MISSING = cpu_build.problem(torch.float32) or cpu_build.problem(torch.float64)
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"no compiled path: {MISSING}")
+
+MIXED = Topology.residual(6).skip_to_output(3, 5).without_chain(4).without_linear(2).without_skip(4)
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """Two threads even for the smallest problem."""
+    monkeypatch.setattr(fused_cpu, "_SERIAL_OPERATIONS", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+class Sizes(ChainParity):
+    """What the compiled path adds to the suite: sizes around its tiles and blocks, and both ways to share the work."""
+
+    backend = "fused_cpu"
+
+    @pytest.mark.parametrize("bond", [1, 5, 6, 7, 16, 17, 33, 100])
+    @pytest.mark.parametrize(("batch", "width"), [(1, 8), (7, 3), (64, 1), (130, 2)])
+    def test_tile_tails(self, bond, batch, width):
+        self.assert_parity(MIXED, batch=batch, bond=bond, widths=[width] * 6, outputs=bond % 8 + 1)
+
+    def test_more_samples_than_one_block_of_sums(self):
+        self.assert_parity(Topology.residual(4), batch=1100, bond=3)
+
+    @pytest.mark.parametrize("own_data", [False, True])
+    @pytest.mark.parametrize("runs", [3, 9])
+    def test_many_runs(self, runs, own_data):
+        self.assert_parity(MIXED, runs=runs, own_data=own_data, batch=37, bond=7)
+
+    def test_nothing_is_left_unwritten(self, monkeypatch):
+        real = torch.empty
+
+        def poisoned(*size, **options):
+            return real(*size, **options).fill_(255 if options.get("dtype") is torch.uint8 else float("nan"))
+
+        monkeypatch.setattr(torch, "empty", poisoned)
+        self.assert_parity(MIXED, batch=21, bond=5, runs=2)
+        self.assert_parity(MIXED, batch=21, bond=5, runs=9, own_data=True)
+
+
+class TestFusedCpu(Sizes):
+    pass
+
+
+class TestFusedCpuFloat32(Sizes):
+    dtype = torch.float32
+    tolerance = 1e-4
+    examples = 5
+
+
+@pytest.mark.usefixtures("two_threads")
+class TestTwoThreads(Sizes):
+    examples = 5
+
+
+@pytest.mark.usefixtures("two_threads")
+class TestOwnThreads(Sizes):
+    """Where torch brings no OpenMP the compiled code starts threads itself."""
+
+    examples = 5
+
+    @pytest.fixture(autouse=True)
+    def without_team(self, monkeypatch):
+        monkeypatch.setattr(cpu_build, "thread_team", lambda: 0)
+
+
+@pytest.fixture
+def problem():
+    module = random_module(MIXED, [2] * 6, runs=5, bond=7, outputs=2, dtype=torch.float32)
+    return module, torch.randn(40, 6, 2, generator=torch.Generator().manual_seed(3))
+
+
+def gradients(module, x, backend="fused_cpu"):
+    module.zero_grad(set_to_none=True)
+    with restt.chain.backend(backend):
+        module(x).square().sum().backward()
+    return [parameter.grad for parameter in module.parameters()]
+
+
+def test_shared_features_without_their_gradient(problem):
+    module, x = problem
+    expected = gradients(module.double(), x.double(), "reference")
+    for got, want in zip(gradients(module, x.double()), expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
+
+
+def test_same_bits_every_time_and_for_any_number_of_threads(problem, monkeypatch):
+    module, x = problem
+    first = gradients(module, x)
+    monkeypatch.setattr(fused_cpu, "_SERIAL_OPERATIONS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    for again in (gradients(module, x), gradients(module, x)):
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_inference_gives_the_training_output_without_keeping_states(problem):
+    module, x = problem
+    with restt.chain.backend("fused_cpu"):
+        output = module(x)
+        with torch.no_grad():
+            assert torch.equal(module(x), output)
+            assert module(x).grad_fn is None
+
+
+def test_any_strides(problem):
+    module, x = problem
+    wide = torch.randn(2, 6, 80, generator=torch.Generator().manual_seed(4)).permute(2, 1, 0)[::2]
+    assert not wide.is_contiguous()
+    expected = gradients(module, wide.contiguous())
+    assert all(torch.equal(a, b) for a, b in zip(gradients(module, wide), expected, strict=True))
+    weights = module.weights()
+    strided = weights._replace(chain=weights.chain.transpose(-1, -2).contiguous().transpose(-1, -2))
+    with restt.chain.backend("fused_cpu"):
+        outputs = [restt.chain.contract(x[None], given, module.topology) for given in (weights, strided)]
+    assert torch.equal(*outputs)
+
+
+def test_a_graph_can_be_walked_twice(problem):
+    module, x = problem
+    with restt.chain.backend("fused_cpu"):
+        output = module(x).sum()
+    output.backward(retain_graph=True)
+    once = module.chain.grad.clone()
+    output.backward()
+    torch.testing.assert_close(module.chain.grad, 2 * once)
+
+
+def test_saved_tensors_may_move(problem):
+    module, x = problem
+    expected = gradients(module, x)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        moved = gradients(module, x)
+    assert all(torch.equal(a, b) for a, b in zip(expected, moved, strict=True))
+
+
+def test_weights_changed_in_place_are_noticed(problem):
+    module, x = problem
+    with restt.chain.backend("fused_cpu"):
+        output = module(x).sum()
+    with torch.no_grad():
+        module.chain.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.backward()
+
+
+def test_no_gradient_is_computed_that_nobody_wants(problem):
+    module, x = problem
+    module.chain.requires_grad_(False)
+    module.first.requires_grad_(False)
+    found = dict(zip([name for name, _ in module.named_parameters()], gradients(module, x), strict=True))
+    assert found["chain"] is None
+    assert found["first"] is None
+    assert found["linear"] is not None
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.zeros(1, 3, 4, 2, dtype=torch.float16), "float32 and float64"),
+        (torch.zeros(1, 3, 4, 2, device="meta"), "on the CPU"),
+    ],
+)
+def test_says_what_it_cannot_take(x, reason):
+    module = restt.ResTT(4, 2, 3, 1)
+    assert reason in fused_cpu.unsupported(x, module.weights(), module.topology)

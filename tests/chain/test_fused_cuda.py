@@ -1,0 +1,222 @@
+"""The fused GPU backend: for real where there is a GPU, elsewhere its kernels under Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.chain.parity import ChainParity, random_module
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
+pytest.importorskip("triton", reason="the fused GPU kernels need triton, which comes with CUDA builds of torch")
+
+import restt
+from restt import Topology
+from restt.chain import eager, fused_cuda
+from restt.chain.cuda_launch import SweepLaunch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ON_GPU = DEVICE == "cuda"
+
+pytestmark = pytest.mark.skipif(
+    fused_cuda.unsupported(torch.zeros(1, 1, 1, 1, device=DEVICE), restt.ResTT(1, 1, 1, 1).weights(), Topology.plain(1))
+    is not None,
+    reason="triton was imported without TRITON_INTERPRET=1 before this file could ask for its interpreter",
+)
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory():
+    """Fresh memory holds NaN, so an output that no kernel wrote cannot pass for a zero."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before[0])
+    torch.utils.deterministic.fill_uninitialized_memory = before[1]
+
+
+@pytest.fixture
+def exact_products():
+    with restt.chain.precision("float32"):
+        yield
+
+
+@pytest.mark.usefixtures("exact_products")
+class TestFusedCuda(ChainParity):
+    backend = "fused_cuda"
+    dtype = torch.float32
+    device = DEVICE
+    tolerance = 1e-4
+    examples = 30 if ON_GPU else 8
+
+    @pytest.mark.parametrize("outputs", [17, 70])
+    def test_more_outputs_than_one_tile(self, outputs):
+        self.assert_parity(Topology.residual(3), outputs=outputs)
+
+    def test_bond_wider_than_one_tile(self):
+        self.assert_parity(Topology.residual(4), bond=130, batch=3)
+        mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
+        self.assert_parity(mixed, bond=130, batch=3, runs=2)
+
+    @pytest.mark.parametrize("width", [3, 8])
+    def test_site_in_several_parts(self, width, monkeypatch):
+        one_by_one = {(32, "tf32"): SweepLaunch(columns=16, part=1, warps=2, stages=2)}
+        monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", one_by_one)
+        mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
+        for topology in (Topology.residual(5), mixed):
+            self.assert_parity(topology, widths=[width] * 5, bond=17)
+
+    def test_cores_by_copy_engine(self, monkeypatch):
+        monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
+        self.assert_parity(Topology.residual(5), bond=17, runs=2)
+
+    def test_padded_cores(self, monkeypatch):
+        monkeypatch.setattr("restt.chain.cuda_launch.PAD_CORES", True)
+        self.assert_parity(Topology.residual(5), bond=5)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter multiplies in float32 whatever the precision")
+class TestTf32(ChainParity):
+    backend = "fused_cuda"
+    dtype = torch.float32
+    device = DEVICE
+    tolerance = 1e-2
+    examples = 5
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 2e-2)])
+def test_error_of_each_precision(precision, bound):
+    module = random_module(Topology.residual(6), [2] * 6, runs=1, bond=33, outputs=10, device=DEVICE)
+    x = torch.rand(20, 6, 2, generator=torch.Generator().manual_seed(3)) / 2
+    with restt.chain.precision(precision), restt.chain.backend("fused_cuda"):
+        module(x.to(DEVICE)).square().sum().backward()
+    found = {name: parameter.grad.double().cpu() for name, parameter in module.named_parameters()}
+    exact = module.to("cpu", torch.float64)
+    exact.zero_grad(set_to_none=True)
+    with restt.chain.backend("reference"):
+        exact(x.double()).square().sum().backward()
+    for name, parameter in exact.named_parameters():
+        error = (found[name] - parameter.grad).norm() / parameter.grad.norm()
+        assert error < bound, f"{name}: relative error {error:.2e} with {precision}"
+
+
+def test_backward_keeps_the_precision_of_its_forward():
+    def gradient(inside: bool) -> torch.Tensor:
+        module = random_module(Topology.residual(6), [2] * 6, runs=None, bond=20, outputs=3, device=DEVICE)
+        x = torch.rand(9, 6, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+        with restt.chain.backend("fused_cuda"), restt.chain.precision("bf16"):
+            loss = module(x).square().sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        return module.chain.grad
+
+    assert torch.equal(gradient(inside=True), gradient(inside=False))
+
+
+def test_same_bits_twice():
+    module = random_module(Topology.residual(5), [2] * 5, runs=2, bond=20, outputs=3, device=DEVICE)
+    x = torch.rand(33, 5, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+
+    def gradients() -> list[torch.Tensor]:
+        module.zero_grad(set_to_none=True)
+        with restt.chain.backend("fused_cuda"):
+            module(x).square().sum().backward()
+        return [parameter.grad for parameter in module.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(), gradients(), strict=True))
+
+
+def test_inference_equals_training_bits():
+    module = random_module(Topology.residual(6).skip_to_output(3), [2] * 6, runs=2, bond=20, outputs=3, device=DEVICE)
+    x = torch.rand(21, 6, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    with restt.chain.backend("fused_cuda"):
+        trained = module(x)
+        with torch.no_grad():
+            assert torch.equal(module(x), trained)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_diverged_run_stays_alone():
+    module = random_module(Topology.residual(5), [2] * 5, runs=3, bond=20, outputs=3, device=DEVICE)
+    x = torch.rand(21, 5, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    with restt.chain.backend("fused_cuda"):
+        healthy = module(x).detach()
+        with torch.no_grad():
+            module.chain[1] = torch.inf
+        found = module(x)
+        found.nan_to_num(0).square().sum().backward()
+    assert torch.equal(found[[0, 2]], healthy[[0, 2]])
+    assert not found[1].isfinite().any()
+    assert module.chain.grad[[0, 2]].isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize(
+    "bond", [5, pytest.param(130, marks=pytest.mark.skipif(not ON_GPU, reason="minutes of interpreting"))]
+)
+def test_slices_of_absent_connections_are_ignored(bond):
+    topology = Topology.residual(5).without_chain(3).without_linear(4)
+    module = random_module(topology, [2] * 5, runs=None, bond=bond, outputs=3, device=DEVICE)
+    x = torch.rand(4, 5, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE).requires_grad_()
+
+    def found() -> list[torch.Tensor]:
+        module.zero_grad(set_to_none=True)
+        x.grad = None
+        with restt.chain.backend("fused_cuda"):
+            output = module(x)
+        output.square().sum().backward()
+        return [output, x.grad, *(parameter.grad for parameter in module.parameters())]
+
+    clean = found()
+    with torch.no_grad():
+        module.chain[1] = torch.nan
+        module.linear[2] = torch.nan
+    assert all(torch.equal(a, b) for a, b in zip(found(), clean, strict=True))
+
+
+def test_features_may_be_any_view():
+    module = random_module(Topology.residual(5), [2] * 5, runs=None, bond=6, outputs=3, device=DEVICE)
+    stored = torch.rand(2, 5, 21, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    view = stored.permute(2, 1, 0)
+    with restt.chain.backend("fused_cuda"), torch.no_grad():
+        assert torch.equal(module(view), module(view.contiguous()))
+
+
+def test_no_gradient_is_computed_that_nobody_wants():
+    module = restt.ResTT(4, 2, 3, 1, device=DEVICE)
+    module.chain.requires_grad_(False)
+    module.last_chain.requires_grad_(False)
+    with restt.chain.backend("fused_cuda"):
+        module(torch.rand(6, 4, 2, device=DEVICE)).sum().backward()
+    assert module.chain.grad is None
+    assert module.last_chain.grad is None
+    assert module.linear.grad.isfinite().all()
+    assert module.last_skip.grad.isfinite().all()
+
+
+def test_float64_is_refused_with_the_reason():
+    module = restt.ResTT(4, 2, 3, 1, dtype=torch.float64, device=DEVICE)
+    x = torch.rand(6, 4, 2, dtype=torch.float64, device=DEVICE)
+    with pytest.raises(ValueError, match=r"stores float32, got torch\.float64"):
+        fused_cuda.contract(x[None], module.weights(), module.topology)
+    assert eager.contract(x[None], module.weights(), module.topology).dtype == torch.float64
+
+
+def test_kernels_compile_for_hopper():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.chain.compile_cuda_kernels"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_unknown_precision():
+    with pytest.raises(ValueError, match="precision must be one of"), restt.chain.precision("fp8"):
+        pass

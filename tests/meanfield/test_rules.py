@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+
+from restt import Topology, meanfield
+from restt.meanfield.rules import STABLE_LOG_RANGE, warn_if_unstable
+from tests.strategies import topologies
+
+
+def silent(topology, second_moment, sigma2):
+    with warnings.catch_warnings(action="error"):
+        warn_if_unstable(topology, second_moment, sigma2)
+
+
+def test_one_number_where_all_sites_share_it():
+    assert meanfield.stable_sigma2(Topology.residual(11), 2.0) == pytest.approx(0.05)
+    assert type(meanfield.stable_sigma2(Topology.plain(5), 1.0)) is float
+    values = meanfield.stable_sigma2(Topology.plain(3), [1.0, 2.0, 4.0])
+    assert values.tolist() == [1.0, 0.5, 0.25]
+    assert values.dtype == torch.float64
+
+
+@pytest.mark.parametrize("bond_dim", [20, 50, 100])
+def test_the_papers_settings_do_not_warn(bond_dim):
+    silent(Topology.residual(196), 1.0, 0.01)
+    silent(Topology.residual(196), 1.0, bond_dim * 1e-4)
+    silent(Topology.plain(196), 1.0, 1.0)
+    silent(Topology.plain(10_000), 0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("topology", "sigma2", "word", "suggestion"),
+    [
+        (Topology.plain(196), 0.9, "vanish", "would take 1$"),
+        (Topology.plain(196), 1.1, "explode", "would take 1$"),
+        (Topology.residual(196), 0.1, "explode", "would take 0.00513$"),
+        (Topology.residual(10_000), 0.01, "explode", "would take 0.0001$"),
+        (Topology.plain(100).with_skip(*range(2, 30)), 0.5, "vanish", "0.0357 to 1 by site$"),
+    ],
+)
+def test_unstable_values_warn_and_say_what_to_take(topology, sigma2, word, suggestion):
+    with pytest.warns(meanfield.StabilityWarning, match=f"sigma2 makes signals {word}: .*{suggestion}"):
+        warn_if_unstable(topology, 1.0, sigma2)
+
+
+def test_short_chains_stand_much():
+    silent(Topology.plain(10), 1.0, 0.5)
+    silent(Topology.residual(5), 1.0, 1.0)
+    silent(Topology.plain(1), 1.0, 1e6)
+    silent(Topology.plain(2), 1.0, 1e6)
+
+
+@given(topologies(min_sites=1, max_sites=8))
+def test_what_the_rule_suggests_never_warns(topology):
+    silent(topology, 1.0, "auto")
+    silent(topology, 1.0, meanfield.stable_sigma2(topology, 1.0))
+
+
+def test_a_break_in_the_chain_ends_the_stretch():
+    whole = meanfield.signal_range(Topology.plain(101), 1.0, 0.9)
+    broken = meanfield.signal_range(Topology.plain(101).without_chain(51), 1.0, 0.9)
+    assert whole.log_shrinkage == pytest.approx(-99 * math.log(0.9))
+    assert broken.log_shrinkage == pytest.approx(-49 * math.log(0.9))
+    assert whole.log_growth == 0
+
+
+def test_growth_in_one_part_is_not_hidden_by_shrinkage_in_another():
+    sigma2 = torch.ones(200, dtype=torch.float64)
+    sigma2[1:100] = 1.2
+    sigma2[100:] = 1 / 1.2
+    span = meanfield.signal_range(Topology.plain(200), 1.0, sigma2)
+    assert min(span.log_growth, span.log_shrinkage) > STABLE_LOG_RANGE
+    assert span.phase != "trainable"

@@ -1,0 +1,65 @@
+import json
+import platform
+import re
+import subprocess
+
+import torch
+
+import restt
+from restt import provenance as module
+from restt.provenance import provenance
+
+
+def test_everything_a_results_file_needs():
+    found = provenance("cpu", seed=3, command="restt bench")
+    assert found["seed"] == 3
+    assert found["command"] == "restt bench"
+    assert found["threads"] == torch.get_num_threads()
+    assert "core" in found["device"]
+    assert found["versions"]["restt"] == restt.__version__
+    assert {"python", "torch", "numpy", "scikit-learn"} <= set(found["versions"])
+    json.dumps(found)
+
+
+def test_no_path_and_no_host_name():
+    text = json.dumps(provenance())
+    assert platform.node() not in text or not platform.node()
+    assert not re.search(r'"/|\s/\w|\\\\', text)
+
+
+def checkout(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "restt"
+    package.mkdir(parents=True)
+    (package / "provenance.py").write_text("")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "old.json").write_text("1")
+
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    monkeypatch.setattr(module, "__file__", str(package / "provenance.py"))
+    return package
+
+
+def test_commit_and_dirty_flag_of_a_checkout(tmp_path, monkeypatch):
+    package = checkout(tmp_path, monkeypatch)
+    found = provenance()
+    assert re.fullmatch("[0-9a-f]{40}", found["commit"])
+    assert found["dirty"] is False
+    (tmp_path / "results" / "old.json").write_text("2")
+    assert provenance()["dirty"] is False
+    (package / "provenance.py").write_text("changed")
+    assert provenance()["dirty"] is True
+
+
+def test_an_installed_package_does_not_borrow_the_commit_around_it(tmp_path, monkeypatch):
+    checkout(tmp_path, monkeypatch)
+    installed = tmp_path / ".venv" / "restt"
+    installed.mkdir(parents=True)
+    monkeypatch.setattr(module, "__file__", str(installed / "provenance.py"))
+    found = provenance()
+    assert (found["commit"], found["dirty"]) == (f"restt {restt.__version__}", None)

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from restt.train.adam import Adam
+
+SHAPES = {"a": (3, 4, 5), "b": (3, 2), "c": (3,)}
+
+
+def gradients_at(step):
+    generator = torch.Generator().manual_seed(step)
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize(
+    ("rates", "decays", "expected_stretches"),
+    [((0.1, 0.1, 0.1), (1e-2,) * 3, 1), ((0.1, 0.1, 0.3), (1e-2,) * 3, 2), ((0.1, 0.2, 0.3), (0.0, 1e-2, 1e-1), 3)],
+)
+def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, decays, expected_stretches):
+    start = gradients_at(100)
+    stacked = {name: value.clone() for name, value in start.items()}
+    adam = Adam(stacked, optimizer)
+    stretches = adam.stretches(rates, decays, [0, 0, 0])
+    assert len(stretches) == expected_stretches
+    for step in range(5):
+        for stretch in stretches:
+            adam.step(gradients_at(step), stretch, rates[stretch.start])
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
+    for run in range(3):
+        alone = {name: value[run].clone().requires_grad_() for name, value in start.items()}
+        reference = kind(alone.values(), lr=rates[run], weight_decay=decays[run])
+        for step in range(5):
+            for name, value in alone.items():
+                value.grad = gradients_at(step)[name][run]
+            reference.step()
+        for name, value in alone.items():
+            assert torch.allclose(stacked[name][run], value, rtol=1e-9, atol=1e-12), (run, name)
+
+
+def test_runs_with_other_step_counts_are_updated_apart():
+    adam = Adam(gradients_at(0))
+    stretches = adam.stretches([1, 1, 1], [0.0] * 3, [10, 5, 5])
+    assert [(s.start, s.stop, s.step.item()) for s in stretches] == [(0, 1, 10.0), (1, 3, 5.0)]
+
+
+def test_a_stretch_leaves_the_other_runs_alone():
+    weights = gradients_at(0)
+    before = {name: value.clone() for name, value in weights.items()}
+    adam = Adam(weights)
+    second = adam.stretches([0.1, 0.2, 0.2], [0.0] * 3, [0] * 3)[1]
+    adam.step(gradients_at(1), second, 0.2)
+    for name, value in before.items():
+        assert torch.equal(weights[name][0], value[0])
+        assert torch.equal(adam.first[name][0], torch.zeros_like(value[0]))
+        assert not torch.equal(weights[name][1:], value[1:])

@@ -1,0 +1,109 @@
+import pytest
+import torch
+
+from restt.features import Trigonometric
+from restt.train import Augmentation, TrainConfig, train
+from restt.train.noise import stream_keys
+from tests.train.problems import small_module
+
+KEYS = stream_keys([0, 0], [0, 1], "augment", 0)
+
+
+def spot(row, column, size=9):
+    image = torch.zeros(1, 1, size, size)
+    image[0, 0, row, column] = 1.0
+    return image.flatten(2)
+
+
+def centre(images, size=9):
+    """Centre of mass (row, column) of each image, from the middle."""
+    weight = images.view(*images.shape[:-1], size, size)
+    place = torch.arange(size) - (size - 1) / 2
+    total = weight.sum((-1, -2))
+    return torch.stack([(weight.sum(-1) * place).sum(-1), (weight.sum(-2) * place).sum(-1)], -1) / total[..., None]
+
+
+def test_nothing_asked_nothing_changed():
+    images = torch.rand(1, 5, 81, generator=torch.Generator().manual_seed(0))
+    changed = Augmentation()(images, KEYS)
+    assert torch.allclose(changed, images.expand(2, -1, -1), atol=1e-5)
+
+
+def test_shift_moves_within_its_range_in_both_directions():
+    moved = centre(Augmentation(shift=2.0)(spot(4, 4).expand(1, 400, 81), KEYS))
+    assert moved.abs().max() <= 2.0 + 1e-4
+    assert moved.abs().amax(1).min() > 1.8
+    assert moved.mean(1).abs().max() < 0.2
+    assert torch.corrcoef(moved[0].T)[0, 1].abs() < 0.2  # rows and columns move on their own
+
+
+def test_rotation_keeps_the_distance_from_the_middle():
+    turned = centre(Augmentation(rotation=30.0)(spot(4, 7).expand(1, 300, 81), KEYS))
+    distance, angle = turned.norm(dim=-1), torch.rad2deg(torch.atan2(turned[..., 0], turned[..., 1]))
+    assert distance.mean() == pytest.approx(3.0, abs=0.15)
+    assert 25 < angle.abs().max() <= 32
+
+
+def test_scale_stretches_around_the_middle():
+    scaled = centre(Augmentation(scale=0.2)(spot(4, 7).expand(1, 300, 81), KEYS))
+    assert scaled[..., 0].abs().max() < 1e-3
+    assert scaled[..., 1].min() == pytest.approx(2.4, abs=0.25)
+    assert scaled[..., 1].max() == pytest.approx(3.6, abs=0.25)
+
+
+def test_elastic_moves_different_parts_differently():
+    images = (spot(2, 2) + spot(6, 6)).expand(1, 100, 81)
+    bent = Augmentation(elastic=1.5)(images, KEYS)
+    square = bent.view(2, 100, 9, 9)
+    first, second = square.clone(), square.clone()
+    first[..., 4:, :], second[..., :5, :] = 0, 0
+    shift = centre(first.flatten(2)) - centre(spot(2, 2))
+    other = centre(second.flatten(2)) - centre(spot(6, 6))
+    inside = shift.isfinite().all(-1) & other.isfinite().all(-1)
+    assert inside.float().mean() > 0.9
+    assert (shift - other)[inside].norm(dim=-1).mean() > 0.3
+    assert not torch.equal(bent[0], bent[1])
+
+
+def test_images_need_not_be_square():
+    image = torch.zeros(1, 1, 5, 11)
+    image[0, 0, 2, 8] = 1.0
+    turned = Augmentation(rotation=90.0, image=(5, 11))(image.flatten(2).expand(1, 200, 55), KEYS).view(2, 200, 5, 11)
+    rows, columns = torch.arange(5) - 2.0, torch.arange(11) - 5.0
+    seen = turned.sum((-1, -2)) > 0.8
+    row = (turned.sum(-1) * rows).sum(-1)[seen]
+    column = (turned.sum(-2) * columns).sum(-1)[seen]
+    total = turned.sum((-1, -2))[seen]
+    assert ((row / total) ** 2 + (column / total) ** 2).sqrt().mean() == pytest.approx(3.0, abs=0.3)
+
+
+def test_a_split_batch_is_changed_in_the_same_way():
+    images = torch.rand(2, 6, 81, generator=torch.Generator().manual_seed(1))
+    augment = Augmentation(shift=1.0, elastic=1.0)
+    whole = augment(images, KEYS)
+    parts = torch.cat([augment(images[:, :2], KEYS), augment(images[:, 2:], KEYS, offset=2)], dim=1)
+    assert torch.allclose(whole, parts, atol=1e-6)
+
+
+def test_images_of_the_wrong_size_are_named():
+    with pytest.raises(ValueError, match=r"80 pixels per image, which is not square, set augment\.image"):
+        Augmentation(shift=1.0)(torch.zeros(1, 1, 80), KEYS)
+    with pytest.raises(ValueError, match="81 pixels per image, which is not 8×10"):
+        Augmentation(shift=1.0, image=(8, 10))(torch.zeros(1, 1, 81), KEYS)
+    with pytest.raises(ValueError, match=r"flat images, x of shape \(M, H·W\), got \(5, 9, 2\)"):
+        Augmentation(shift=1.0).check((5, 9, 2))
+    with pytest.raises(ValueError, match=r"augment\.scale must be below 1"):
+        Augmentation(scale=1.0)
+
+
+def test_training_sees_changed_images_and_validation_the_given_ones():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(30, 9, generator=generator), torch.arange(30) % 2
+    found = {}
+    for shift in (0.0, 1.0):
+        module = small_module(sites=9, outputs=2)
+        config = TrainConfig(batch_size=8, lr=1e-12, augment=Augmentation(shift=shift), seed=0)
+        records = train(module, x, y, config=config, validation=(x, y), feature_map=Trigonometric())
+        found[shift] = next(records)
+    assert found[1.0].train_loss != pytest.approx(found[0.0].train_loss, rel=1e-3)
+    assert found[1.0].validation["loss"] == pytest.approx(found[0.0].validation["loss"], rel=1e-5)

@@ -1,0 +1,103 @@
+import pytest
+import torch
+
+from restt.train.batches import Batches
+from restt.train.rows import read_rows
+
+ROWS = 23
+
+
+def batches(subset=None, runs=3, batch_size=5, seeds=None, run_ids=None, weight=None):
+    x = torch.arange(ROWS, dtype=torch.float64)[:, None, None].expand(ROWS, 2, 1)
+    rows = read_rows(x, x[:, :, 0], weight, subset, runs)
+    return Batches(rows, batch_size, seeds or [0] * runs, run_ids or list(range(runs)))
+
+
+def seen(found, run):
+    """The rows a run sees in an epoch, in order, fill-ups left out."""
+    rows = []
+    for batch in found.epoch(1):
+        numbers, share = batch.x[min(run, len(batch.x) - 1), :, 0, 0], batch.share[min(run, len(batch.share) - 1)]
+        rows += numbers[share > 0].tolist()
+    return rows
+
+
+def test_every_run_sees_each_of_its_rows_once_in_its_own_order():
+    found = batches()
+    orders = [seen(found, run) for run in range(3)]
+    for order in orders:
+        assert sorted(order) == list(range(ROWS))
+    assert orders[0] != orders[1] != orders[2]
+    assert found.order(1)[0].tolist() != found.order(2)[0].tolist()
+
+
+@pytest.mark.parametrize("run", [0, 1, 2])
+def test_a_runs_order_is_the_same_alone_or_among_many(run):
+    subset = [torch.arange(4), torch.arange(20), torch.arange(3, 14)]
+    together = seen(batches(subset), run)
+    assert together == seen(batches([subset[run]], runs=1, run_ids=[run]), 0)
+    assert sorted(together) == subset[run].tolist()
+
+
+def test_own_seeds():
+    same = batches(seeds=[4, 4, 5], run_ids=[0, 0, 0])
+    assert seen(same, 0) == seen(same, 1) != seen(same, 2)
+
+
+def test_rows_that_fit_one_batch_keep_their_order_and_are_shared():
+    found = batches(batch_size=None)
+    (batch,) = found.epoch(1)
+    assert batch.x.shape[0] == 1
+    assert batch.x[0, :, 0, 0].tolist() == list(range(ROWS))
+    (batch,) = batches([torch.tensor([3, 1]), torch.tensor([2, 7, 5])], runs=2, batch_size=4).epoch(1)
+    assert batch.x[1, :, 0, 0].tolist() == [2, 7, 5]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 4, 7])
+def test_shares_add_up_to_the_mean_over_the_runs_own_rows(batch_size, weighted):
+    weight = torch.rand(ROWS, generator=torch.Generator().manual_seed(0), dtype=torch.float64) if weighted else None
+    subset = [torch.arange(9), torch.tensor([22, 3, 17, 5]), torch.arange(5, 20)]
+    found = batches(subset, batch_size=batch_size, weight=weight)
+    total = torch.zeros(3, dtype=torch.float64)
+    for batch in found.epoch(3):
+        total += (batch.share * batch.x[..., 0, 0]).sum(1) * batch.rows
+    for run, rows in enumerate(subset):
+        counted = torch.ones(len(rows), dtype=torch.float64) if weight is None else weight[rows]
+        expected = (counted * rows).sum() / counted.sum()
+        assert total[run] / len(rows) == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_a_batch_splits_into_pieces_with_the_same_sum():
+    batch = next(batches(batch_size=8).epoch(1))
+    pieces = list(batch.split(3))
+    assert [piece.x.shape[1] for piece in pieces] == [3, 3, 2]
+    assert torch.equal(torch.cat([piece.share for piece in pieces], 1), batch.share)
+    assert torch.equal(torch.cat([piece.x for piece in pieces], 1), batch.x)
+
+
+@pytest.mark.parametrize(
+    ("subset", "error", "message"),
+    [
+        ([[0, 1]], ValueError, r"each of the 3 run\(s\), got 1"),
+        ([[0], [1], []], ValueError, "at least one row for every run, got none for run 2"),
+        ([[0], [1], [23]], ValueError, "row numbers 0 … 22, got 23 … 23 for run 2"),
+        ([[0], [0.5], [1]], TypeError, "row numbers, got .* for run 1"),
+    ],
+)
+def test_bad_subsets_are_named(subset, error, message):
+    with pytest.raises(error, match=message):
+        batches([torch.tensor(part) if part else torch.zeros(0, dtype=torch.long) for part in subset])
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.ones(5), r"shape \(23,\), one per row of x, got \(5,\)"),
+        (torch.full((ROWS,), -1.0), "finite and at least 0"),
+        (torch.zeros(ROWS), "above 0 for at least one row of every run"),
+    ],
+)
+def test_bad_weights_are_named(weight, message):
+    with pytest.raises(ValueError, match=message):
+        batches(weight=weight)

@@ -1,0 +1,71 @@
+from itertools import product
+
+import pytest
+import torch
+
+from restt import Topology
+from restt.train import TrainConfig, train
+from restt.train.dropout import SiteDropout, droppable_sites
+from restt.train.noise import stream_keys
+from tests.train.problems import regression, small_module
+
+MIXED = Topology.residual(5).without_skip(3).skip_to_output(4)
+
+
+def test_only_sites_with_a_full_skip_may_drop():
+    assert droppable_sites(Topology.residual(4)) == (False, True, True, True)
+    assert droppable_sites(MIXED) == (False, True, False, False, True)
+    assert droppable_sites(Topology.residual(3).skip_to_output(3)) == (False, True, True)  # at site N, the same thing
+    assert droppable_sites(Topology.plain(4)) == (False,) * 4
+    assert droppable_sites(Topology.residual(1)) == (False,)
+
+
+@pytest.mark.parametrize("topology", [Topology.residual(5), MIXED])
+def test_the_expected_output_is_the_output_without_dropout(topology):
+    module = small_module(sites=5, outputs=2, topology=topology, dtype=torch.float64)
+    x, _ = regression(4, dtype=torch.float64)
+    p, places = 0.3, [site for site, may in enumerate(droppable_sites(topology)) if may]
+    expected = torch.zeros(4, 2, dtype=torch.float64)
+    for kept in product((0.0, 1.0), repeat=len(places)):
+        factor, chance = torch.ones(5, dtype=torch.float64), 1.0
+        for site, keep in zip(places, kept, strict=True):
+            factor[site] = keep / (1 - p)
+            chance *= (1 - p) if keep else p
+        expected += chance * module(x * factor[:, None]).detach()
+    assert torch.allclose(expected, module(x).detach(), rtol=1e-12)
+
+
+def test_masks_have_the_runs_own_probability_and_stream():
+    x = torch.ones(1, 2000, 5, 2)
+    keys = stream_keys([0, 0, 0], range(3), "dropout", 0)
+    dropped = SiteDropout(MIXED, [0.0, 0.25, 0.5], x)(x, keys, 0)
+    assert torch.equal(dropped[0], x[0])
+    for run, p in ((1, 0.25), (2, 0.5)):
+        assert torch.equal(dropped[run][:, [0, 2, 3]], x[0][:, [0, 2, 3]])
+        droppable = dropped[run][:, [1, 4], 0]
+        assert (droppable == 0).float().mean() == pytest.approx(p, abs=0.03)
+        assert torch.allclose(droppable[droppable > 0], torch.tensor(1 / (1 - p)))
+    alone = SiteDropout(MIXED, [0.5], x)(x, keys[2:], 0)
+    assert torch.equal(alone[0], dropped[2])
+
+
+def test_dropout_changes_the_training_and_not_the_evaluation():
+    x, y = regression()
+    found = {}
+    for p in (0.0, 0.5):
+        module = small_module()
+        record = next(
+            iter(
+                train(module, x, y, config=TrainConfig(batch_size=None, dropout=p, lr=1e-12, seed=0), validation=(x, y))
+            )
+        )
+        found[p] = record
+    assert found[0.5].train_loss != found[0.0].train_loss
+    assert found[0.5].validation["loss"] == pytest.approx(found[0.0].validation["loss"], rel=1e-5)
+
+
+def test_a_module_without_sites_is_refused():
+    x, y = regression()
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(10, 1))
+    with pytest.raises(ValueError, match=r"dropout drops sites and needs a restt\.ResTT, got Sequential"):
+        train(model, x, y, config=TrainConfig(dropout=0.1))
