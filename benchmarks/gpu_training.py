@@ -31,7 +31,7 @@ def fit(dataset: str, options: argparse.Namespace, runs: int, config: TrainConfi
     module.reset_parameters(seed=options.seed)
     rows = options.rows or len(data.x_train)
     began = time.perf_counter()
-    curve, losses, events, seconds = [], [], [], []
+    records, events = [], []
     for record in train(
         module,
         data.x_train[:rows],
@@ -40,14 +40,14 @@ def fit(dataset: str, options: argparse.Namespace, runs: int, config: TrainConfi
         validation=(data.x_test, data.y_test),
         feature_map=restt.features.Trigonometric(),
     ):
-        curve.append([100 * value for value in record.validation["accuracy"]])
-        losses.append(list(record.train_loss))
-        seconds.append(record.seconds)
-        events += [
-            {"epoch": record.epoch, "kind": event.kind, "run": event.run, "message": event.message}
-            for event in record.events
-        ]
-        print(dataset, record.epoch, f"{sum(curve[-1]) / runs:.2f} %", f"{record.seconds:.2f} s", flush=True)
+        records.append(record)
+        events += [{"epoch": record.epoch, **vars(event)} for event in record.events]
+        accuracy = [record.validation["accuracy"][run] for run in record.runs]
+        print(
+            dataset, record.epoch, f"{100 * sum(accuracy) / len(accuracy):.2f} %", f"{record.seconds:.2f} s", flush=True
+        )
+        for event in record.events:
+            print("   ", event.kind, event.run, event.message, flush=True)
     finite = all(bool(parameter.isfinite().all()) for parameter in module.parameters())
     peak = torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else None
     return {
@@ -55,15 +55,20 @@ def fit(dataset: str, options: argparse.Namespace, runs: int, config: TrainConfi
         "bond_dim": options.bond_dim,
         "runs": runs,
         "config": config.to_dict(),
-        "final_accuracy": curve[-1],
-        "accuracy_by_epoch": curve,
-        "train_loss_by_epoch": losses,
-        "seconds_by_epoch": seconds,
+        "final_accuracy": [100 * value for value in evaluate_runs(module, data)],
+        "records": [record.to_dict() for record in records],
         "wall_seconds": time.perf_counter() - began,
         "peak_gib": peak,
         "events": events,
         "weights_finite": finite,
     }
+
+
+@torch.no_grad()
+def evaluate_runs(module: restt.ResTT, data: restt.data.Dataset) -> list[float]:
+    """Test accuracy of the weights each run ended with, also of runs that stopped early."""
+    x = restt.features.Trigonometric()(data.x_test.to(module.first.device))
+    return (module(x).argmax(-1) == data.y_test.to(x.device)).float().mean(-1).tolist()
 
 
 def precision(options: argparse.Namespace) -> dict[str, Any]:

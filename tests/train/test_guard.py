@@ -43,16 +43,18 @@ def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
         tensors["w"] += 1
         for run in runs:
             run.steps += 100
-        assert guard.check(runs, [0.5 / epoch, 0.5 / epoch]) == ([], [])
+        assert guard.check(runs, [0.5 / epoch, 0.5 / epoch], [3.0 / epoch, 6.0 / epoch]) == ([], [])
     tensors["w"] += 1
     for run in runs:
         run.steps += 100
-    events, failed = guard.check(runs, [0.1, math.inf])
+    events, failed = guard.check(runs, [0.1, math.inf], [1.0, math.inf])
     assert [event.kind for event in events] == ["rolled-back"]
     assert failed == []
     assert tensors["w"].tolist() == [[4.0] * 3, [2.0] * 3]
     assert [run.steps for run in runs] == [400, 200]
     assert [run.guard_scale for run in runs] == [1.0, 0.5]
+    assert [run.clip for run in runs] == [math.inf, 2.0]  # the norm of the last good epoch
+    assert "rate × 0.5, gradient clipped at 2" in events[0].message
 
 
 def test_a_doubtful_epoch_is_no_snapshot():
@@ -62,7 +64,7 @@ def test_a_doubtful_epoch_is_no_snapshot():
     for loss in (0.01, 0.01, 0.5, 0.5):
         tensors["w"] += 1
         run.steps += 100
-        guard.check(runs, [loss])
+        guard.check(runs, [loss], [1.0])
     assert guard.newest["w"].item() == 2.0
     assert guard.proven["w"].item() == 1.0
 
@@ -72,7 +74,7 @@ def test_weights_that_are_lost_in_the_last_step_are_noticed():
     guard = Guard(tensors, max_failures=2)
     runs = [RunState(0, reference=1.0, steps=100)]
     tensors["w"][0] = math.nan
-    events, _ = guard.check(runs, [0.3])
+    events, _ = guard.check(runs, [0.3], [1.0])
     assert "non-finite weights" in events[0].message
     assert tensors["w"].item() == 0.0
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from restt._errors import check_int
 from restt.init.sigma import per_site
 from restt.init.slopes import slopes
-from restt.meanfield.rules import STABLE_LOG_RANGE, Phase
+from restt.meanfield.rules import Phase, SignalRange
 from restt.topology import Topology
 
 
@@ -28,9 +28,7 @@ class PhaseDiagram:
     def phase(self, row: int, column: int) -> Phase:
         """The phase of one cell."""
         change = float(self.log_change[row, column])
-        if abs(change) <= STABLE_LOG_RANGE:
-            return "trainable"
-        return "explode" if change > 0 else "vanish"
+        return SignalRange(max(change, 0.0), max(-change, 0.0)).phase
 
 
 def phase_diagram(

@@ -13,17 +13,12 @@ from torch import Tensor
 
 from restt.drawing import require_matplotlib
 from restt.meanfield.compare import Comparison
-from restt.meanfield.phases import PhaseDiagram, typical_log_decay
+from restt.meanfield.phases import typical_log_decay
 from restt.meanfield.profile import Profile
-from restt.meanfield.rules import STABLE_LOG_RANGE, stable_sigma2
-from restt.topology import Topology
 
 COLORS = ("#2563a8", "#c2552d", "#2e8b57", "#8a4fae", "#b8860b", "#555555")
 _LN10 = math.log(10)
 _BAND = 2  # standard errors each side
-_PRESET_NAMES = {"plain": "TT", "residual": "ResTT"}
-_DEEPEST_DECADES = 12  # of the colour scale of a phase diagram
-_LINE_POINTS = 20  # of a line that is straight between them
 
 
 @contextmanager
@@ -133,87 +128,6 @@ def _draw_profile(
             axis.plot(sites, median / _LN10, color=color, linewidth=1, linestyle=":")
     theory_label = label if measured is None else None
     axis.plot(sites, predicted, color="black", linewidth=1, linestyle=(0, (5, 3)), label=theory_label)
-
-
-def plot_phases(
-    diagrams: Sequence[PhaseDiagram],
-    path: str | PathLike[str],
-    success: Sequence[tuple[Tensor, Tensor, Tensor] | None] | None = None,
-    titles: Sequence[str] | None = None,
-) -> None:
-    """The phase diagram over σ_w² and N: vanish, trainable, explode.
-
-    Parameters
-    ----------
-    diagrams : sequence of PhaseDiagram
-        One panel each.
-    path : path
-        Where to save.
-    success : sequence of (σ_w² (K,), N (K,), score in 0…1 (K,)) or None, optional
-        Measured trainings, one entry per panel: each point is drawn on the plane, filled by its score.
-    titles : sequence of str, optional
-        One per panel; by default the presets' names.
-    """
-    with picture(path, 1, len(diagrams), width=4.8, height=3.9) as axes:
-        for index, diagram in enumerate(diagrams):
-            axis = axes[0, index]
-            shading = _draw_plane(axis, diagram)
-            if titles is not None:
-                axis.set_title(titles[index])
-            points = None if success is None else success[index]
-            if points is not None:
-                dots = _draw_trainings(axis, points)
-        if success is not None and any(points is not None for points in success):
-            axis.figure.colorbar(dots, ax=axes[0, -1], label="measured: 0 chance, 1 all learned", shrink=0.85)
-        else:
-            axis.figure.colorbar(shading, ax=axes[0, -1], label="log₁₀ change of the signal's variance", shrink=0.85)
-        axes[0, 0].set_ylabel(r"$\sigma_w^2 \cdot \mathrm{E}\,|x|^2$")
-
-
-def _draw_trainings(axis: Any, points: tuple[Tensor, Tensor, Tensor]) -> Any:
-    sigma2, sites, scores = (values.numpy() for values in points)
-    return axis.scatter(sites, sigma2, c=scores, cmap="viridis", vmin=0, vmax=1, s=38, edgecolors="black", zorder=3)
-
-
-def _draw_plane(axis: Any, diagram: PhaseDiagram) -> Any:
-    decades = diagram.log_change / _LN10
-    edge = STABLE_LOG_RANGE / _LN10
-    sites, sigma2 = diagram.sites.numpy(), diagram.sigma2.numpy()
-    shading = axis.pcolormesh(
-        sites,
-        sigma2,
-        decades.clamp(-_DEEPEST_DECADES, _DEEPEST_DECADES).numpy(),
-        cmap="RdBu_r",
-        vmin=-_DEEPEST_DECADES,
-        vmax=_DEEPEST_DECADES,
-        shading="nearest",
-        rasterized=True,
-    )
-    axis.contour(sites, sigma2, decades.numpy(), levels=[-edge, edge], colors="black", linestyles="-")
-    few = sites[:: max(1, len(sites) // _LINE_POINTS)]
-    stable = [stable_sigma2(Topology.preset(diagram.preset, int(n))) for n in few]
-    axis.plot(few, stable, color="black", linestyle=":", label='sigma2="auto"')
-    axis.set_ylim(sigma2.min(), sigma2.max())
-    axis.legend(fontsize=8, loc="lower right")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("number of sites N")
-    axis.set_title(_PRESET_NAMES.get(diagram.preset, diagram.preset))
-    masks = {"vanish": decades < -edge, "trainable": decades.abs() <= edge, "explode": decades > edge}
-    for phase, mask in masks.items():
-        if mask.any():
-            row, column = _middle(mask)
-            box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "boxstyle": "round,pad=0.2"}
-            axis.text(sites[column], sigma2[row], phase, ha="center", va="center", bbox=box)
-    return shading
-
-
-def _middle(mask: Tensor) -> tuple[int, int]:
-    """The marked cell nearest to the centre of all marked ones."""
-    cells = mask.nonzero().double()
-    nearest = (cells - cells.mean(dim=0)).square().sum(dim=1).argmin()
-    row, column = cells[nearest].int().tolist()
-    return row, column
 
 
 def plot_conventions(measured: Profile, derived: Profile, paper: Profile, path: str | PathLike[str]) -> None:

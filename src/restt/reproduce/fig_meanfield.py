@@ -17,11 +17,11 @@ from restt._files import write_json_atomic
 from restt.features import Trigonometric
 from restt.meanfield import Comparison, Profile, phase_diagram, predict, typical_log_decay
 from restt.meanfield.compare import StepRatios
+from restt.meanfield.phase_plots import plot_phases
 from restt.meanfield.plots import (
     plot_conventions,
     plot_finite_width,
     plot_gradients,
-    plot_phases,
     plot_profiles,
     plot_steps,
 )

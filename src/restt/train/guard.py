@@ -1,4 +1,9 @@
-"""Training does not die: a run that explodes goes back to a good state and on with half the rate.
+"""Training does not die: a run that explodes goes back to a good state and on with half the rate, its gradient
+clipped at the norm it had while all was well.
+
+Half the rate alone is often not enough. Late in a training Adam's second moments are small, and one batch with a
+gradient many times the usual moves all weights by several times the rate at once; a chain of N sites multiplies that
+N times. A clipped gradient cannot do this.
 
 Two snapshots are kept for each run. The newer is the state after a good epoch; the older, the *proven* one, is the
 state from which that good epoch was trained. An explosion often begins some steps before the loss shows it, so the
@@ -38,17 +43,19 @@ class Guard:
         self.newest = {name: value.clone() for name, value in tensors.items()}
         self.proven = {name: value.clone() for name, value in tensors.items()}
 
-    def check(self, runs: Sequence[RunState], losses: Sequence[float]) -> tuple[list[Event], list[int]]:
+    def check(
+        self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float]
+    ) -> tuple[list[Event], list[int]]:
         """Roll back exploded runs and take snapshots of good ones.
 
-        ``losses`` are the epoch's mean training losses. Returns what happened and which of the working runs have
+        ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms. Returns what happened and which of the working runs have
         failed for good; those stand at their proven state.
         """
         finite = all_finite(self.watched)
         events, failed = [], []
-        for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
+        for slot, (run, loss, norm) in enumerate(zip(runs, losses, norms, strict=True)):
             if finite[slot] and not has_exploded(run, loss):
-                self._remember(slot, run, loss)
+                self._remember(slot, run, loss, norm)
                 continue
             self._roll_back(slot, run)
             what = f"loss {loss:.3g}" if finite[slot] or not math.isfinite(loss) else "non-finite weights"
@@ -57,11 +64,12 @@ class Guard:
                 text = f"{what} for the {run.failures}th time: stopped at the last good state (step {run.steps})"
                 events.append(Event("failed", text, run.run))
             else:
-                text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}"
+                clipped = f", gradient clipped at {run.clip:.3g}" if math.isfinite(run.clip) else ""
+                text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}{clipped}"
                 events.append(Event("rolled-back", text, run.run))
         return events, failed
 
-    def _remember(self, slot: int, run: RunState, loss: float) -> None:
+    def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
         run.lowest = min(run.lowest, loss)
         if loss > GOOD * run.lowest or run.steps - run.snapshot_steps < STEPS_BETWEEN_SNAPSHOTS:
             return
@@ -69,6 +77,7 @@ class Guard:
             self.proven[name][slot].copy_(self.newest[name][slot])
             self.newest[name][slot].copy_(value[slot])
         run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
+        run.usual_norm = norm
 
     def _roll_back(self, slot: int, run: RunState) -> None:
         for name, value in self.tensors.items():
@@ -76,6 +85,7 @@ class Guard:
             self.newest[name][slot].copy_(self.proven[name][slot])
         run.steps = run.snapshot_steps = run.proven_steps
         run.guard_scale /= 2
+        run.clip = min(run.clip, run.usual_norm)
         run.failures += 1
 
 

@@ -116,11 +116,12 @@ def _epochs(training: Training, checkpoints: Checkpoints | None, events: list[Ev
 
             events += _memory_events(training, step, batches)
             failed: list[int] = []
+            rolled_back: list[Event] = []
             if state.guard is not None:
                 for run, first in zip(state.runs, firsts, strict=True):
                     if math.isnan(run.reference):
                         run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
-                rolled_back, failed = state.guard.check(state.runs, losses)
+                rolled_back, failed = state.guard.check(state.runs, losses, norms)
                 events += rolled_back
             state.publish()
             scores: dict[str, list[float]] = {}
@@ -146,6 +147,7 @@ def _epochs(training: Training, checkpoints: Checkpoints | None, events: list[Ev
             state.history.append(record)
             if stopped:
                 state.finish(stopped)
+            if stopped or rolled_back:
                 ready = training.prepare() if state.runs else None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)

@@ -14,6 +14,8 @@ class RunState:
     run: int  # its place in the user's module
     steps: int = 0  # Adam's steps in the weights as they are: goes back with a roll-back
     guard_scale: float = 1.0  # halved by each roll-back
+    clip: float = math.inf  # largest gradient norm since the first roll-back
+    usual_norm: float = math.inf  # mean gradient norm of the last good epoch
     plateau_scale: float = 1.0
     failures: int = 0
     reference: float = math.nan  # the loss an untrained model has, what an explosion is measured against

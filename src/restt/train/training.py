@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -135,8 +136,9 @@ class Training:
         if config.penalty is not None:
             slopes = penalty_slopes(config.penalty, state.working.weights, runs, self.total)
         clip = None
-        if self.clip is not None:
-            clip = torch.tensor([self.clip[run] for run in runs], dtype=like.dtype, device=like.device)
+        limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
+        if any(math.isfinite(limit) for limit in limits):
+            clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
         kind = CapturedStep if like.is_cuda else TrainStep
         step = kind(state.working, state.adam, self.loss, slopes, clip, state.ema, config.ema, state.micro_batch)
         return batches, step, None if self.validation is None else self.validation.keep(runs)
