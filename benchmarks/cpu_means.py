@@ -24,6 +24,7 @@ from restt.provenance import provenance
 
 SITES, WIDTH, BATCH, OUTPUTS = 196, 2, 512, 10
 RESULT = Path(__file__).parents[1] / "results" / "bench" / "cpu_means.json"
+COMMAND = "python benchmarks/cpu_means.py means"
 LANES = 16  # samples per tile of the numba kernel, as in the compiled one
 
 
@@ -68,7 +69,7 @@ def numba_sweep() -> Callable[..., object] | None:
 
     @numba.njit(fastmath=True)
     def sweep(y, x, cores):  # (tiles, R, LANES), (tiles, sites, I, LANES), (sites, I, R, R)
-        tiles, bond, lanes = y.shape
+        tiles, bond = y.shape[:2]
         sites, width = cores.shape[:2]
         sums = np.zeros((4, LANES), y.dtype)
         scaled = np.zeros((width * bond, LANES), y.dtype)
@@ -153,7 +154,7 @@ def means(rounds: int) -> None:
             print(f"r={bond:<4} {name:<32} {row['median']:8.2f} ms   {ratios['median / GEMM']:5.2f} × GEMM")
     sizes = {"sites": SITES, "feature_dim": WIDTH, "batch": BATCH, "outputs": OUTPUTS, "threads": 1, "rounds": rounds}
     what = "forward sweep, one thread, processor time"
-    write_json_atomic(RESULT, {"what": what, "sizes": sizes, "table": table, "provenance": provenance()})
+    write_json_atomic(RESULT, {"what": what, "sizes": sizes, "table": table, "provenance": provenance(command=COMMAND)})
 
 
 def crossover(rounds: int) -> None:

@@ -185,3 +185,10 @@ def test_nan_passes_through_forward_unchecked():
     output = residual()(x)
     assert output[0].isnan().all()
     assert output[1:].isfinite().all()
+
+
+def test_an_unstable_sigma2_is_told_with_the_remedy():
+    with pytest.warns(restt.meanfield.StabilityWarning, match='vanish.*sigma2="auto" would take 1') as caught:
+        restt.ResTT(196, 2, 3, 1, "plain", sigma2=0.9)
+    assert caught[0].filename == __file__
+    restt.ResTT(196, 2, 3, 1, sigma2=0.01)  # the paper's setting is fine

@@ -39,11 +39,14 @@ class ResTT(nn.Module):
         Which connections each site keeps.
     sigma2 : "auto", float or sequence of float
         σ_w² of the inner sites' weights N(0, σ_w²/r). ``"auto"`` follows the mean-field rule.
+        A value of your own that explodes or vanishes at this N brings a
+        :class:`restt.meanfield.StabilityWarning` with the suggested one.
     second_moment : float or sequence of float
         E Σ_i x(n,i)², used by ``sigma2="auto"``; feature maps report theirs as ``second_moment``.
-    init : {"balanced", "paper"}
+    init : {"balanced", "paper", "orthogonal"}
         ``"paper"`` draws all weights from N(0, σ_w²/r). ``"balanced"`` also scales the first and last site so that
-        outputs start at order 1 and gradients are even along the chain.
+        outputs start at order 1 and gradients are even along the chain. ``"orthogonal"`` is balanced with orthogonal
+        inner cores, for long plain trains.
     bias : bool
         Add a learned constant (order 0) to the outputs.
     runs : int, optional
@@ -101,6 +104,10 @@ class ResTT(nn.Module):
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
         self.second_moment = per_site("second_moment", second_moment, self.sites)
         self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
+        if not isinstance(sigma2, str):
+            from restt.meanfield.rules import warn_if_unstable
+
+            warn_if_unstable(self.topology, self.second_moment, self.sigma2)
         leading = [] if self.runs is None else [self.runs]
         shapes: dict[str, Sequence[int] | None] = dict(self._role_shapes())
         shapes["bias"] = (*[1] * len(leading), self.outputs) if bias else None

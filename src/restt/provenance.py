@@ -85,17 +85,24 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> tuple[str, bool | None]:
-    """The commit of the checkout restt runs from and whether its files differ from it; else the version and None."""
+    """The commit of the checkout restt runs from and whether its files differ from it.
+
+    Without a checkout the commit is what RESTT_COMMIT says, for copies of one on machines that have no git, or else the
+    version.
+    """
+    import os
+
     from restt import __version__
 
+    unknown = os.environ.get("RESTT_COMMIT") or f"restt {__version__}", None
     package = Path(__file__).resolve().parent
     top = _git(package, "rev-parse", "--show-toplevel")
     # An environment inside somebody else's checkout must not lend us its commit.
     if top is None or Path(top).resolve() / "src" / "restt" != package:
-        return f"restt {__version__}", None
+        return unknown
     commit = _git(package, "rev-parse", "HEAD")
     if commit is None:
-        return f"restt {__version__}", None
+        return unknown
     # Results are what a run writes, so they say nothing about the code that wrote them.
     changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
     return commit, changed != ""
