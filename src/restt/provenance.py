@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -53,8 +54,6 @@ def provenance(
 
 def describe_device(device: str = "cpu") -> str:
     """The device in words: the processor's model and its cores, or the accelerator's name."""
-    import os
-
     import torch
 
     if torch.device(device).type == "cuda":
@@ -90,8 +89,6 @@ def _commit() -> tuple[str, bool | None]:
     Without a checkout the commit is what RESTT_COMMIT says, for copies of one on machines that have no git, or else the
     version.
     """
-    import os
-
     from restt import __version__
 
     unknown = os.environ.get("RESTT_COMMIT") or f"restt {__version__}", None

@@ -69,13 +69,11 @@ def plot_profiles(
         axes[0, 0].set_ylabel("log₁₀ q(k)")
         axes[1, 0].set_ylabel("log₁₀ χ(k)")
         styles = [
-            ("black", (0, (5, 3)), "theory"),
-            ("gray", "-", f"mean over runs ± {_BAND} s.e."),
-            ("gray", ":", "median run"),
+            axes[1, 0].plot([], [], color="black", linestyle=(0, (5, 3)), label="theory")[0],
+            axes[1, 0].plot([], [], color="gray", label=f"mean over runs ± {_BAND} s.e.")[0],
+            axes[1, 0].plot([], [], color="gray", linestyle=":", label="median run")[0],
         ]
-        for color, style, label in styles:
-            axes[1, 0].plot([], [], color=color, linestyle=style, label=label)
-        axes[1, 0].legend(fontsize=8, frameon=False)
+        axes[1, 0].legend(handles=styles, fontsize=8, frameon=False)
 
 
 def plot_steps(
