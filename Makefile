@@ -26,7 +26,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

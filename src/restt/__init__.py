@@ -11,13 +11,31 @@ __version__ = "0.1.0"
 _LAZY = {
     "Topology": "restt.topology",
     "ResTT": "restt.module",
+    "ResTTClassifier": "restt.estimators",
+    "ResTTRegressor": "restt.estimators",
+    "load": "restt.estimators",
 }
 _SUBMODULES = ("chain", "data", "features", "interop", "meanfield", "testing", "train")
 
-__all__ = ["ResTT", "Topology", "__version__", "chain", "data", "features", "interop", "meanfield", "testing", "train"]
+__all__ = [
+    "ResTT",
+    "ResTTClassifier",
+    "ResTTRegressor",
+    "Topology",
+    "__version__",
+    "chain",
+    "data",
+    "features",
+    "interop",
+    "load",
+    "meanfield",
+    "testing",
+    "train",
+]
 
 if TYPE_CHECKING:
     from restt import chain, data, features, interop, meanfield, testing, train
+    from restt.estimators import ResTTClassifier, ResTTRegressor, load
     from restt.module import ResTT
     from restt.topology import Topology
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,15 @@ FORMATS = {".onnx": "onnx", ".pt2": "torch"}
 DTYPES = (torch.float32, torch.float64)
 
 
+@runtime_checkable
+class SupportsExport(Protocol):
+    """What knows how to export itself: a fitted estimator."""
+
+    def export(self, path: str | PathLike[str]) -> Path: ...
+
+
 def export(
-    model: ResTT,
+    model: ResTT | SupportsExport,
     path: str | PathLike[str],
     *,
     feature_map: FeatureMap | nn.Module | None = None,
@@ -42,8 +49,8 @@ def export(
 
     Parameters
     ----------
-    model : ResTT
-        In float32 or float64; the graph has the same dtype, for its input too, and is made for the CPU.
+    model : ResTT or fitted estimator
+        An estimator brings its own feature map and head; give it no other option. A module is in float32 or float64; the graph has the same dtype, for its input too, and is made for the CPU.
     path : path
         Ending in ``.onnx`` (ONNX, opset 18; input ``x``, output ``output``) or ``.pt2`` (a ``torch.export`` program:
         ``torch.export.load(path).module()(x)``). Written whole or not at all.
@@ -78,6 +85,11 @@ def export(
     True
     """
     target = Path(path)
+    if isinstance(model, SupportsExport):
+        given = (feature_map, format, head, row_shape)
+        if average or any(option is not None for option in given):
+            raise TypeError(f"{type(model).__name__} brings its own feature map, average and head: give only the path")
+        return model.export(target)
     kind = _checked_format(target, format)
     graph = ModelGraph(model, feature_map, average, head, row_shape)
     return write_bytes_atomic(target, (_onnx_bytes if kind == "onnx" else _torch_bytes)(graph))

@@ -1,0 +1,159 @@
+"""Fitted estimators on disk: the module's one safetensors file, with everything else as JSON inside. No pickle."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from restt import features
+from restt._errors import shown
+from restt.estimators.encoding import Encoding
+from restt.estimators.targets import Labels, Values
+from restt.features import FeatureMap
+from restt.interop import load_module, save_module
+from restt.topology import Topology
+from restt.train import EpochRecord, Penalty
+
+SUFFIX = ".safetensors"
+NAME = f"model{SUFFIX}"
+# Raised when an estimator's entry of today could be misread by yesterday's code.
+VERSION = 1
+KINDS = ("ResTTRegressor", "ResTTClassifier")
+
+
+def save_estimator(estimator: Any, path: str | PathLike[str]) -> Path:
+    """Write a fitted estimator; see ``save`` of the estimators."""
+    given = Path(path)
+    if given.suffix != SUFFIX and given.exists() and not given.is_dir():
+        raise ValueError(f"path must be a folder or end in {SUFFIX}, got the existing file {given}")
+    state = {
+        "version": VERSION,
+        "kind": type(estimator).__name__,
+        "parameters": {name: _to_plain(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "encoding": estimator.encoding_.to_config(),
+        "target": estimator.target_.to_config(),
+        "precision": estimator.precision_,
+        "n_features_in": estimator.n_features_in_,
+        "feature_names_in": getattr(estimator, "feature_names_in_", np.array([])).tolist() or None,
+        "history": [_record_to_plain(record) for record in estimator.history_],
+        "n_iter": estimator.n_iter_,
+    }
+    save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
+    return given
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """What was saved in ``path``: a fitted estimator, or the module of :func:`restt.interop.save_module`.
+
+    Never runs code from the file. FileNotFoundError where there is nothing; ValueError for what is not a model, is
+    damaged, or was written by a newer restt.
+
+    >>> import numpy as np
+    >>> from restt.estimators import ResTTRegressor, load
+    >>> X = np.random.default_rng(0).random((30, 2))
+    >>> model = ResTTRegressor(epochs=5, random_state=0).fit(X, X[:, 0])
+    >>> folder = model.save(getfixture("tmp_path") / "model")
+    >>> bool((load(folder).predict(X) == model.predict(X)).all())
+    True
+    """
+    given = Path(path)
+    if given.is_dir() and not (given / NAME).exists():
+        raise ValueError(f"{given} is a folder, but not a model: it has no {NAME}")
+    file = given / NAME if given.is_dir() else given
+    module, extra = load_module(file)
+    state = extra.get("estimator")
+    if state is None:
+        return module
+    if not isinstance(state, dict) or not isinstance(state.get("version"), int):
+        raise ValueError(f"{file} does not describe an estimator this restt can build")
+    if state["version"] > VERSION:
+        raise ValueError(
+            f"{file} holds an estimator of version {state['version']}, this restt reads up to {VERSION}: "
+            "upgrade restt to load it"
+        )
+    try:
+        return _rebuilt(module, state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} does not describe an estimator this restt can build: {error}") from error
+
+
+def _rebuilt(module: Any, state: dict[str, Any]) -> Any:
+    from restt import estimators
+
+    if state["kind"] not in KINDS:
+        raise ValueError(f"its kind is {shown(state['kind'])}, expected one of {list(KINDS)}")
+    parameters = {name: _from_plain(name, value) for name, value in state["parameters"].items()}
+    estimator = getattr(estimators, state["kind"])(**parameters)
+    target = Values if state["kind"] == "ResTTRegressor" else Labels
+    estimator.module_ = module
+    estimator.encoding_ = Encoding.from_config(state["encoding"])
+    estimator.target_ = target.from_config(state["target"])
+    estimator.precision_ = state["precision"]
+    estimator.n_features_in_ = state["n_features_in"]
+    if state["feature_names_in"] is not None:
+        estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
+    estimator.history_ = [_record_from_plain(record) for record in state["history"]]
+    estimator.n_iter_ = state["n_iter"]
+    return estimator
+
+
+def _to_plain(name: str, value: Any) -> Any:
+    """A parameter as JSON; what JSON has no word for is written as {"kind": …}."""
+    if isinstance(value, Topology):
+        return {"kind": "topology", "chains": value.chains, "linears": value.linears, "skips": value.skips}
+    if isinstance(value, FeatureMap):
+        return {"kind": "feature_map", "config": value.to_config()}
+    if isinstance(value, Penalty):
+        return {"kind": "penalty", "values": value.to_dict()}
+    if isinstance(value, dict):
+        return {"kind": "dict", "items": [[_to_plain(name, key), _to_plain(name, item)] for key, item in value.items()]}
+    if isinstance(value, (PathLike, torch.device)):
+        return str(value)
+    if isinstance(value, np.random.RandomState):
+        return None  # its draws are spent; the saved model no longer needs them
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(name, item) for item in value]
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    raise TypeError(f"parameter {name} cannot be saved: {shown(value)} of type {type(value).__name__}")
+
+
+def _from_plain(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if value["kind"] == "topology":
+        return Topology(len(value["chains"]) + 1, value["chains"], value["linears"], value["skips"])
+    if value["kind"] == "feature_map":
+        return features.from_config(value["config"])
+    if value["kind"] == "penalty":
+        return Penalty(**value["values"])
+    if value["kind"] == "dict":
+        return {key: _from_plain(name, item) for key, item in value["items"]}
+    raise ValueError(f"parameter {name} is of the unknown kind {shown(value['kind'])}")
+
+
+def _record_to_plain(record: EpochRecord) -> dict[str, Any]:
+    return record.to_dict()
+
+
+def _record_from_plain(values: dict[str, Any]) -> EpochRecord:
+    """The record, with NaN where JSON has null."""
+    numbers = {
+        name: [math.nan if entry is None else entry for entry in values[name]]
+        for name in ("train_loss", "lr", "gradient_norm")
+    }
+    validation = {
+        name: [math.nan if entry is None else entry for entry in entries]
+        for name, entries in values["validation"].items()
+    }
+    times = {name: math.nan if values[name] is None else values[name] for name in ("seconds", "samples_per_second")}
+    return EpochRecord.from_dict({**values, **numbers, **times, "validation": validation})

@@ -1,0 +1,117 @@
+"""A fitted estimator as a graph: the encoding's formula, the module, and what turns outputs into predictions."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt.estimators.encoding import Encoding
+from restt.estimators.targets import Labels, Values
+from restt.interop import export
+from restt.interop.maps import MapPart, map_part
+from restt.interop.ops import GraphPart, Ops, Value
+from restt.module import ResTT
+
+
+def export_graph(estimator: Any, path: str | PathLike[str]) -> Path:
+    """Write numbers -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`."""
+    module, target = estimator.module_, estimator.target_
+    head = Rescaled(target, module.first.dtype) if isinstance(target, Values) else Probabilities(target)
+    part = EncodingPart(estimator.encoding_, module)
+    return export(module, path, feature_map=part, average=True, head=head, row_shape=part.row_shape)
+
+
+class EncodingPart(MapPart):
+    """:meth:`Encoding.vectors` as operations. A row with a value that the encoding refuses is refused."""
+
+    def __init__(self, encoding: Encoding, module: ResTT) -> None:
+        super().__init__()
+        dtype, sites, width = module.first.dtype, len(encoding.order), max(encoding.widths)
+        self.row_shape, self.sites = (len(encoding.columns),), sites
+        self.map = map_part(encoding.feature_map, module)
+        selection = torch.zeros(sites, sites, dtype=dtype)
+        selection[list(encoding.order), torch.arange(sites)] = 1
+        in_order = list(encoding.order) == list(range(sites))
+        self.selection = None if in_order else nn.Buffer(selection)
+        self.shift, self.scale, self.fill = (
+            nn.Buffer(part.to(dtype)) for part in (encoding.shift, encoding.scale, encoding.fill)
+        )
+        self.widening = nn.Buffer(torch.eye(encoding.feature_map.width, width, dtype=dtype))
+        self.categorical = nn.Buffer(encoding.categorical)
+        states = torch.arange(width)
+        counts = torch.tensor([column.states for column in encoding.sites])
+        self.levels = nn.Buffer(states.to(dtype).masked_fill(states >= counts[:, None], math.nan))  # (N, I)
+        self.missing_state = nn.Buffer(states == encoding.missing_states[:, None])  # (N, I)
+        self.never_missing = nn.Buffer(encoding.missing_states < 0)
+        self.averaged = nn.Buffer(torch.tensor([column.other is False for column in encoding.sites]))
+        self.means = None if encoding.means is None else nn.Buffer(encoding.means.to(dtype))
+
+    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
+        zero, finite, nan = ops.number(0.0), ops.less(ops.absolute(x), ops.number(math.inf)), ops.is_nan(x)
+        infinite = ops.any_last(ops.negate(ops.either(finite, nan)), self.row_shape[0], keep=True)
+        values, missing = ops.where(finite, x, zero), nan
+        if self.selection is not None:
+            chosen = ops.constant(self.selection)
+            values = ops.matmul(values, chosen)
+            missing = ops.less(ops.number(0.5), ops.matmul(ops.as_float(nan), chosen))
+        categorical = ops.constant(self.categorical)
+        state = ops.either(missing, categorical)
+        vectors, refused_by_map = self._mapped(ops, values, state)
+        hits, unknown = self._levels(ops, values, missing)
+        vectors = ops.add(vectors, ops.as_float(hits))
+        if self.means is not None:
+            vectors = ops.subtract(vectors, ops.constant(self.means))
+        vectors = ops.where(ops.insert_axis(unknown, -1), zero, vectors)
+        average = ops.both(ops.constant(self.averaged), ops.equal(values, ops.number(-1.0)))
+        refused = ops.either(
+            ops.both(unknown, ops.negate(average)), ops.both(missing, ops.constant(self.never_missing))
+        )
+        refused_by_state = ops.any_last(refused, self.sites, keep=True)
+        return vectors, ops.either(ops.either(infinite, refused_by_map), refused_by_state)
+
+    def _mapped(self, ops: Ops, values: Value, state: Value) -> tuple[Value, Value]:
+        """The feature map's vectors, widened to (B, N, I), 0 where a state stands instead of a number."""
+        filled = ops.where(state, ops.constant(self.fill), values)
+        scaled = ops.divide(ops.subtract(filled, ops.constant(self.shift)), ops.constant(self.scale))
+        vectors, refused = self.map.build(ops, scaled)
+        vectors = ops.where(ops.insert_axis(state, -1), ops.number(0.0), vectors)
+        return ops.matmul(vectors, ops.constant(self.widening)), refused
+
+    def _levels(self, ops: Ops, values: Value, missing: Value) -> tuple[Value, Value]:
+        """Which one-hot entries are 1, (B, N, I), and where a category is none of the levels, (B, N)."""
+        absent = ops.insert_axis(missing, -1)
+        here = ops.equal(ops.insert_axis(values, -1), ops.constant(self.levels))
+        here = ops.both(here, ops.negate(absent))
+        known = ops.either(ops.any_last(here, self.levels.shape[1]), missing)
+        unknown = ops.both(ops.constant(self.categorical), ops.negate(known))
+        return ops.either(here, ops.both(absent, ops.constant(self.missing_state))), unknown
+
+
+class Rescaled(GraphPart):
+    """Outputs (B, O) in the units of y, (B,) where y was."""
+
+    def __init__(self, target: Values, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.mean = nn.Buffer(torch.from_numpy(target.mean).to(dtype))
+        self.scale = nn.Buffer(torch.from_numpy(target.scale).to(dtype))
+        self.flat = target.flat
+
+    def build(self, ops: Ops, x: Value) -> Value:
+        values = ops.add(ops.multiply(x, ops.constant(self.scale)), ops.constant(self.mean))
+        return ops.take(values, -1, 0) if self.flat else values
+
+
+class Probabilities(nn.Module):
+    """Outputs (B, K) as probabilities."""
+
+    def __init__(self, target: Labels) -> None:
+        super().__init__()
+        self.temperature = target.temperature
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x / self.temperature, dim=-1)

@@ -1,0 +1,102 @@
+"""The estimators' parameters: names, defaults and what they accept; :class:`ResTTRegressor` describes them."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, ClassVar
+
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from restt import features
+from restt.estimators.callbacks import CallbackSupport
+from restt.estimators.plan import PRECISIONS
+from restt.features import FeatureMap
+from restt.topology import PRESETS, Topology
+from restt.train import Penalty
+from restt.train.schedules import SCHEDULES
+
+
+class Parameters(CallbackSupport, BaseEstimator):
+    """Stores what it is given; ``_parameter_constraints`` is checked when a fit begins."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "bond_dim": [Interval(Integral, 1, None, closed="left")],
+        "feature_map": [StrOptions({"auto", *features.available()}), FeatureMap],
+        "topology": [StrOptions(set(PRESETS)), Topology],
+        "site_order": [StrOptions({"auto", "given"}), "array-like"],
+        "sigma2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "loss": [],
+        "epochs": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "schedule": [StrOptions(set(SCHEDULES))],
+        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "penalty": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), dict, Penalty, None],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
+        "runs": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean", Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "categorical_features": ["array-like", None],
+        "handle_unknown": [StrOptions({"error", "other"})],
+        "handle_missing": [StrOptions({"learn", "error"})],
+        "warm_start": ["boolean"],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", *PRECISIONS})],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "checkpoint_dir": [str, PathLike, None],
+    }
+
+    def __init__(
+        self,
+        bond_dim: int = 10,
+        feature_map: str | FeatureMap = "auto",
+        topology: str | Topology = "residual",
+        site_order: Any = "auto",
+        sigma2: str | float = "auto",
+        loss: str = "auto",
+        epochs: str | int = "auto",
+        lr: float = 0.05,
+        schedule: str = "cosine",
+        batch_size: str | int = "auto",
+        penalty: Any = "auto",
+        dropout: float = 0.0,
+        runs: int = 1,
+        early_stopping: bool | int = False,
+        validation_fraction: float = 0.1,
+        categorical_features: Any = None,
+        handle_unknown: str = "error",
+        handle_missing: str = "learn",
+        warm_start: bool = False,
+        device: str | torch.device = "auto",
+        precision: str = "auto",
+        random_state: Any = None,
+        verbose: int | bool = 0,
+        checkpoint_dir: str | PathLike[str] | None = None,
+    ) -> None:
+        self.bond_dim = bond_dim
+        self.feature_map = feature_map
+        self.topology = topology
+        self.site_order = site_order
+        self.sigma2 = sigma2
+        self.loss = loss
+        self.epochs = epochs
+        self.lr = lr
+        self.schedule = schedule
+        self.batch_size = batch_size
+        self.penalty = penalty
+        self.dropout = dropout
+        self.runs = runs
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.handle_missing = handle_missing
+        self.warm_start = warm_start
+        self.device = device
+        self.precision = precision
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint_dir = checkpoint_dir

@@ -1,0 +1,145 @@
+"""Regression."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin, _fit_context
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_array
+
+from restt.estimators._base import BaseResTT
+from restt.estimators.parameters import Parameters
+from restt.estimators.targets import Values
+
+
+class ResTTRegressor(RegressorMixin, BaseResTT):
+    """Regression by a residual tensor train over the columns of a table.
+
+    One column is one site. A column of numbers becomes hat functions at its quantiles, a column of categories (a text
+    or category type of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing
+    value is a state of its own. All interactions of all columns are in the model.
+
+    Parameters
+    ----------
+    bond_dim : int, default=10
+        Width r of the chain's state: how much interaction the model can hold.
+    feature_map : {"auto", "identity", "affine", "trigonometric", "polynomial", "hat", "onehot"} or FeatureMap
+        What a column of numbers becomes. ``"auto"`` is 8 hats at its quantiles, centred. Others are used as they are:
+        the trigonometric map on columns scaled to [0, 1], hats on the raw values, the rest on standardised columns;
+        ``"onehot"`` takes every column as categories.
+    topology : {"residual", "plain", "linear", "volterra"} or Topology
+        Which connections the sites have.
+    site_order : {"auto", "given"} or sequence of column names or numbers
+        The order of the columns along the chain; ``"auto"`` is at present the order of the table.
+    sigma2 : "auto" or float
+        Variance of the initial weights, see :class:`restt.ResTT`.
+    loss : {"auto", "mse", "huber"}
+        ``"auto"`` is ``"mse"``. The target is standardised first.
+    epochs : "auto" or int
+        Passes over the rows; ``"auto"`` is 150 steps, and at least 20 passes.
+    lr : float, default=0.05
+        Adam's rate.
+    schedule : {"constant", "cosine", "warmup", "warmup-cosine", "plateau"}
+        Shape of the rate over the epochs.
+    batch_size : "auto" or int
+        Rows per step; ``"auto"`` is all of them up to 2048 rows, else 512.
+    penalty : "auto", float, dict, restt.train.Penalty or None
+        L2 penalty. A number p weighs linear entries and head by p and the chain's cores, which carry the interactions,
+        by 10 p; a dict gives each of ``chain``, ``linear``, ``head``. ``"auto"`` is 0.02;
+        0.005 for cross-entropy.
+    dropout : float, default=0
+        Probability with which a site is left out of a step.
+    runs : int, default=1
+        Members, trained side by side from different initial weights and averaged.
+    early_stopping : bool or int, default=False
+        Hold out ``validation_fraction`` of the rows, stop after 20 (or this many) epochs without a better loss on
+        them, and keep the best epoch.
+    validation_fraction : float, default=0.1
+    categorical_features : sequence of column names or numbers, or mask, optional
+        Columns to take as categories beside those whose type says so.
+    handle_unknown : {"error", "other"}
+        What a category that was not in the fit becomes: an error; or the state "other", which the levels with less
+        than 1 % of the weight share, or where there are none the average of all states.
+    handle_missing : {"learn", "error"}
+        Whether columns with missing values in the fit get a state for them, or are refused. Where the fit saw none,
+        a missing value is an error in either case.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
+    device : "auto", str or torch.device
+        ``"auto"`` is the GPU where there is one and the problem is not small.
+    precision : {"auto", "float64", "float32", "tf32", "bf16"}
+        Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
+        problem is large.
+    random_state : int, RandomState or None
+    verbose : int, default=0
+        1 shows a line that is kept up to date, 2 a table.
+    checkpoint_dir : path, optional
+        Save the training here; the same call with the same data goes on where it was stopped.
+
+    Attributes
+    ----------
+    module_ : restt.ResTT
+        The model, with the runs axis.
+    history_ : list of restt.train.EpochRecord
+    n_iter_ : int
+        Epochs trained.
+    encoding_ : Encoding
+        From the table to site vectors.
+    target_ : Values
+        Mean and scale of y.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only where X had column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from restt.estimators import ResTTRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ResTTRegressor(random_state=0).fit(X[:300], y[:300])
+    >>> model.predict(X[300:]).shape
+    (142,)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Parameters._parameter_constraints,
+        "loss": [StrOptions({"auto", "mse", "huber"})],
+    }
+
+    target_: Values
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """One pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
+        return self._pass_once(X, y, sample_weight)
+
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The members' mean, (B,) or (B, O); with ``return_std`` also their standard deviation, of the same shape."""
+        members = self._members(X)
+        mean = self.target_.decode(members.mean(axis=0))
+        if not return_std:
+            return mean
+        if len(members) < 2:
+            raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
+        return mean, self.target_.decode_spread(members.std(axis=0))
+
+    def _read_y(self, y: Any) -> np.ndarray:
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
+        if values.ndim not in (1, 2) or values.size == 0:
+            raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+        return np.asarray(values)
+
+    def _new_target(self, y: np.ndarray, weights: np.ndarray) -> Values:
+        return Values.fit(y, weights)
+
+    @property
+    def _loss(self) -> str:
+        return "mse" if self.loss == "auto" else self.loss
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

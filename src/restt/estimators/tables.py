@@ -1,0 +1,207 @@
+"""Tables as users have them, arrays and data frames, read column by column."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from restt._errors import shown
+
+# A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
+SPARSE_LIMIT = 2**30
+
+
+class Table(ABC):
+    """Columns of numbers or categories, counted from 0."""
+
+    rows: int
+    width: int
+    names: list[str] | None
+
+    def label(self, column: int) -> str:
+        """The column as messages name it."""
+        return f"column {column}" if self.names is None else f"column {self.names[column]!r}"
+
+    @abstractmethod
+    def holds_categories(self, column: int) -> bool:
+        """Whether the column's type says that it holds categories."""
+
+    @abstractmethod
+    def numbers(self, column: int) -> np.ndarray:
+        """The column in float64, NaN where a value is missing."""
+
+    @abstractmethod
+    def categories(self, column: int) -> np.ndarray:
+        """The column as Python values in an object array, None where a value is missing."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> Table:
+        """The table of these row numbers."""
+
+    def _not_numbers(self, column: int, found: str) -> str:
+        return (
+            f"{self.label(column)} of X must hold numbers, got {found}; categories are columns of a text or category "
+            "type in a data frame, or those named in categorical_features"
+        )
+
+    def _floats(self, column: int, values: np.ndarray) -> np.ndarray:
+        """An object or text column as numbers, or an error that shows the first value that is none."""
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            for row, value in enumerate(values):
+                try:
+                    float(np.nan if value is None else value)
+                except ValueError:
+                    raise ValueError(self._not_numbers(column, f"the text {shown(value)} in row {row}")) from None
+                except TypeError as error:
+                    raise TypeError(self._not_numbers(column, f"{shown(value)} in row {row} ({error})")) from None
+            raise
+
+
+class ArrayTable(Table):
+    """A 2-D numpy array. It has one type for all columns, so categories have to be named by the user."""
+
+    def __init__(self, values: np.ndarray, names: list[str] | None = None) -> None:
+        self.values, self.names = values, names
+        self.rows, self.width = values.shape
+
+    def holds_categories(self, column: int) -> bool:
+        return False
+
+    def numbers(self, column: int) -> np.ndarray:
+        values = self.values[:, column]
+        if values.dtype.kind in "biuf":
+            return values.astype(np.float64)
+        if values.dtype.kind not in "OU":
+            raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
+        return self._floats(column, values)
+
+    def categories(self, column: int) -> np.ndarray:
+        return _objects(self.values[:, column].tolist())
+
+    def take(self, rows: np.ndarray) -> Table:
+        return ArrayTable(self.values[rows], self.names)
+
+
+class PandasTable(Table):
+    """A pandas data frame."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.rows, self.width = frame.shape
+        self.names = [str(name) for name in frame.columns]
+
+    def holds_categories(self, column: int) -> bool:
+        import pandas as pd
+
+        series = self.frame.iloc[:, column]
+        if isinstance(series.dtype, (pd.CategoricalDtype, pd.StringDtype)):
+            return True
+        if series.dtype != object:
+            return False
+        present = series[series.notna()]
+        return len(present) > 0 and all(isinstance(value, str) for value in present)
+
+    def numbers(self, column: int) -> np.ndarray:
+        from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
+
+        series = self.frame.iloc[:, column]
+        if series.dtype == object:
+            if self.holds_categories(column):
+                raise ValueError(self._not_numbers(column, f"text, first {shown(series[series.notna()].iloc[0])}"))
+            return self._floats(column, self.categories(column))
+        if is_complex_dtype(series.dtype):
+            raise ValueError(f"Complex data not supported: {self.label(column)} of X has dtype {series.dtype}")
+        if not (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype)) or self.holds_categories(column):
+            raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+
+    def categories(self, column: int) -> np.ndarray:
+        series = self.frame.iloc[:, column]
+        pairs = zip(series.astype(object), series.notna(), strict=True)
+        return _objects([value if present else None for value, present in pairs])
+
+    def take(self, rows: np.ndarray) -> Table:
+        return PandasTable(self.frame.iloc[rows])
+
+
+class PolarsTable(Table):
+    """A polars data frame."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.rows, self.width = frame.shape
+        self.names = list(frame.columns)
+
+    def holds_categories(self, column: int) -> bool:
+        import polars as pl
+
+        return self.frame.dtypes[column] in (pl.Categorical, pl.Enum, pl.String)
+
+    def numbers(self, column: int) -> np.ndarray:
+        import polars as pl
+
+        series = self.frame.to_series(column)
+        if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
+            raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
+        return np.asarray(series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+
+    def categories(self, column: int) -> np.ndarray:
+        import polars as pl
+
+        series = self.frame.to_series(column)
+        return _objects((series.cast(pl.String) if self.holds_categories(column) else series).to_list())
+
+    def take(self, rows: np.ndarray) -> Table:
+        return PolarsTable(self.frame[rows])
+
+
+def as_frame(x: Any) -> Any:
+    """A data frame of another library that offers the Arrow interface as one of polars or pandas; the rest as it is."""
+    if _is_from(x, "pandas") or _is_from(x, "polars") or not hasattr(x, "__arrow_c_stream__"):
+        return x
+    try:
+        import polars as pl
+
+        return pl.DataFrame(x)
+    except ImportError:
+        pass
+    try:
+        import pandas as pd
+
+        return pd.DataFrame.from_arrow(x)
+    except (ImportError, AttributeError):
+        raise ImportError(f"reading a {type(x).__name__} needs polars, or pandas 3: pip install polars") from None
+
+
+def read_table(x: Any) -> Table | None:
+    """The table of a pandas or polars data frame; None for anything else."""
+    if _is_from(x, "pandas"):
+        return PandasTable(x)
+    return PolarsTable(x) if _is_from(x, "polars") else None
+
+
+def dense(x: Any) -> np.ndarray:
+    """A scipy sparse table as an array, where that is not too large."""
+    rows, columns = x.shape
+    size = rows * columns * 8
+    if size > SPARSE_LIMIT:
+        raise ValueError(
+            f"a sparse X is made dense, which needs {size / 2**30:.1f} GiB for shape {tuple(x.shape)} and is refused "
+            f"beyond {SPARSE_LIMIT / 2**30:g} GiB: reduce its columns first, for example with TruncatedSVD"
+        )
+    return np.asarray(x.toarray())
+
+
+def _is_from(x: Any, library: str) -> bool:
+    kind = type(x)
+    return any(base.__module__.split(".")[0] == library and base.__name__ == "DataFrame" for base in kind.__mro__)
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    held = np.empty(len(values), dtype=object)
+    held[:] = values
+    return held

@@ -1,0 +1,193 @@
+"""Every mistake is told in the user's words, before any work is lost."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.utils._param_validation import InvalidParameterError
+
+from restt import Topology
+from restt.estimators import ResTTClassifier, ResTTRegressor, memory
+from tests.estimators.conftest import QUICK
+
+X = np.random.default_rng(0).normal(size=(12, 2))
+Y = np.arange(12.0)
+FRAME = pd.DataFrame({"a": X[:, 0], "kind": ["x", "y", "z"] * 4})
+
+
+@pytest.fixture(scope="module")
+def on_frame():
+    return ResTTRegressor(**QUICK).fit(FRAME, Y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X, np.where(Y == 3, np.nan, Y), "Input y contains NaN"),
+        (X, np.where(Y == 3, np.inf, Y), "Input y contains infinity"),
+        (np.where(X[2, 1] == X, np.inf, X), Y, r"Input X contains infinity: column 1, first in row 2"),
+        (X, Y[:5], r"inconsistent numbers of samples: \[12, 5\]"),
+        (X, None, "requires y to be passed, but the target y is None"),
+        (X[:0], Y[:0], r"Found array with 0 sample\(s\)"),
+        (X[:, :0], Y, r"0 feature\(s\)"),
+        (FRAME[:0], Y[:0], r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\)"),
+        (FRAME[[]], Y, r"Found array with 0 feature\(s\) \(shape=\(12, 0\)\)"),
+        (X[:, 0], Y, "Expected 2D array, got 1D array"),
+        (X[:, :, None], Y, "Found array with dim 3"),
+        (X + 1j, Y, "Complex data not supported"),
+        (np.array([["a", "b"]] * 12), Y, r"column 0 of X must hold numbers, got the text .*'a'.* in row 0"),
+        (FRAME.assign(a=pd.Timestamp("2020-01-01")), Y, "column 'a' of X must hold numbers, got dtype datetime64"),
+        (X, np.ones((12, 2, 2)), "y must have shape|Found array with dim 3"),
+    ],
+)
+def test_fit_refuses(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        ResTTRegressor(**QUICK).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros(12), "sample_weight must be above zero"),
+        (-np.ones(12), "sample_weight must be finite, at least 0"),
+        (np.full(12, np.nan), "sample_weight must be finite"),
+        (np.ones(5), r"sample_weight must have shape \(12,\)"),
+        (np.ones((12, 2)), r"sample_weight must have shape \(12,\)"),
+    ],
+)
+def test_weights_are_checked(weights, message):
+    with pytest.raises(ValueError, match=message):
+        ResTTRegressor(**QUICK).fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (FRAME.rename(columns={"a": "b"}), "Feature names unseen at fit time:\n- b"),
+        (FRAME[["kind", "a"]], "Feature names must be in the same order as they were in fit"),
+        (FRAME[["a"]], "Feature names seen at fit time, yet now missing:\n- kind"),
+        (FRAME.assign(a=["1"] * 12), "column 'a' of X must hold numbers, got dtype str|column 'a' .* text"),
+        (FRAME.assign(a=pd.Categorical([1] * 12)), "column 'a' of X must hold numbers, got dtype category"),
+        (pl.DataFrame({"a": ["one"], "kind": ["x"]}), "column 'a' of X must hold numbers, got dtype String"),
+        (FRAME.assign(a=[np.inf] + [0.0] * 11), "Input X contains infinity: column 'a', first in row 0"),
+        (FRAME.assign(a=[0.0, np.nan] * 6), "column 'a' misses 6 value.*first in row 1.*none missing in the fit"),
+        (FRAME.assign(kind=["x", None] * 6), "column 'kind' misses 6 value"),
+        (
+            FRAME.assign(kind=["x", "new"] * 6),
+            r"column 'kind' of X has the category 'new' in row 1, unseen in the fit; known are \['x', 'y', 'z'\]. "
+            'handle_unknown="other"',
+        ),
+        (FRAME[:0], r"Found array with 0 sample\(s\)"),
+    ],
+)
+def test_predict_refuses(on_frame, table, message):
+    with pytest.raises(ValueError, match=message):
+        on_frame.predict(table)
+
+
+def test_predict_on_another_number_of_columns():
+    model = ResTTRegressor(**QUICK).fit(X, Y)
+    with pytest.raises(ValueError, match="X has 3 features, but ResTTRegressor is expecting 2 features as input"):
+        model.predict(np.zeros((2, 3)))
+
+
+def test_unnamed_table_after_a_frame_warns(on_frame):
+    model = ResTTRegressor(**QUICK).fit(FRAME[["a"]], Y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        model.predict(FRAME[["a"]].to_numpy())
+
+
+def test_missing_values_where_they_are_not_wanted():
+    x = X.copy()
+    x[4, 1] = np.nan
+    with pytest.raises(ValueError, match='NaN: column 1 has missing values, which handle_missing="error" refuses'):
+        ResTTRegressor(**QUICK, handle_missing="error").fit(x, Y)
+    with pytest.raises(ValueError, match="column 'kind' has missing values"):
+        ResTTRegressor(**QUICK, handle_missing="error").fit(FRAME.assign(kind=[None, "x"] * 6), Y)
+
+
+def test_unknown_categories_where_they_are_wanted():
+    model = ResTTRegressor(**QUICK, handle_unknown="other").fit(FRAME, Y)
+    assert np.isfinite(model.predict(FRAME.assign(kind="new"))).all()
+
+
+@pytest.mark.parametrize("y", [np.linspace(0, 1, 12), np.eye(12)[:, :2]])
+def test_classifier_refuses_numbers_that_are_no_classes(y):
+    with pytest.raises(ValueError, match=r"Unknown label type|y should be a 1d array"):
+        ResTTClassifier(**QUICK).fit(X, y)
+
+
+def test_classifier_refuses_missing_labels():
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        ResTTClassifier(**QUICK).fit(X, np.r_[np.nan, np.ones(11)])
+
+
+def test_a_million_columns_are_refused_with_the_memory_they_need():
+    with pytest.raises(ValueError, match=r"1000000 columns .* would need \d+\.\d GiB"):
+        ResTTRegressor().fit(np.zeros((2, 1_000_000)), [0.0, 1.0])
+
+
+def test_memory_of_wide_categories_is_known_after_the_levels(monkeypatch):
+    frame = pd.DataFrame({"id": [f"u{i}" for i in range(300)]})
+    monkeypatch.setattr(memory, "available_memory", lambda device: 2.0**20)
+    with pytest.raises(
+        ValueError, match=r"1 columns as sites of width 300 .* would need .* GiB, 0.0 GiB are available"
+    ):
+        ResTTRegressor(bond_dim=10).fit(frame, np.arange(300.0))
+
+
+def test_long_chains_are_refused_whatever_the_memory(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda device: float("inf"))
+    with pytest.raises(ValueError, match=r"too many columns.* GiB"):
+        memory.check_fits(100_001, 1, 1, 1, 1, 1, 1, 8, torch.device("cpu"))
+    memory.check_fits(100_000, 1, 1, 1, 1, 1, 1, 8, torch.device("cpu"))
+
+
+def test_available_memory_is_a_size():
+    assert 2**20 < memory.available_memory(torch.device("cpu")) < 2**60
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"bond_dim": 0}, "'bond_dim' parameter of ResTTRegressor must be an int"),
+        ({"epochs": 0}, "'epochs' parameter"),
+        ({"lr": -1.0}, "'lr' parameter"),
+        ({"loss": "cross-entropy"}, "'loss' parameter"),
+        ({"feature_map": "spline"}, "'feature_map' parameter"),
+        ({"topology": "ring"}, "'topology' parameter"),
+        ({"dropout": 1.0}, "'dropout' parameter"),
+        ({"penalty": "strong"}, "'penalty' parameter"),
+        ({"early_stopping": 0}, "'early_stopping' parameter"),
+    ],
+)
+def test_parameters_are_checked_by_name(option, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        ResTTRegressor(**option).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"penalty": {"cores": 1.0}}, r"penalty may hold chain, linear and head, got \['cores'\]"),
+        ({"penalty": {"chain": -1.0}}, "penalty.chain must be"),
+        ({"topology": Topology.residual(5)}, "topology has 5 sites, the module has sites=2"),
+        ({"device": "abacus"}, 'device must be "auto" or a torch device.*abacus'),
+        ({"site_order": ["a", "b"]}, "X has no column names"),
+    ],
+)
+def test_parameters_are_checked_against_the_data(option, message):
+    with pytest.raises(ValueError, match=message):
+        ResTTRegressor(**option).fit(X, Y)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(ValueError, match="torch finds no CUDA device"):
+        ResTTRegressor(device="cuda").fit(X, Y)
+
+
+def test_early_stopping_needs_two_rows():
+    with pytest.raises(ValueError, match="at least 2 rows, got n_samples=1"):
+        ResTTRegressor(early_stopping=True).fit(X[:1], Y[:1])

@@ -1,0 +1,161 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restt import features
+from restt.estimators.encoding import Encoding, fit_encoding
+from restt.estimators.tables import ArrayTable, PandasTable
+
+ONES = np.ones
+
+
+def encoded(table, weights=None, **options):
+    weights = ONES(table.rows) if weights is None else weights
+    encoding = fit_encoding(table, weights, **options)
+    return encoding, encoding.vectors(torch.from_numpy(encoding.numbers(table)))
+
+
+def test_auto_vectors_are_centred_hats():
+    table = ArrayTable(np.random.default_rng(0).normal(size=(50, 2)))
+    encoding, vectors = encoded(table)
+    assert vectors.mean(0).abs().max() < 1e-15
+    raw = features.Hat(8, "quantile").fit(table.values)(table.values)
+    torch.testing.assert_close(vectors, raw - raw.mean(0), rtol=0, atol=1e-15)
+    assert encoding.widths == (8, 8)
+
+
+def test_categories_and_missing_values_have_their_own_states():
+    frame = pd.DataFrame({"c": ["b", "a", None, "b"], "x": [1.0, np.nan, 3.0, 1.0]})
+    encoding, vectors = encoded(PandasTable(frame), feature_map="hat")
+    assert encoding.widths == (3, 9)
+    assert vectors[:, 0, :3].tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert vectors[1, 1].tolist() == [0] * 8 + [1]
+    assert vectors[0, 1, 8] == 0
+
+
+def test_knots_ignore_missing_rows_and_follow_weights():
+    column = np.array([0.0, np.nan, 1.0, 5.0, 5.0, np.nan])
+    with_missing = fit_encoding(ArrayTable(column[:, None]), ONES(6))
+    without = fit_encoding(ArrayTable(np.array([[0.0], [1.0], [5.0]])), np.array([1.0, 1.0, 2.0]))
+    assert with_missing.feature_map.site_knots == without.feature_map.site_knots == ((0.0, 1.0, 5.0),)
+
+
+def test_a_weight_of_two_is_two_rows():
+    rng = np.random.default_rng(3)
+    x, counts = rng.normal(size=(20, 3)), rng.integers(1, 4, 20)
+    weighted = fit_encoding(ArrayTable(x), counts.astype(float))
+    repeated = fit_encoding(ArrayTable(x.repeat(counts, axis=0)), ONES(counts.sum()))
+    assert weighted.feature_map.site_knots == repeated.feature_map.site_knots
+    torch.testing.assert_close(weighted.means, repeated.means, rtol=0, atol=1e-15)
+
+
+def test_unknown_category_is_the_learned_state_of_rare_ones():
+    values = ["a"] * 100 + ["b"] * 100 + ["rare"]
+    frame = pd.DataFrame({"c": values})
+    encoding, _ = encoded(PandasTable(frame), feature_map="hat", handle_unknown="other")
+    assert encoding.columns[0].levels == ("a", "b")
+    found = encoding.vectors(torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["rare", "new"]})))))
+    assert found[:, 0].tolist() == [[0, 0, 1], [0, 0, 1]]
+
+
+def test_unknown_category_without_rare_ones_is_the_average():
+    encoding, _ = encoded(PandasTable(pd.DataFrame({"c": ["a", "b"] * 5})), handle_unknown="other")
+    found = encoding.vectors(torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["new"]})))))
+    assert found.abs().max() == 0
+
+
+@pytest.mark.parametrize("name", ["identity", "affine", "polynomial"])
+def test_formulas_see_standardised_columns(name):
+    x = np.array([[10.0], [20.0], [30.0]])
+    _, vectors = encoded(ArrayTable(x), feature_map=name)
+    standard = (x - 20) / np.sqrt(200 / 3)
+    torch.testing.assert_close(vectors, features.make(name)(standard))
+
+
+def test_trigonometric_sees_the_unit_range():
+    _, vectors = encoded(ArrayTable(np.array([[10.0], [30.0]])), feature_map="trigonometric")
+    torch.testing.assert_close(vectors[:, 0], torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64))
+
+
+def test_missing_values_do_not_trip_a_strict_range():
+    x = np.array([[5.0], [6.0], [np.nan]])
+    _, vectors = encoded(ArrayTable(x), feature_map=features.Hat(knots=2, outside="error"))
+    assert vectors[2, 0].tolist() == [0, 0, 1]
+
+
+def test_given_map_is_not_changed():
+    hat = features.Hat(knots=3)
+    fit_encoding(ArrayTable(np.eye(3)), ONES(3), feature_map=hat)
+    assert hat == features.Hat(knots=3)
+
+
+def test_onehot_takes_every_column_as_categories():
+    encoding, vectors = encoded(ArrayTable(np.array([[1.0, 7.5], [2.0, 7.5]])), feature_map="onehot")
+    assert encoding.widths == (2, 1)
+    assert [column.levels for column in encoding.columns] == [(1, 2), (7.5,)]
+    assert vectors[:, 0].tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("order", [[2, 0, 1], ["c", "a", "b"], np.array([2, 0, 1])])
+def test_site_order_permutes_sites(order):
+    frame = pd.DataFrame({"a": [0.0, 1, 2], "b": [5.0, 5, 6], "c": ["x", "y", "x"]})
+    given, in_table = encoded(PandasTable(frame), site_order=order), encoded(PandasTable(frame))
+    assert [column.label for column in given[0].sites] == ["column 'c'", "column 'a'", "column 'b'"]
+    torch.testing.assert_close(given[1], in_table[1][:, [2, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"site_order": [0, 0]}, "site_order must name each of the 2 columns once"),
+        ({"site_order": [0]}, "site_order must name each of the 2 columns once"),
+        ({"site_order": ["a", "z"]}, "site_order names 'z', which is no column"),
+        ({"categorical_features": [2]}, r"categorical_features must hold column numbers 0 … 1, got 2"),
+        ({"categorical_features": [True]}, "categorical_features as a mask must have 2 entries"),
+        ({"categorical_features": [[0]]}, "categorical_features must be a list"),
+        ({"feature_map": features.OneHot()}, 'feature_map="onehot" takes every column'),
+    ],
+)
+def test_wrong_choices_are_named(option, message):
+    with pytest.raises(ValueError, match=message):
+        fit_encoding(PandasTable(pd.DataFrame({"a": [0.0, 1], "b": [1.0, 0]})), ONES(2), **option)
+
+
+def test_names_need_a_frame():
+    with pytest.raises(ValueError, match="X has no column names"):
+        fit_encoding(ArrayTable(np.eye(2)), ONES(2), categorical_features=["a"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(1, 12),
+    kinds=st.lists(
+        st.sampled_from(["float", "missing", "constant", "int", "text", "category"]), min_size=1, max_size=5
+    ),
+    name=st.sampled_from(["auto", "hat", "trigonometric", "affine", "onehot"]),
+    seed=st.integers(0, 1000),
+)
+def test_any_table_encodes_and_survives_json(rows, kinds, name, seed):
+    rng = np.random.default_rng(seed)
+    make = {
+        "float": lambda: rng.normal(size=rows),
+        "missing": lambda: np.where(rng.random(rows) < 0.5, np.nan, rng.normal(size=rows)),
+        "constant": lambda: np.full(rows, 7.0),
+        "int": lambda: rng.integers(-3, 3, rows),
+        "text": lambda: rng.choice(["a", "b", "ü"], rows).astype(object),
+        "category": lambda: pd.Categorical(rng.choice([1, 2, 3], rows)),
+    }
+    frame = pd.DataFrame({f"{index}": make[kind]() for index, kind in enumerate(kinds)})
+    table = PandasTable(frame)
+    encoding, vectors = encoded(table, rng.random(rows) + 0.1, feature_map=name)
+    assert vectors.shape == (rows, len(kinds), max(encoding.widths))
+    assert bool(vectors.isfinite().all())
+    for site, width in enumerate(encoding.widths):
+        assert vectors[:, site, width:].abs().sum() == 0
+    again = Encoding.from_config(json.loads(json.dumps(encoding.to_config())))
+    assert again.vectors(torch.from_numpy(again.numbers(table))).equal(vectors)

@@ -1,0 +1,173 @@
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from restt import ResTT, Topology, features, interop
+from restt.estimators import ResTTClassifier, ResTTRegressor, files, load
+from restt.estimators.targets import Labels
+from restt.train import Penalty
+from tests.estimators.conftest import QUICK
+
+PROBE = np.random.default_rng(7).normal(size=(9, 3))
+
+
+@pytest.mark.parametrize("name", ["fitted_regressor", "fitted_classifier"])
+@pytest.mark.parametrize("target", ["model", "deep/er/model", "one.safetensors"])
+def test_round_trip(name, target, request, tmp_path):
+    model = request.getfixturevalue(name)
+    saved = model.save(tmp_path / target)
+    assert saved == tmp_path / target
+    same = load(saved)
+    assert type(same) is type(model)
+    np.testing.assert_array_equal(same._members(PROBE), model._members(PROBE))
+    np.testing.assert_array_equal(same.predict(PROBE), model.predict(PROBE))
+    assert same.get_params() == model.get_params()
+    assert same.n_iter_ == model.n_iter_
+    assert [record.train_loss for record in same.history_] == [record.train_loss for record in model.history_]
+    if name == "fitted_classifier":
+        assert same.classes_.dtype == model.classes_.dtype
+        assert same.classes_.tolist() == model.classes_.tolist()
+
+
+def test_mixed_table_round_trip(mixed, tmp_path):
+    frame, y = mixed
+    model = ResTTRegressor(**QUICK, handle_unknown="other").fit(frame, y)
+    same = load(model.save(tmp_path / "m"))
+    np.testing.assert_array_equal(same.predict(frame), model.predict(frame))
+    assert same.feature_names_in_.tolist() == list(frame.columns)
+    with pytest.raises(ValueError, match="Feature names"):
+        same.predict(frame.rename(columns={"size": "large"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("topology", Topology.residual(3).without_chain(2)),
+        ("feature_map", features.Polynomial(degree=3)),
+        ("penalty", Penalty(chain=0.5)),
+        ("penalty", {"chain": 0.5}),
+        ("site_order", [2, 0, 1]),
+        ("categorical_features", []),
+        ("lr", np.float64(0.01)),
+        ("random_state", np.int64(4)),
+    ],
+)
+def test_parameters_survive(name, value, numbers, tmp_path):
+    model = ResTTRegressor(**{**QUICK, "epochs": 2, name: value}).fit(*numbers)
+    assert load(model.save(tmp_path / "m")).get_params()[name] == value
+
+
+def test_class_weights_keep_their_keys(numbers, tmp_path):
+    x, y = numbers
+    model = ResTTClassifier(bond_dim=2, epochs=2, class_weight={0: 1.0, 1: 2.0}, random_state=np.random.RandomState(0))
+    same = load(model.fit(x, (y > 0).astype(int)).save(tmp_path / "m"))
+    assert same.class_weight == {0: 1.0, 1: 2.0}
+    assert same.random_state is None
+
+
+def test_a_loaded_model_can_go_on(numbers, tmp_path):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, warm_start=True).fit(x, y)
+    same = load(model.save(tmp_path / "m"))
+    np.testing.assert_array_equal(same.fit(x, y).predict(x), model.fit(x, y).predict(x))
+    assert same.n_iter_ == 60
+
+
+def test_load_of_a_bare_module_gives_the_module(tmp_path):
+    interop.save_module(ResTT(sites=2, feature_dim=1, bond_dim=2, outputs=1), tmp_path / "m.safetensors")
+    assert isinstance(load(tmp_path / "m.safetensors"), ResTT)
+
+
+def test_nothing_is_unpickled(fitted_regressor, tmp_path, monkeypatch):
+    saved = fitted_regressor.save(tmp_path / "m")
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("load must not unpickle")
+
+    monkeypatch.setattr(pickle, "Unpickler", refuse)
+    monkeypatch.setattr(pickle, "loads", refuse)
+    monkeypatch.setattr(pickle, "load", refuse)
+    assert load(saved).n_features_in_ == 3
+
+
+def test_an_old_model_survives_a_failed_save(fitted_regressor, tmp_path, monkeypatch):
+    saved = fitted_regressor.save(tmp_path / "m")
+    before = (saved / files.NAME).read_bytes()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted_regressor.save(tmp_path / "m")
+    assert (saved / files.NAME).read_bytes() == before
+    assert [entry.name for entry in saved.iterdir()] == [files.NAME]
+
+
+def test_saving_replaces_an_old_model(numbers, fitted_regressor, tmp_path):
+    fitted_regressor.save(tmp_path / "m")
+    other = ResTTRegressor(**{**QUICK, "epochs": 1}).fit(*numbers)
+    assert load(other.save(tmp_path / "m")).n_iter_ == 1
+
+
+def test_save_refuses_a_file_that_is_no_model(fitted_regressor, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"path must be a folder or end in .safetensors, got the existing file"):
+        fitted_regressor.save(tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_load_tells_what_is_wrong(fitted_regressor, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such file.*nowhere"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"is a folder, but not a model: it has no model.safetensors"):
+        load(tmp_path)
+    saved = fitted_regressor.save(tmp_path / "m") / files.NAME
+    content = saved.read_bytes()
+    for damaged, message in (
+        (content[:-20], "cut short"),
+        (b"", "not a readable safetensors file"),
+        (content[:-4] + bytes(4), "damaged"),
+        (b"\x80\x04N.", "not a readable safetensors file"),
+    ):
+        saved.write_bytes(damaged)
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path / "m")
+
+
+def with_state(path, **changes):
+    module, extra = interop.load_module(path)
+    interop.save_module(module, path, {"estimator": {**extra["estimator"], **changes}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": files.VERSION + 1}, "estimator of version 2, this restt reads up to 1: upgrade restt"),
+        ({"version": "new"}, "does not describe an estimator"),
+        ({"kind": "os.system"}, "its kind is 'os.system', expected one of"),
+        ({"parameters": {"bond_dim": {"kind": "riddle"}}}, "bond_dim is of the unknown kind 'riddle'"),
+        ({"parameters": {"colour": 1}}, "does not describe an estimator this restt can build"),
+        ({"encoding": {}}, "does not describe an estimator this restt can build"),
+    ],
+)
+def test_load_refuses_what_it_cannot_read(fitted_regressor, tmp_path, changes, message):
+    path = fitted_regressor.save(tmp_path / "m.safetensors")
+    with_state(path, **changes)
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+def test_the_description_is_plain_json(fitted_classifier, tmp_path):
+    path = fitted_classifier.save(tmp_path / "m.safetensors")
+    _, extra = interop.load_module(path)
+    assert json.loads(json.dumps(extra, allow_nan=False)) == extra
+
+
+def test_labels_without_a_plain_form_are_refused():
+    labels = Labels(np.array([b"n", b"y"], dtype=object), np.array([0.5, 0.5]), None, True)
+    with pytest.raises(TypeError, match="classes must be text, booleans or numbers to be saved, got b'n'"):
+        labels.to_config()

@@ -1,0 +1,291 @@
+"""What fit does with data, weights, seeds and earlier fits; both estimators."""
+
+import copy
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from restt import Topology
+from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.train import Penalty
+from tests.estimators.conftest import QUICK
+
+
+def test_learns_an_interaction():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(300, 3))
+    y = x[:, 0] * x[:, 1]
+    model = ResTTRegressor(random_state=0, penalty=1e-4).fit(x[:200], y[:200])
+    assert model.score(x[200:], y[200:]) > 0.9
+    linear = ResTTRegressor(random_state=0, penalty=1e-4, topology="linear").fit(x[:200], y[:200])
+    assert linear.score(x[200:], y[200:]) < 0.3
+
+
+def test_every_kind_of_table_gives_the_same_model(numbers):
+    x, y = numbers
+    names = ["a", "b", "c"]
+    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    for table in (
+        x.tolist(),
+        np.asfortranarray(x),
+        x.astype(object),
+        pd.DataFrame(x, columns=names),
+        pl.DataFrame(x, schema=names),
+        sparse.csr_array(x),
+        sparse.coo_matrix(x),
+    ):
+        np.testing.assert_array_equal(ResTTRegressor(**QUICK).fit(table, y).predict(table), want)
+
+
+def test_pandas_and_polars_agree_on_a_mixed_table(mixed):
+    frame, y = mixed
+    other = pl.DataFrame({name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame})
+    want = ResTTRegressor(**QUICK).fit(frame, y)
+    found = ResTTRegressor(**QUICK).fit(other, y)
+    np.testing.assert_array_equal(found.predict(other), want.predict(frame))
+    assert found.feature_names_in_.tolist() == want.feature_names_in_.tolist() == list(frame.columns)
+
+
+def test_mixed_table_is_learned(mixed):
+    frame, y = mixed
+    model = ResTTRegressor(random_state=0, penalty=1e-3).fit(frame, y)
+    assert model.score(frame, y) > 0.95
+    assert [column.levels for column in model.encoding_.columns] == [None, ("blue", "green", "red"), None, None]
+    assert [column.missing for column in model.encoding_.columns] == [True, True, False, False]
+
+
+def test_a_missing_value_is_learned_as_its_own_state():
+    x = np.array([[0.0], [1.0], [np.nan]] * 20)
+    y = np.array([0.0, 1.0, 5.0] * 20)
+    model = ResTTRegressor(**{**QUICK, "epochs": 300}, lr=0.1, penalty=0.0).fit(x, y)
+    np.testing.assert_allclose(model.predict(x[:3]), [0, 1, 5], atol=0.05)
+
+
+def test_categorical_features_by_number_name_and_mask():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.integers(0, 3, 40), rng.normal(size=40)])
+    y = np.array([3.0, -1.0, 2.0])[x[:, 0].astype(int)]
+    frame = pd.DataFrame(x, columns=["kind", "noise"])
+    want = ResTTRegressor(**QUICK, categorical_features=[0]).fit(x, y)
+    assert want.encoding_.columns[0].levels == (0, 1, 2)
+    for given, table in (([True, False], x), (["kind"], frame), (np.array([0]), frame)):
+        found = ResTTRegressor(**QUICK, categorical_features=given).fit(table, y)
+        np.testing.assert_array_equal(found.predict(table), want.predict(x))
+
+
+def test_scale_and_shift_of_columns_and_target_do_not_matter(numbers):
+    x, y = numbers
+    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    moved = ResTTRegressor(**QUICK).fit(1000 * x + 5, 1e6 * y - 3).predict(1000 * x + 5)
+    np.testing.assert_allclose((moved + 3) / 1e6, want, rtol=1e-6, atol=1e-8)
+
+
+def test_constant_columns_and_constant_target(numbers):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK).fit(np.column_stack([np.full(60, 3.0), x]), y)
+    assert np.isfinite(model.predict(np.column_stack([np.full(60, 9.0), x]))).all()
+    constant = ResTTRegressor(**QUICK).fit(np.full((10, 2), 3.0), np.full(10, 7.0))
+    np.testing.assert_allclose(constant.predict([[0.0, 1.0]]), 7.0, atol=1e-8)
+
+
+def test_one_row_is_enough():
+    assert ResTTRegressor(**QUICK).fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]) == pytest.approx([3.0], abs=1e-8)
+    assert ResTTClassifier(**QUICK).fit([[1.0, 2.0]], ["only"]).predict([[5.0, 2.0]]).tolist() == ["only"]
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_weights_are_repetitions(kind):
+    rng = np.random.default_rng(5)
+    x, y, counts = rng.normal(size=(25, 3)), rng.integers(0, 3, 25), rng.integers(0, 4, 25)
+    weighted = kind(**QUICK).fit(x, y, sample_weight=counts)
+    repeated = kind(**QUICK).fit(x.repeat(counts, axis=0), y.repeat(counts))
+    np.testing.assert_allclose(weighted._members(x), repeated._members(x), rtol=1e-8, atol=1e-10)
+
+
+def test_a_single_number_weighs_all_rows_alike(numbers):
+    x, y = numbers
+    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    np.testing.assert_allclose(ResTTRegressor(**QUICK).fit(x, y, sample_weight=2.5).predict(x), want, rtol=1e-8)
+
+
+def test_random_state_decides_everything(numbers):
+    x, y = numbers
+    options = {"bond_dim": 3, "epochs": 5, "dropout": 0.2, "batch_size": 16}
+    first = ResTTRegressor(**options, random_state=1).fit(x, y).predict(x)
+    np.testing.assert_array_equal(ResTTRegressor(**options, random_state=1).fit(x, y).predict(x), first)
+    from_generator = ResTTRegressor(**options, random_state=np.random.RandomState(1)).fit(x, y).predict(x)
+    np.testing.assert_array_equal(from_generator, first)
+    assert not np.array_equal(ResTTRegressor(**options, random_state=2).fit(x, y).predict(x), first)
+    np.random.seed(3)  # noqa: NPY002
+    unseeded = ResTTRegressor(**options).fit(x, y).predict(x)
+    assert not np.array_equal(ResTTRegressor(**options).fit(x, y).predict(x), unseeded)
+
+
+def test_a_member_is_the_same_alone_or_among_many(numbers):
+    x, y = numbers
+    one = ResTTRegressor(**QUICK, runs=1).fit(x, y)._members(x)
+    four = ResTTRegressor(**QUICK, runs=4).fit(x, y)._members(x)
+    assert four.shape == (4, 60, 1)
+    np.testing.assert_allclose(four[:1], one, rtol=1e-9, atol=1e-12)
+
+
+def test_records_and_counts(numbers):
+    x, y = numbers
+    model = ResTTRegressor(bond_dim=3, epochs=4, random_state=0).fit(x, y)
+    assert model.n_iter_ == 4
+    assert [record.epoch for record in model.history_] == [1, 2, 3, 4]
+    assert model.history_[-1].train_loss[0] < model.history_[0].train_loss[0]
+    assert model.module_.bond_dim == 3
+    assert model.n_features_in_ == 3
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_warm_start_goes_on(numbers):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, warm_start=True).fit(x, y)
+    before, loss = model.module_, model.history_[-1].train_loss[0]
+    model.fit(x, y)
+    assert model.module_ is before
+    assert [record.epoch for record in model.history_] == list(range(1, 61))
+    assert model.n_iter_ == 60
+    assert model.history_[30].train_loss[0] < 1.5 * loss
+    fresh = model.set_params(warm_start=False).fit(x, y)
+    assert fresh.n_iter_ == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bond_dim": 4}, "bond_dim changed since the first fit from 3 to 4"),
+        ({"runs": 2}, "runs changed since the first fit from 1 to 2"),
+        ({"topology": "linear"}, "topology changed"),
+    ],
+)
+def test_warm_start_refuses_another_shape(numbers, change, message):
+    model = ResTTRegressor(**QUICK, warm_start=True).fit(*numbers)
+    with pytest.raises(ValueError, match=message):
+        model.set_params(**change).fit(*numbers)
+
+
+def test_partial_fit_learns_in_pieces():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(400, 2))
+    y = 3 * x[:, 0] + 10
+    model = ResTTRegressor(bond_dim=3, random_state=0, lr=0.02)
+    for _ in range(15):
+        for start in range(0, 400, 100):
+            model.partial_fit(x[start : start + 100], y[start : start + 100])
+    assert model.n_iter_ == len(model.history_) == 60
+    assert model.score(x, y) > 0.9
+    with pytest.raises(ValueError, match="X has 3 features, but ResTTRegressor is expecting 2"):
+        model.partial_fit(np.zeros((2, 3)), [0, 1])
+    with pytest.raises(ValueError, match=r"y must have 1 output\(s\)"):
+        model.partial_fit(x, np.column_stack([y, y]))
+
+
+def test_early_stopping_holds_rows_out_and_keeps_the_best_epoch(numbers):
+    x, y = numbers
+    y = y + 2 * np.random.default_rng(2).normal(size=60)
+    model = ResTTRegressor(bond_dim=8, random_state=0, penalty=None, early_stopping=5, epochs=300, schedule="constant")
+    model.fit(x, y)
+    losses = [record.validation["loss"][0] for record in model.history_]
+    assert model.n_iter_ == int(np.argmin(losses)) + 1 + 5 < 300
+    assert ResTTRegressor(**QUICK, early_stopping=True).fit(x, y).history_[0].validation.keys() >= {"loss", "r2"}
+
+
+def test_fit_epochs_streams_and_can_be_left(numbers):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK)
+    scores = []
+    for record in model.fit_epochs(x[:40], y[:40], validation=(x[40:], y[40:])):
+        scores.append(model.score(x[40:], y[40:]))
+        assert scores[-1] == pytest.approx(record.validation["r2"][0], abs=1e-9)
+        if record.epoch == 7:
+            break
+    assert model.n_iter_ == 7
+    with pytest.raises(TypeError, match=r"validation must be \(X, y\)"):
+        model.fit_epochs(x, y, validation=x)
+
+
+def test_checkpoint_goes_on_and_refuses_other_data(numbers, tmp_path):
+    x, y = numbers
+    whole = ResTTRegressor(**QUICK).fit(x, y)
+    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    for record in model.fit_epochs(x, y):
+        if record.epoch == 12:
+            break
+    resumed = clone(model).fit(x, y)
+    assert [record.replayed for record in resumed.history_] == [True] * 12 + [False] * 18
+    np.testing.assert_array_equal(resumed.predict(x), whole.predict(x))
+    want = model.predict(x)
+    with pytest.raises(ValueError, match="holds another training"):
+        model.fit(x, y + np.arange(60))
+    np.testing.assert_array_equal(model.predict(x), want)
+
+
+def test_a_refused_fit_leaves_the_fitted_model_alone(numbers):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK).fit(x, y)
+    want = model.predict(x)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(x[:, :2], np.full(60, np.nan))
+    np.testing.assert_array_equal(model.predict(x), want)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", "tf32"])
+def test_precision_sets_the_weights(numbers, precision):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, precision=precision).fit(x, y)
+    assert model.module_.first.dtype == (torch.float64 if precision == "float64" else torch.float32)
+    assert model.score(x, y) > 0.7
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": Topology.residual(3).without_skip(2)},
+        {"topology": "volterra"},
+        {"feature_map": "trigonometric"},
+        {"feature_map": "polynomial"},
+        {"sigma2": 0.1},
+        {"loss": "huber"},
+        {"schedule": "plateau"},
+        {"penalty": {"chain": 0.1}},
+        {"penalty": Penalty(linear=0.1)},
+        {"penalty": None},
+        {"dropout": 0.1, "batch_size": 20},
+        {"site_order": [2, 1, 0]},
+    ],
+)
+def test_options_reach_the_training(numbers, options):
+    x, y = numbers
+    plain = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    found = ResTTRegressor(**QUICK, **options).fit(x, y)
+    assert np.isfinite(found.predict(x)).all()
+    assert not np.allclose(found.predict(x), plain)
+
+
+@pytest.mark.parametrize("name", ["fitted_regressor", "fitted_classifier"])
+def test_pickle_joblib_and_copies_predict_the_same(name, request, tmp_path):
+    model = request.getfixturevalue(name)
+    x = np.random.default_rng(7).normal(size=(9, 3))
+    joblib.dump(model, tmp_path / "model.joblib")
+    for same in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib"), copy.deepcopy(model)):
+        np.testing.assert_array_equal(same.predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_before_fit_there_is_nothing(kind, tmp_path):
+    model = kind()
+    for call in (model.predict, model.numbers, model.save, model.export):
+        with pytest.raises(NotFittedError):
+            call(tmp_path / "x.onnx")
+    assert not hasattr(model, "module_")
+    assert not hasattr(model, "classes_")

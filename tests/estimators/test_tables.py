@@ -1,0 +1,106 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+
+from restt.estimators import tables
+from restt.estimators.tables import ArrayTable, PandasTable, PolarsTable, as_frame, dense, read_table
+
+
+def same(found, expected):
+    np.testing.assert_array_equal(found, np.array(expected, dtype=float))
+
+
+def test_pandas_columns_by_type():
+    frame = pd.DataFrame(
+        {
+            "float": [1.5, np.nan],
+            "nullable": pd.array([1, None], dtype="Int64"),
+            "flag": pd.array([True, None], dtype="boolean"),
+            "object numbers": np.array([1, None], dtype=object),
+            "text": ["a", None],
+            "category": pd.Categorical([3, None]),
+        }
+    )
+    table = PandasTable(frame)
+    for column, expected in enumerate([[1.5, np.nan], [1, np.nan], [1, np.nan], [1, np.nan]]):
+        assert not table.holds_categories(column)
+        same(table.numbers(column), expected)
+    assert table.holds_categories(4)
+    assert table.holds_categories(5)
+    assert table.categories(4).tolist() == ["a", None]
+    assert table.categories(5).tolist() == [3, None]
+
+
+def test_polars_columns_by_type():
+    frame = pl.DataFrame(
+        {
+            "float": [1.5, None],
+            "flag": [True, None],
+            "text": ["a", None],
+            "category": pl.Series(["b", None], dtype=pl.Categorical),
+            "enum": pl.Series(["c", None], dtype=pl.Enum(["c", "d"])),
+        }
+    )
+    table = PolarsTable(frame)
+    same(table.numbers(0), [1.5, np.nan])
+    same(table.numbers(1), [1, np.nan])
+    assert [table.holds_categories(column) for column in range(5)] == [False, False, True, True, True]
+    assert [table.categories(column).tolist() for column in (2, 3, 4)] == [["a", None], ["b", None], ["c", None]]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_dates_are_refused_by_name(frame):
+    table = read_table(frame({"when": np.array(["2020-01-01"], dtype="datetime64[ms]")}))
+    assert not table.holds_categories(0)
+    with pytest.raises(ValueError, match=r"column 'when' of X must hold numbers, got dtype [dD]atetime"):
+        table.numbers(0)
+
+
+def test_mixed_object_column_is_refused_with_the_value():
+    with pytest.raises(ValueError, match=r"column 'a' .* the text 'x' in row 1"):
+        PandasTable(pd.DataFrame({"a": np.array([1, "x"], dtype=object)})).numbers(0)
+
+
+def test_array_of_text_is_numbers_where_it_can_be():
+    table = ArrayTable(np.array([["1.5", "red"]]))
+    same(table.numbers(0), [1.5])
+    with pytest.raises(ValueError, match=r"column 1 .* the text .*'red'.* in row 0.*categorical_features"):
+        table.numbers(1)
+    assert table.categories(1).tolist() == ["red"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ArrayTable(np.arange(6.0).reshape(3, 2)),
+        PandasTable(pd.DataFrame({"a": [0.0, 2, 4], "b": [1.0, 3, 5]}, index=[7, 7, 9])),
+        PolarsTable(pl.DataFrame({"a": [0.0, 2, 4], "b": [1.0, 3, 5]})),
+    ],
+)
+def test_rows_are_taken_by_position(table):
+    taken = table.take(np.array([2, 0]))
+    assert (taken.rows, taken.width) == (2, 2)
+    same(taken.numbers(1), [5, 1])
+
+
+def test_other_frames_come_through_arrow():
+    class Frame:
+        def __init__(self, held):
+            self.held = held
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            return self.held.__arrow_c_stream__(requested_schema)
+
+    table = read_table(as_frame(Frame(pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))))
+    assert table.names == ["a", "b"]
+    assert table.holds_categories(1)
+
+
+def test_sparse_is_densified_up_to_a_limit(monkeypatch):
+    x = sparse.csr_array(np.eye(4))
+    np.testing.assert_array_equal(dense(x), np.eye(4))
+    monkeypatch.setattr(tables, "SPARSE_LIMIT", 100)
+    with pytest.raises(ValueError, match=r"GiB for shape \(4, 4\).*TruncatedSVD"):
+        dense(x)
