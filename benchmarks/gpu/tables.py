@@ -30,7 +30,7 @@ def _print_tuning(report: Record) -> None:
             if name in case
         ]
         tail = " ".join(numbers) or case.get("error", "")[:70]
-        print(case["bond"], case["precision"], f"S={case['runs']}", *setting.values(), case.get("pad", ""), "|", tail)
+        print(case["bond"], case["precision"], f"S={case['runs']}", *setting.values(), "|", tail)
     for row in report.get("fastest", []):
         print("fastest", row)
 

@@ -43,24 +43,21 @@ def _sweeps(bond: int, precision: str, settings: list[tuple], runs: int = 1) -> 
 
 
 def _sweep_cases() -> list[Record]:
-    large = [(1, warps, stages, tma) for warps in (4, 8) for stages in (2, 3) for tma in (False, True)]
+    large = [(1, 8, 2, True), *((1, warps, 3, tma) for warps in (4, 8) for tma in (False, True))]
     cases = _sweeps(100, "tf32", [(16, *rest) for rest in large])
-    cases += _sweeps(100, "tf32", [(32, 1, 8, 3, True), (32, 1, 4, 3, True)])
-    cases += [{**cases[2], "pad": True}]
-    large = [(1, warps, stages, tma) for warps in (4, 8) for stages in (3, 5) for tma in (False, True)]
-    large += [(2, warps, stages, tma) for warps in (4, 8) for stages in (2, 3) for tma in (False, True)]
+    large = [(1, 4, 5, True), (1, 8, 5, True), (2, 4, 3, False), (2, 4, 3, True), (2, 8, 3, True)]
     cases += _sweeps(100, "bf16", [(16, *rest) for rest in large])
-    medium = [(2, warps, stages, tma) for stages in (3, 5) for warps in (4, 8) for tma in (False, True)]
-    small = [(2, warps, stages, tma) for warps in (1, 2, 4) for stages in (3, 6) for tma in (False, True)]
+    medium = [(2, 4, stages, tma) for stages in (3, 4, 5) for tma in (False, True)]
+    small = [(2, 2, 3, False), (2, 4, 3, False), (2, 4, 6, False), (2, 4, 3, True)]
     for precision in ("tf32", "bf16"):
         cases += _sweeps(50, precision, [(16, *rest) for rest in medium])
         cases += _sweeps(20, precision, [(16, *rest) for rest in small])
-    many = [(64, 1, 8, 2, True), (64, 1, 8, 2, False), (32, 1, 8, 3, True), (32, 1, 4, 3, True), (16, 1, 8, 3, True)]
+    many = [(64, 1, 8, 2, True), (32, 1, 8, 3, True), (32, 1, 4, 3, True), (16, 1, 8, 3, True)]
     cases += _sweeps(100, "tf32", many, runs=10) + _sweeps(100, "bf16", [*many, (32, 2, 4, 3, True)], runs=10)
-    shapes = [(columns, warps) for columns in (16, 32, 64) for warps in (2, 4, 8)]
+    medium = [(16, 2, 4, 4, True), (32, 2, 4, 4, True), (64, 2, 4, 4, True), (64, 2, 8, 4, True)]
+    small = [(columns, 2, warps, 4, False) for columns in (16, 32, 64) for warps in (2, 4)]
     for precision in ("tf32", "bf16"):
-        cases += _sweeps(50, precision, [(c, 2, w, 4, True) for c, w in shapes if w != 2], runs=10)
-        cases += _sweeps(20, precision, [(c, 2, w, 4, False) for c, w in shapes if w != 8], runs=10)
+        cases += _sweeps(50, precision, medium, runs=10) + _sweeps(20, precision, small, runs=10)
     return cases
 
 
@@ -105,14 +102,13 @@ def tune(case: Record, tiny: bool, compile_only: bool = False) -> Record:
 def _launching(case: Record) -> Iterator[None]:
     """The case's constants instead of the table's; a tried sweep keeps its batch tile however many programs it has."""
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
-    names = ("SWEEPS", "WEIGHTS", "PAD_CORES", "_PROCESSORS")
+    names = ("SWEEPS", "WEIGHTS", "_PROCESSORS")
     before = {name: getattr(cuda_launch, name) for name in names}
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
         cuda_launch._PROCESSORS = 1 << 30
     if "weights" in case:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
-    cuda_launch.PAD_CORES = case.get("pad", False)
     try:
         yield
     finally:
@@ -124,7 +120,7 @@ def fastest(results: list[Record]) -> list[Record]:
     """Per table, tile, precision and number of runs the constants of least time."""
     groups: dict[Any, Record] = {}
     for result in results:
-        if "both_ms" not in result or result.get("pad"):
+        if "both_ms" not in result:
             continue
         kind = "sweep" if "sweep" in result else "weights"
         tile = cuda_launch.Layout(result["bond"], result["precision"]).tile

@@ -123,14 +123,15 @@ def meanfield(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(help="fig-meanfield.")],
+    what: Annotated[str, typer.Argument(help="fig-meanfield or claims-stability.")],
     profile: Annotated[str, typer.Option(help="quick (smaller, clearly marked) or paper (the real thing).")] = "quick",
     output: Annotated[Path | None, typer.Option(help="Folder for numbers and pictures.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Run an experiment of the paper and save its numbers and pictures."""
     from restt.reproduce import run
 
-    for path in run(what, profile, output):
+    for path in run(what, profile, output, device):
         print(path)
 
 

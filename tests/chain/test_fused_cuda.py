@@ -59,10 +59,20 @@ class TestFusedCuda(ChainParity):
     def test_more_outputs_than_one_tile(self, outputs):
         self.assert_parity(Topology.residual(3), outputs=outputs)
 
-    def test_bond_wider_than_one_tile(self):
-        self.assert_parity(Topology.residual(4), bond=130, batch=3)
+    def test_bond_wider_than_one_tile(self, monkeypatch):
+        if not ON_GPU:  # tiles of the true size take minutes to interpret
+            monkeypatch.setattr("restt.chain.cuda_launch.NARROW", 16)
+            monkeypatch.setattr("restt.chain.cuda_launch.WIDE_TILE", 16)
+        bond = 130 if ON_GPU else 18
+        self.assert_parity(Topology.residual(4), bond=bond, batch=3)
         mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
-        self.assert_parity(mixed, bond=130, batch=3, runs=2)
+        self.assert_parity(mixed, bond=bond, batch=3, runs=2)
+
+    def test_long_chain(self):
+        if ON_GPU:
+            super().test_long_chain()
+        topology = Topology.residual(20).skip_to_output(8, 14).without_chain(7).without_linear(12).without_skip(16)
+        self.assert_parity(topology, batch=3)
 
     @pytest.mark.parametrize("width", [3, 8])
     def test_site_in_several_parts(self, width, monkeypatch):
@@ -75,10 +85,6 @@ class TestFusedCuda(ChainParity):
     def test_cores_by_copy_engine(self, monkeypatch):
         monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
         self.assert_parity(Topology.residual(5), bond=17, runs=2)
-
-    def test_padded_cores(self, monkeypatch):
-        monkeypatch.setattr("restt.chain.cuda_launch.PAD_CORES", True)
-        self.assert_parity(Topology.residual(5), bond=5)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter multiplies in float32 whatever the precision")

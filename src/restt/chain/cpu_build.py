@@ -1,4 +1,4 @@
-"""Builds sweep_cpu.c at first use, where a C compiler can be found, and keeps what was built.
+"""Builds cpu/sweep.c at first use, where a C compiler can be found, and keeps what was built.
 
 Nothing here is needed to install or to use restt: without a compiler the chain runs on ``eager``.
 """
@@ -25,7 +25,7 @@ TYPES = {torch.float32: "float", torch.float64: "double"}
 
 DISABLE_VARIABLE = "RESTT_NO_COMPILE"
 
-_SOURCE = Path(__file__).with_name("sweep_cpu.c")
+_SOURCE = Path(__file__).parent / "cpu" / "sweep.c"
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 # The first that the compiler takes; arm compilers spell it differently, some know neither.
 _TUNING = (("-march=native",), ("-mcpu=native",), ())
@@ -140,7 +140,8 @@ def _key(compiler: tuple[str, ...]) -> str:
     """What decides about the machine code: the source, the flags, the compiler and the processor."""
     tool = Path(compiler[0]).resolve()
     stat = tool.stat()
-    parts = [_SOURCE.read_text(), repr(_FLAGS), repr(_TUNING), repr(compiler), str(stat.st_size), str(stat.st_mtime_ns)]
+    sources = [path.read_text() for path in sorted(_SOURCE.parent.glob("*.[ch]"))]
+    parts = [*sources, repr((_FLAGS, _TUNING, compiler, stat.st_size, stat.st_mtime_ns))]
     if "ziglang" in compiler:
         parts.append(importlib.metadata.version("ziglang"))
     return hashlib.sha256("\0".join([*parts, _processor()]).encode()).hexdigest()[:24]

@@ -1,7 +1,7 @@
 """Large scratch tensors whose memory is used again.
 
-The system hands out large blocks page by page, which costs several times what filling them does: for the states of a
-long chain, as much as the arithmetic. Training needs a block of the same size every step, so one is kept.
+The system hands out large blocks page by page, which costs several times what filling them does. Training needs a block
+of the same size for its states every step, so one is kept.
 """
 
 from __future__ import annotations

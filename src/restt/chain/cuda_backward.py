@@ -40,7 +40,7 @@ def head_backward(
 def backward_sweep(
     p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_last_chain, p_last_skip,
     inner, batch, columns, runs, sites, stride_xs, stride_xb, stride_xn, stride_xi, O,
-    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
+    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
     OT: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
     WANT_X: tl.constexpr, MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
@@ -77,7 +77,7 @@ def backward_sweep(
             core = (run * inner + n) * I + i
             b_share = tl.zeros((R, BN), tl.float32)
             if HAS_CHAIN:
-                b_core = load_core(p_core, core, rows, ROWS, LD, R, TMA)
+                b_core = load_core(p_core, core, rows, BOND, LD, R, TMA)
                 b_back = product(b_core, b_g, PRECISION)
                 if MIXED:
                     b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)

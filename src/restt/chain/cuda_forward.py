@@ -29,16 +29,16 @@ def product(a, b, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def load_core(p_core, matrix, rows, ROWS: tl.constexpr, LD: tl.constexpr, R: tl.constexpr, TMA: tl.constexpr):
-    """One packed core (R, R), zero beyond its ROWS × LD entries; ``p_core`` is a descriptor where TMA is set."""
+def load_core(p_core, matrix, rows, BOND: tl.constexpr, LD: tl.constexpr, R: tl.constexpr, TMA: tl.constexpr):
+    """One packed core (R, R), zero beyond its BOND × LD entries; ``p_core`` is a descriptor where TMA is set."""
     if TMA:
         return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
     else:
-        p_tile = p_core + matrix * ROWS * LD + rows[:, None] * LD + rows[None, :]
-        if ROWS == R and LD == R:
+        p_tile = p_core + matrix * BOND * LD + rows[:, None] * LD + rows[None, :]
+        if BOND == R:
             return tl.load(p_tile)
         else:
-            return tl.load(p_tile, mask=(rows < ROWS)[:, None] & (rows < LD)[None, :], other=0.0)
+            return tl.load(p_tile, mask=(rows < BOND)[:, None] & (rows < LD)[None, :], other=0.0)
 
 
 @triton.jit
@@ -82,7 +82,7 @@ def forward_sweep(
     p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
     p_last_chain, p_last_linear, p_last_skip,
     inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O,
-    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
+    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
     OT: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
     SAVE: tl.constexpr,
     MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
@@ -125,7 +125,7 @@ def forward_sweep(
             b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
             core = (run * inner + n) * I + i
             if HAS_CHAIN:
-                b_core = load_core(p_core, core, rows, ROWS, LD, R, TMA)
+                b_core = load_core(p_core, core, rows, BOND, LD, R, TMA)
                 b_new = product(b_core, b_y, PRECISION)
                 if MIXED:
                     b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)

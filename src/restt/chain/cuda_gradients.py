@@ -12,7 +12,7 @@ from restt.chain.cuda_forward import CHAIN, LINEAR, product
 @triton.jit
 def pack_cores(
     p_forward, p_backward, p_core,
-    BOND: tl.constexpr, ROWS: tl.constexpr, LD: tl.constexpr, T: tl.constexpr,
+    BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr,
     FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
     """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward."""
@@ -25,12 +25,12 @@ def pack_cores(
         other=0.0,
     )
     if BACKWARD:
-        p_tile = p_backward + matrix * ROWS * LD + k[:, None] * LD + l[None, :]
-        tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < ROWS)[:, None] & (l < LD)[None, :])
+        p_tile = p_backward + matrix * BOND * LD + k[:, None] * LD + l[None, :]
+        tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < BOND)[:, None] & (l < LD)[None, :])
     if FORWARD:
-        p_tile = p_forward + matrix * ROWS * LD + l[:, None] * LD + k[None, :]
+        p_tile = p_forward + matrix * BOND * LD + l[:, None] * LD + k[None, :]
         b_turned = tl.trans(b_core).to(p_forward.dtype.element_ty)
-        tl.store(p_tile, b_turned, mask=(l < ROWS)[:, None] & (k < LD)[None, :])
+        tl.store(p_tile, b_turned, mask=(l < BOND)[:, None] & (k < LD)[None, :])
 
 
 @triton.jit(do_not_specialize=["inner"])

@@ -39,8 +39,8 @@ class WeightLaunch:
     stages: int
 
 
-# The tables below are the fastest of those in results/bench/gpu_chain-h200.json, "tune"; measured again by
-# `python -m benchmarks.gpu_chain --tune`.
+# The tables below hold the fastest constants of `python benchmarks/gpu_chain.py --tune` on an H200, measured in
+# results/bench/gpu_chain-h200.json.
 
 # (tile, precision) -> sweep constants; part 0 stands for all features of a site at once.
 SWEEPS = {
@@ -70,9 +70,6 @@ WEIGHTS = {
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
 
-# Whether packed cores fill their whole tile (no masks, more bytes) or only their rows, aligned to 16 bytes.
-PAD_CORES = False
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -97,19 +94,14 @@ class Layout:
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
-    def rows(self) -> int:
-        """Rows of a packed core."""
-        return self.tile if PAD_CORES and not self.is_wide else self.bond
-
-    @property
     def ld(self) -> int:
         """Entries from one row of a packed core to the next, a multiple of 16 bytes."""
-        return self.tile if PAD_CORES and not self.is_wide else round_up(self.bond, 16 // self.dtype.itemsize)
+        return round_up(self.bond, 16 // self.dtype.itemsize)
 
     @property
     def is_plain(self) -> bool:
         """Whether the parameter itself already has this layout."""
-        return self.dtype == torch.float32 and self.rows == self.ld == self.bond
+        return self.dtype == torch.float32 and self.ld == self.bond
 
 
 def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_states: bool = False) -> SweepLaunch:
@@ -120,10 +112,8 @@ def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_sta
     launch = SWEEPS[layout.tile, operands]
     columns = launch.columns if reads_states else _columns(layout, launch, runs, batch)
     stages, warps = launch.stages, launch.warps
-    if columns > launch.columns and layout.tile == 32:
-        warps = 2
-    elif columns == 64 and layout.tile >= 64:
-        warps = 8
+    if columns > launch.columns:
+        warps = _wide_batch_warps(layout, columns, warps)
     core = layout.tile**2 * layout.dtype.itemsize
     part = launch.part or width
     while width % part or part * core * stages > _CORE_BYTES:
@@ -132,6 +122,13 @@ def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_sta
     while stages > 2 and part * core * stages + state * (part * stages if reads_states else 1) > _SHARED_BYTES:
         stages -= 1
     return replace(launch, columns=columns, part=part, warps=warps, stages=stages)
+
+
+def _wide_batch_warps(layout: Layout, columns: int, warps: int) -> int:
+    """Warps of a batch tile that has grown: few for a small core, which then leaves room for other programs."""
+    if layout.tile <= 32:
+        return min(warps, 2)
+    return 8 if columns == 64 else warps
 
 
 def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:

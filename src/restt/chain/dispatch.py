@@ -23,9 +23,9 @@ Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
 
 # Without a compiled path the tree is faster than eager for up to this many samples times (R+1)³ …
-TREE_WORK_PER_SITE = 3_000
+TREE_WORK_PER_SITE = 20_000
 # … on chains of at least this many sites.
-TREE_SITES = 32
+TREE_SITES = 16
 # Both from `python benchmarks/cpu_means.py crossover`.
 
 _forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)

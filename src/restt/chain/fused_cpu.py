@@ -1,4 +1,4 @@
-"""The fused CPU path: the whole contraction and all its gradients in compiled C (sweep_cpu.c), on torch's threads.
+"""The fused CPU path: the whole contraction and all its gradients in compiled C (cpu/sweep.c), on torch's threads.
 
 A tile of samples walks through all sites while each core sits in cache; nothing of size B·I·R or B·R² is ever stored.
 The C code is built at first use where there is a compiler (cpu_build.py); README.md beside this file has the
@@ -21,7 +21,7 @@ from restt.chain.recompute import segment_length
 from restt.chain.weights import ChainWeights
 from restt.topology import Topology
 
-_CHAIN, _LINEAR, _FULL, _OUTPUT = 1, 2, 4, 8  # as in sweep_cpu.c
+_CHAIN, _LINEAR, _FULL, _OUTPUT = 1, 2, 4, 8  # as in cpu/work.h
 _SKIP_FLAG = {"full": _FULL, "output": _OUTPUT, "none": 0}
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
@@ -42,7 +42,7 @@ _WEIGHTS = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip"
 
 
 class _Chain(ctypes.Structure):
-    """``struct chain`` of sweep_cpu.c."""
+    """``struct chain`` of cpu/work.h."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in (*_SIZES, *_STRIDES, *_PLAN)),
@@ -174,7 +174,7 @@ def _library(dtype: torch.dtype) -> _Library:
     if dtype not in _libraries:
         loaded = cpu_build.load(dtype)
         if loaded.restt_chain_bytes() != ctypes.sizeof(_Chain):
-            raise RuntimeError("sweep_cpu.c and fused_cpu.py disagree about struct chain")
+            raise RuntimeError("cpu/work.h and fused_cpu.py disagree about struct chain")
         functions = (loaded.restt_plan, loaded.restt_forward, loaded.restt_backward)
         for function in functions:
             function.argtypes, function.restype = [ctypes.c_void_p], None

@@ -83,15 +83,15 @@ def _pack(chain: Tensor, layout: Layout, keep: bool) -> tuple[Tensor, Tensor | N
     from restt.chain.cuda_gradients import pack_cores
 
     runs, inner, width = chain.shape[:3]
-    shape = (runs, inner, width, layout.rows, layout.ld)
+    shape = (runs, inner, width, layout.bond, layout.ld)
     forward = torch.empty(shape, dtype=layout.dtype, device=chain.device)
     pack_backward = keep and not (layout.is_plain and chain.data_ptr() % 16 == 0)
     backward = torch.empty_like(forward) if pack_backward else (chain if keep else None)
     tile = 32
-    extent = max(layout.rows, layout.ld)
-    grid = (runs * inner * width, -(-extent // tile), -(-extent // tile))
+    across = -(-layout.ld // tile)
+    grid = (runs * inner * width, across, across)
     pack_cores[grid](
-        forward, backward if pack_backward else forward, chain, BOND=layout.bond, ROWS=layout.rows, LD=layout.ld,
+        forward, backward if pack_backward else forward, chain, BOND=layout.bond, LD=layout.ld,
         T=tile, FORWARD=True, BACKWARD=pack_backward, num_warps=4,
     )  # fmt: skip
     return forward, backward
@@ -103,7 +103,7 @@ def _operand(core: Tensor | None, layout: Layout, launch: SweepLaunch, stand_in:
         return _or(core, stand_in)
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return TensorDescriptor.from_tensor(core.view(-1, layout.rows, layout.ld), [1, layout.tile, layout.tile])
+    return TensorDescriptor.from_tensor(core.view(-1, layout.bond, layout.ld), [1, layout.tile, layout.tile])
 
 
 class _Chain(torch.autograd.Function):
@@ -164,7 +164,6 @@ class _Chain(torch.autograd.Function):
                 *pointers,
                 *numbers,
                 R=layout.tile,
-                ROWS=layout.rows,
                 PART=launch.part,
                 TMA=launch.tma,
                 SAVE=keep,
@@ -211,9 +210,7 @@ class _Chain(torch.autograd.Function):
             grad_left = torch.empty_like(leaving)
             backward_sweep_wide[grid](*pointers, grad_left, *numbers, T=layout.tile, **shared)
         else:
-            backward_sweep[grid](
-                *pointers, *numbers, R=layout.tile, ROWS=layout.rows, PART=launch.part, TMA=launch.tma, **shared
-            )
+            backward_sweep[grid](*pointers, *numbers, R=layout.tile, PART=launch.part, TMA=launch.tma, **shared)
         wanted = ctx.needs_input_grad[1:7]
         inner_gradients = _weight_gradients(x, first, chain, linear, states, grads, topology, layout, wanted[:3])
         head = (last_chain, last_linear, last_skip)

@@ -50,7 +50,8 @@ def export(
     Parameters
     ----------
     model : ResTT or fitted estimator
-        An estimator brings its own feature map and head; give it no other option. A module is in float32 or float64; the graph has the same dtype, for its input too, and is made for the CPU.
+        An estimator brings its own feature map and head; give it no other option. A module is in float32 or float64;
+        the graph has the same dtype, for its input too, and is made for the CPU.
     path : path
         Ending in ``.onnx`` (ONNX, opset 18; input ``x``, output ``output``) or ``.pt2`` (a ``torch.export`` program:
         ``torch.export.load(path).module()(x)``). Written whole or not at all.

@@ -61,7 +61,9 @@ SETTINGS = {
 }
 
 
-def run(profile: str = "quick", output: str | PathLike[str] = "results/meanfield") -> dict[str, Any]:
+def run(
+    profile: str = "quick", output: str | PathLike[str] = "results/meanfield", device: str = "cpu"
+) -> dict[str, Any]:
     """Measure, draw and save; returns what ``meanfield-{profile}.json`` holds.
 
     Parameters
@@ -70,6 +72,8 @@ def run(profile: str = "quick", output: str | PathLike[str] = "results/meanfield
         ``"paper"``: N = 196, r = 100, 200 runs (minutes on two cores); ``"quick"``: smaller (seconds).
     output : path
         Folder for the JSON file and the pictures.
+    device : str
+        Everything here runs on the CPU, in float64 where it matters; other devices are accepted and not used.
     """
     setting = SETTINGS[check_choice("profile", profile, SETTINGS)]
     folder = Path(output)

@@ -48,8 +48,8 @@ class Guard:
     ) -> tuple[list[Event], list[int]]:
         """Roll back exploded runs and take snapshots of good ones.
 
-        ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms. Returns what happened and which of the working runs have
-        failed for good; those stand at their proven state.
+        ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms. Returns what happened and
+        which of the working runs have failed for good; those stand at their proven state.
         """
         finite = all_finite(self.watched)
         events, failed = [], []

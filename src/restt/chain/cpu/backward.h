@@ -1,0 +1,243 @@
+/* From the output's gradient to those of the features and the weights. */
+#ifndef RESTT_BACKWARD_H
+#define RESTT_BACKWARD_H
+
+#include "forward.h"
+
+/* y(n+1) in the backward pass: kept, or replayed from the last one kept before it */
+INLINE REAL *past_state(const struct work *w, int64_t n, int64_t s, int64_t t) {
+    const int64_t every = w->c->keep_every;
+    if (n % every == 0 || n == w->l.inner) return state_at(w, n, s, t);
+    return w->replayed + (n % every - 1) * w->replayed_site + s * w->replayed_run + t * w->l.state_tile;
+}
+
+INLINE REAL *g_at(const struct work *w, int64_t s, int64_t t) { return tile_of(w, w->g, 0, s, t); }
+
+/* gx[i] += sum over k of y[k] * part[k] */
+static void add_dot(REAL *gx, const REAL *y, const REAL *part, int64_t rows) {
+    vec low = ((vec *)gx)[0], high = ((vec *)gx)[1];
+    for (int64_t k = 0; k < rows; k++) {
+        low += ((const vec *)y)[2 * k] * ((const vec *)part)[2 * k];
+        high += ((const vec *)y)[2 * k + 1] * ((const vec *)part)[2 * k + 1];
+    }
+    ((vec *)gx)[0] = low;
+    ((vec *)gx)[1] = high;
+}
+
+static REAL *grad_x_at(const struct work *w, int64_t s, int64_t t, int64_t site) {
+    const int64_t run = w->c->x_runs == 1 ? 0 : s;
+    return w->grad_x + (run * w->l.tiles + t) * w->l.x_tile + site * w->c->width * TILE;
+}
+
+/* The gradient of x at one site: through the core, y . W_i g, and through the entry, U_i . g */
+static void site_grad_x(const struct work *w, int64_t s, int64_t t, int64_t site, const REAL *y, const REAL *g,
+                        int64_t columns, const REAL *core, const REAL *entry, REAL *part) {
+    const int64_t R = w->c->bond, I = w->c->width;
+    REAL *gx = grad_x_at(w, s, t, site);
+    if (entry) {
+        const struct term term = {g, entry, 1, columns, 0};
+        to_rows(gx, I, gx, columns, &term, 1);
+    }
+    for (int64_t i = 0; core && i < I; i++) {
+        const struct term term = {g, core + i * R * columns, 1, columns, 0};
+        to_rows(part, R, 0, columns, &term, 1);
+        add_dot(gx + i * TILE, y, part, R);
+    }
+}
+
+static void head_back(const struct work *w, int64_t s, int64_t t, REAL *own) {
+    const struct chain *c = w->c;
+    const int64_t R = c->bond, I = c->width, O = c->outputs;
+    const uint8_t flags = c->flags[w->l.inner];
+    REAL *z = w->z_head + s * w->head_run + t * w->l.head_tile, *g_out = z + I * O * TILE, *g = g_at(w, s, t);
+    for (int64_t o = 0; o < O; o++)
+        for (int64_t b = 0; b < TILE; b++) {
+            const int64_t sample = t * TILE + b;
+            g_out[o * TILE + b] =
+                sample < c->batch ? c->grad_output[s * c->g_run + sample * c->g_sample + o * c->g_output] : (REAL)0;
+        }
+    outer(z, x_at(w, s, t, c->sites - 1), g_out, I, O);
+    struct term terms[2];
+    int count = 0;
+    if (flags & CHAIN) terms[count++] = (struct term){z, c->last_chain + s * I * R * O, I, O, R * O};
+    const struct term skip = {g_out, c->last_skip + s * R * O, 1, O, 0};
+    if (flags & (FULL | OUTPUT)) terms[count++] = skip;
+    to_rows(g, R, 0, O, terms, count);
+    if (w->l.any_leaving) to_rows(tile_of(w, w->g_leaving, 0, s, t), R, 0, O, &skip, 1);
+    if (w->grad_x)
+        site_grad_x(w, s, t, c->sites - 1, past_state(w, w->l.inner, s, t), g_out, O,
+                    flags & CHAIN ? c->last_chain + s * I * R * O : 0,
+                    flags & LINEAR ? c->last_linear + s * I * O : 0, own);
+}
+
+/* dL/dy(n-1) from dL/dy(n), in place, for one tile; leaves x (x) dL/dy(n) for the weight gradients */
+static void step_back(const struct work *w, int64_t s, int64_t t, int64_t site, REAL *own) {
+    const struct chain *c = w->c;
+    const int64_t R = c->bond, I = c->width, index = s * w->l.inner + site;
+    const uint8_t flags = c->flags[site];
+    const REAL *core = flags & CHAIN ? c->chain + index * I * R * R : 0;
+    const REAL *start = 0;
+    REAL *g = g_at(w, s, t), *z = w->z + (site - w->from) * w->z_site + s * w->z_run + t * w->l.z_tile;
+    if (w->grad_x)
+        site_grad_x(w, s, t, site + 1, past_state(w, site, s, t), g, R, core,
+                    flags & LINEAR ? c->linear + index * I * R : 0, own);
+    if (flags & (CHAIN | LINEAR)) outer(z, x_at(w, s, t, site + 1), g, I, R);
+    if (flags & FULL) start = g;
+    if (flags & OUTPUT) start = tile_of(w, w->g_leaving, 0, s, t);
+    const struct term term = {z, core, I, R, R * R};
+    to_rows(g, R, start, R, &term, core ? 1 : 0);
+}
+
+static void first_back(const struct work *w, int64_t s, int64_t t) {
+    const struct chain *c = w->c;
+    const int64_t R = c->bond, I = c->width;
+    const REAL *g = g_at(w, s, t), *x = x_at(w, s, t, 0);
+    outer(w->z_first + s * w->z_run + t * w->l.z_tile, x, g, I, R);
+    if (!w->grad_x) return;
+    const struct term term = {g, c->first + s * I * R, 1, R, 0};
+    REAL *gx = grad_x_at(w, s, t, 0);
+    to_rows(gx, I, gx, R, &term, 1);
+}
+
+static void store_grad_x(const struct work *w, int64_t run, int64_t t) {
+    const struct chain *c = w->c;
+    const int64_t columns = c->sites * c->width;
+    const REAL *source = w->grad_x + (run * w->l.tiles + t) * w->l.x_tile;
+    for (int64_t b = 0; b < smaller(TILE, c->batch - t * TILE); b++)
+        for (int64_t q = 0; q < columns; q++)
+            c->grad_x[(run * c->batch + t * TILE + b) * columns + q] = source[q * TILE + b];
+}
+
+static void replay(const struct work *w, int64_t s, int64_t from_tile, int64_t to_tile, REAL *own) {
+    for (int64_t n = w->from; n + 1 < w->to; n++)
+        for (int64_t t = from_tile; t < to_tile; t++)
+            step(w, s, t, n, past_state(w, n, s, t), past_state(w, n + 1, s, t), own);
+}
+
+/* Sites from..to of one run for some tiles, with the two ends of the chain where the range reaches them */
+static void sweep_back(const struct work *w, int64_t s, int64_t from_tile, int64_t to_tile, REAL *own) {
+    for (int64_t t = from_tile; t < to_tile && w->to == w->l.inner; t++) {
+        if (w->grad_x && (s == 0 || w->c->x_runs > 1)) fill(grad_x_at(w, s, t, 0), w->l.x_tile, 0);
+        head_back(w, s, t, own);
+    }
+    for (int64_t n = w->to - 1; n >= w->from; n--)
+        for (int64_t t = from_tile; t < to_tile; t++) step_back(w, s, t, n, own);
+    for (int64_t t = from_tile; t < to_tile && w->from == 0; t++) {
+        first_back(w, s, t);
+        if (w->grad_x && (s == w->c->runs - 1 || w->c->x_runs > 1)) store_grad_x(w, w->c->x_runs > 1 ? s : 0, t);
+    }
+}
+
+static void backward_task(const struct work *w, int64_t task, REAL *own) {
+    const int64_t group = task % w->groups, run = task / w->groups;
+    const int64_t from = group * w->l.tiles / w->groups, to = (group + 1) * w->l.tiles / w->groups;
+    for (int64_t s = w->joint ? 0 : run; s < (w->joint ? w->c->runs : run + 1); s++) {
+        if (w->c->keep_every > 1) replay(w, s, from, to, own);
+        sweep_back(w, s, from, to, own);
+    }
+}
+
+static void inner_gradient(const struct work *w, int64_t s, int64_t site, int64_t i) {
+    const struct chain *c = w->c;
+    const int64_t R = c->bond, index = (s * w->l.inner + site) * c->width + i;
+    const uint8_t flags = c->flags[site];
+    REAL *core = c->grad_chain ? c->grad_chain + index * R * R : 0, *entry = c->grad_linear ? c->grad_linear + index * R : 0;
+    if (core && !(flags & CHAIN)) {
+        fill(core, R * R, 0);
+        core = 0;
+    }
+    if (entry && !(flags & LINEAR)) {
+        fill(entry, R, 0);
+        entry = 0;
+    }
+    if (core || entry)
+        weight_gradient(past_state(w, site, s, 0), w->l.state_tile,
+                        w->z + (site - w->from) * w->z_site + s * w->z_run + i * R * TILE, w->l.z_tile, w->l.tiles, R, R,
+                        core, entry);
+}
+
+/* What the weight gradients of this round are made of: a piece is one feature of one site, or the skip's head. */
+static int64_t pieces(const struct work *w) {
+    const int64_t ends = (w->to == w->l.inner ? w->c->width + 1 : 0) + (w->from == 0 ? w->c->width : 0);
+    return (w->to - w->from) * w->c->width + ends;
+}
+
+static void weight_piece(const struct work *w, int64_t s, int64_t piece) {
+    const struct chain *c = w->c;
+    const int64_t R = c->bond, I = c->width, O = c->outputs, tiles = w->l.tiles;
+    if (piece < (w->to - w->from) * I) {
+        inner_gradient(w, s, w->from + piece / I, piece % I);
+        return;
+    }
+    piece -= (w->to - w->from) * I;
+    if (w->to == w->l.inner) {
+        const REAL *y = past_state(w, w->l.inner, s, 0), *z = w->z_head + s * w->head_run;
+        const uint8_t flags = c->flags[w->l.inner];
+        if (piece < I) {
+            REAL *core = c->grad_last_chain && (flags & CHAIN) ? c->grad_last_chain + (s * I + piece) * R * O : 0;
+            REAL *entry = c->grad_last_linear && (flags & LINEAR) ? c->grad_last_linear + (s * I + piece) * O : 0;
+            if (core || entry)
+                weight_gradient(y, w->l.state_tile, z + piece * O * TILE, w->l.head_tile, tiles, R, O, core, entry);
+            return;
+        }
+        if (piece == I) {
+            const REAL *head = w->l.any_leaving ? leaving_at(w, s, 0) : y;
+            if (c->grad_last_skip)
+                weight_gradient(head, w->l.state_tile, z + I * O * TILE, w->l.head_tile, tiles, R, O,
+                                c->grad_last_skip + s * R * O, 0);
+            return;
+        }
+        piece -= I + 1;
+    }
+    if (c->grad_first)
+        weight_gradient(state_at(w, 0, s, 0), w->l.state_tile, w->z_first + s * w->z_run + piece * R * TILE, w->l.z_tile,
+                        tiles, R, R, 0, c->grad_first + (s * I + piece) * R);
+}
+
+static void weights_task(const struct work *w, int64_t task, REAL *own) {
+    (void)own;
+    weight_piece(w, task / pieces(w), task % pieces(w));
+}
+
+/* One run from its end to its start, weight gradients at once: nothing leaves the thread's cache. */
+static void whole_run_task(const struct work *shared, int64_t s, REAL *own) {
+    struct work w = *shared;
+    const struct layout *l = &w.l;
+    REAL *room = own + l->thread_tile;
+    w.z = room;
+    w.z_first = w.z + l->tiles * l->z_tile;
+    w.z_head = w.z_first + l->tiles * l->z_tile;
+    w.replayed = w.z_head + l->tiles * l->head_tile;
+    w.z_site = w.z_run = w.head_run = w.replayed_run = 0;
+    w.replayed_site = l->tiles * l->state_tile;
+    const int64_t stretch = w.c->keep_every > 1 ? w.c->keep_every : larger(1, l->inner);
+    int64_t start = larger(0, l->inner - 1) / stretch * stretch, end = l->inner;
+    for (; start >= 0; end = start, start -= stretch) {
+        w.from = start;
+        w.to = end;
+        if (w.c->keep_every > 1) replay(&w, s, 0, l->tiles, own);
+        do {
+            w.from = larger(0, w.to - 1);
+            sweep_back(&w, s, 0, l->tiles, own);
+            for (int64_t piece = 0; piece < pieces(&w); piece++) weight_piece(&w, s, piece);
+            w.to = w.from;
+        } while (w.to > start);
+    }
+}
+
+static int whole_runs(const struct chain *c) {
+    return c->runs >= 2 * c->threads && !(c->grad_x && c->x_runs == 1 && c->runs > 1);
+}
+
+/* Sites per round of the backward pass: a replayed stretch, or what keeps x (x) g within the scratch asked for */
+static int64_t round_sites(const struct chain *c, const struct layout *l) {
+    if (c->keep_every > 1) return smaller(c->keep_every, larger(1, l->inner));
+    return smaller(larger(1, l->inner), larger(1, c->site_scratch / larger(1, c->runs * l->tiles * l->z_tile)));
+}
+
+static int64_t own_backward(const struct chain *c, const struct layout *l) {
+    const int64_t replayed = c->keep_every > 1 ? smaller(c->keep_every, larger(1, l->inner)) * l->state_tile : 0;
+    return l->thread_tile + (whole_runs(c) ? l->tiles * (2 * l->z_tile + l->head_tile + replayed) : 0);
+}
+
+#endif
