@@ -1,6 +1,7 @@
 import json
 import platform
 import re
+import shutil
 import subprocess
 
 import torch
@@ -63,3 +64,13 @@ def test_an_installed_package_does_not_borrow_the_commit_around_it(tmp_path, mon
     monkeypatch.setattr(module, "__file__", str(installed / "provenance.py"))
     found = provenance()
     assert (found["commit"], found["dirty"]) == (f"restt {restt.__version__}", None)
+
+
+def test_a_copy_without_git_is_told_its_commit(tmp_path, monkeypatch):
+    checkout(tmp_path, monkeypatch)
+    own = provenance()["commit"]
+    monkeypatch.setenv("RESTT_COMMIT", "f" * 40)
+    assert provenance()["commit"] == own
+    shutil.rmtree(tmp_path / ".git")
+    found = provenance()
+    assert (found["commit"], found["dirty"]) == ("f" * 40, None)

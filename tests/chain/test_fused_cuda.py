@@ -11,8 +11,6 @@ import torch
 
 from tests.chain.parity import ChainParity, random_module
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is first imported
 pytest.importorskip("triton", reason="the fused GPU kernels need triton, which comes with CUDA builds of torch")
 
 import restt
@@ -24,9 +22,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 
 pytestmark = pytest.mark.skipif(
-    fused_cuda.unsupported(torch.zeros(1, 1, 1, 1, device=DEVICE), restt.ResTT(1, 1, 1, 1).weights(), Topology.plain(1))
-    is not None,
-    reason="triton was imported without TRITON_INTERPRET=1 before this file could ask for its interpreter",
+    not ON_GPU and os.environ["TRITON_INTERPRET"] != "1", reason="neither a GPU nor Triton's interpreter"
 )
 
 
@@ -53,7 +49,7 @@ class TestFusedCuda(ChainParity):
     dtype = torch.float32
     device = DEVICE
     tolerance = 1e-4
-    examples = 30 if ON_GPU else 8
+    examples = 30 if ON_GPU else 5
 
     @pytest.mark.parametrize("outputs", [17, 70])
     def test_more_outputs_than_one_tile(self, outputs):
@@ -79,8 +75,8 @@ class TestFusedCuda(ChainParity):
         one_by_one = {(32, "tf32"): SweepLaunch(columns=16, part=1, warps=2, stages=2)}
         monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", one_by_one)
         mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
-        for topology in (Topology.residual(5), mixed):
-            self.assert_parity(topology, widths=[width] * 5, bond=17)
+        for topology in (Topology.residual(3), mixed):
+            self.assert_parity(topology, widths=[width] * topology.sites, bond=17)
 
     def test_cores_by_copy_engine(self, monkeypatch):
         monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
@@ -128,7 +124,9 @@ def test_backward_keeps_the_precision_of_its_forward():
 
 
 def test_same_bits_twice():
-    module = random_module(Topology.residual(5), [2] * 5, runs=2, bond=20, outputs=3, device=DEVICE)
+    # On a GPU at a size whose weight gradients multiply on warp groups: a race shows as bits that differ.
+    bond, repeats = (128, 10) if ON_GPU else (20, 1)
+    module = random_module(Topology.residual(5), [2] * 5, runs=2, bond=bond, outputs=3, device=DEVICE)
     x = torch.rand(33, 5, 2, generator=torch.Generator().manual_seed(3)).to(DEVICE)
 
     def gradients() -> list[torch.Tensor]:
@@ -137,7 +135,9 @@ def test_same_bits_twice():
             module(x).square().sum().backward()
         return [parameter.grad for parameter in module.parameters()]
 
-    assert all(torch.equal(a, b) for a, b in zip(gradients(), gradients(), strict=True))
+    first = gradients()
+    for _ in range(repeats):
+        assert all(torch.equal(a, b) for a, b in zip(first, gradients(), strict=True))
 
 
 def test_inference_equals_training_bits():

@@ -1,4 +1,4 @@
-"""Triton kernels of the forward sweep. README_cuda.md has the derivation, the layouts and the tuning.
+"""Triton kernels of the forward sweep. README.md has the derivation, the layouts and the tuning.
 
 States are columns here: a tile is (R, BN), the bond down and the batch across, so that a step is core @ state with the
 core straight from memory. Kernel pointers are p_*, values of a block b_*; capitals are compile-time constants.

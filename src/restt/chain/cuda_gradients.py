@@ -65,6 +65,7 @@ def weight_gradients(
                       mask=b < batch, other=0.0)  # fmt: skip
         b_g = tl.load(p_g + l[:, None] * columns + b[None, :], mask=(l < BOND)[:, None] & (b < columns)[None, :],
                       other=0.0)  # fmt: skip
+        # On g and not on y, so that no product is in flight when the next step's copies arrive: see README.md.
         b_share = b_g * b_x[None, :]
         if CORE:
             b_y = tl.load(p_y + k[:, None] * columns + b[None, :], mask=(k < BOND)[:, None] & (b < columns)[None, :],

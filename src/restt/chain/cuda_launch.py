@@ -39,8 +39,8 @@ class WeightLaunch:
     stages: int
 
 
-# The tables below hold the fastest constants of `python benchmarks/gpu_chain.py --tune` on an H200, measured in
-# results/bench/gpu_chain-h200.json.
+# The tables below were chosen among what `python benchmarks/gpu_chain.py --tune` times, on an H200;
+# results/bench/gpu_chain-h200.json has those times, and the check and the steps of what was chosen.
 
 # (tile, precision) -> sweep constants; part 0 stands for all features of a site at once.
 SWEEPS = {

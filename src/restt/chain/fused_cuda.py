@@ -1,6 +1,6 @@
 """The chain as a handful of Triton kernels: the state stays on chip, the weights stream through.
 
-README_cuda.md beside this file has the derivation, the layouts and how the launch constants were chosen.
+README.md beside this file has the derivation, the layouts and how the launch constants were chosen.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from restt.bench.case import Case
 from restt.bench.contenders.base import Contender
 from restt.bench.gradients import cotangent, output_and_gradients, reference_gradients
 from restt.bench.work import TrainingStep, Work
+from restt.chain.dispatch import unsupported
 
 # B·N·I·r² above which the reference, written to be read, is left out of the race.
 REFERENCE_WORK = 196 * 2 * 50**2 * 512
@@ -41,15 +41,11 @@ class Ours(Contender):
         return None if self.backend == "auto" else self._unsupported(self._case(case.scaled_down()))
 
     def _unsupported(self, case: Case) -> str | None:
+        module = case.module(seed=0)
         try:
-            backend = importlib.import_module(f"restt.chain.{self.backend}")
+            return unsupported(self.backend, case.data(seed=0)[0].unsqueeze(0), module.weights(), module.topology)
         except ImportError as error:
             return str(error)
-        if not hasattr(backend, "unsupported"):  # it takes everything
-            return None
-        module = case.module(seed=0)
-        reason: str | None = backend.unsupported(case.data(seed=0)[0].unsqueeze(0), module.weights(), module.topology)
-        return reason
 
     def extra_bytes(self, case: Case) -> int:
         if self.backend == "tree":  # products of whole site matrices, kept for the backward

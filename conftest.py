@@ -1,0 +1,16 @@
+"""Doctests are collected from every module; these import triton, which only CUDA builds of torch bring along."""
+
+from __future__ import annotations
+
+import importlib.util
+
+collect_ignore = (
+    []
+    if importlib.util.find_spec("triton")
+    else [
+        "src/restt/chain/cuda_backward.py",
+        "src/restt/chain/cuda_forward.py",
+        "src/restt/chain/cuda_gradients.py",
+        "tests/chain/compile_cuda_kernels.py",
+    ]
+)
