@@ -14,6 +14,8 @@ from restt.bench.gradients import cotangent, output_and_gradients, reference_gra
 from restt.bench.work import TrainingStep, Work
 from restt.chain.dispatch import unsupported
 
+# S·B·N·(r+1)³ above which the tree, made for a few samples, is left out: its matrix products would take minutes.
+TREE_WORK = 512 * 196 * 21**3
 # B·N·I·r² above which the reference, written to be read, is left out of the race.
 REFERENCE_WORK = 196 * 2 * 50**2 * 512
 
@@ -38,6 +40,9 @@ class Ours(Contender):
         work = case.batch * case.sites * case.feature_dim * case.bond_dim**2 * (case.runs or 1)
         if self.backend == "reference" and work > REFERENCE_WORK:
             return "the reference is for checking; left out at this size"
+        products = (case.runs or 1) * case.batch * case.sites * (case.bond_dim + 1) ** 3
+        if self.backend == "tree" and products > TREE_WORK:
+            return "the tree is for a few samples of a long chain; left out at this size"
         return None if self.backend == "auto" else self._unsupported(self._case(case.scaled_down()))
 
     def _unsupported(self, case: Case) -> str | None:
