@@ -192,3 +192,15 @@ def test_an_unstable_sigma2_is_told_with_the_remedy():
         restt.ResTT(196, 2, 3, 1, "plain", sigma2=0.9)
     assert caught[0].filename == __file__
     restt.ResTT(196, 2, 3, 1, sigma2=0.01)  # the paper's setting is fine
+
+
+def test_ten_thousand_sites_start_well_with_the_defaults():
+    module = restt.ResTT(10_000, 2, 20, 10)
+    module.reset_parameters(seed=0)
+    angle = torch.rand(8, 10_000, generator=torch.Generator().manual_seed(0)) * torch.pi / 2
+    output = module(torch.stack([angle.cos(), angle.sin()], dim=-1))
+    output.square().sum().backward()
+    assert 0.2 < output.std().item() < 5
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    size = module.chain.grad.flatten(1).norm(dim=1)
+    assert size.max() / size.min() < 10
