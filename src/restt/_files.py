@@ -30,7 +30,7 @@ def write_bytes_atomic(path: str | PathLike[str], content: bytes) -> Path:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return target
 
 
@@ -51,7 +51,8 @@ def _umask() -> int:
     return current
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside ``folder`` durable."""
     if os.name != "posix":  # elsewhere a folder cannot be opened, and the rename is already durable
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from restt._files import sync_folder
 from restt.data.catalog import Mirror, RemoteFile
 
 Progress = Callable[[str, int, int], None]
@@ -59,7 +60,7 @@ def _download_from(mirror: Mirror, file: RemoteFile, target: Path, progress: Pro
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _copy_checked(source: IO[bytes], sink: IO[bytes], file: RemoteFile, progress: Progress | None) -> None:
@@ -92,13 +93,3 @@ def _member(response: IO[bytes], member: str) -> IO[bytes]:
     if not names:
         raise WrongContentError(f"archive has no {member}, only {archive.namelist()[:5]}")
     return archive.open(names[0])
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
