@@ -141,7 +141,7 @@ def test_images_and_labels_must_match(empty_homes: Path, tmp_path: Path, monkeyp
     files = []
     (tmp_path / "mnist").mkdir()
     for name, content in contents.items():
-        packed = gzip.compress(content)
+        packed = gzip.compress(content, mtime=0)
         (tmp_path / "mnist" / name).write_bytes(packed)
         files.append(RemoteFile(f"mnist/{name}", hashlib.sha256(packed).hexdigest(), len(packed), ()))
     monkeypatch.setitem(catalog.CATALOG, "mnist", replace(catalog.entry("mnist"), files=tuple(files)))
