@@ -77,6 +77,18 @@ def test_images_need_not_be_square():
     assert ((row / total) ** 2 + (column / total) ** 2).sqrt().mean() == pytest.approx(3.0, abs=0.3)
 
 
+def test_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
+    image = torch.rand(1, 1, 81, generator=torch.Generator().manual_seed(2))
+    seen = Augmentation(flip=True)(image.expand(1, 200, 81), KEYS).view(2, 200, 9, 9)
+    given = image.view(9, 9)
+    kept = torch.isclose(seen, given, atol=1e-5).all(-1).all(-1)
+    mirrored = torch.isclose(seen, given.flip(-1), atol=1e-5).all(-1).all(-1)
+    assert (kept ^ mirrored).all()
+    assert 0.4 < mirrored.float().mean() < 0.6
+    with pytest.raises(TypeError, match=r"augment\.flip must be True or False, got 0\.5"):
+        Augmentation(flip=0.5)
+
+
 def test_a_split_batch_is_changed_in_the_same_way():
     images = torch.rand(2, 6, 81, generator=torch.Generator().manual_seed(1))
     augment = Augmentation(shift=1.0, elastic=1.0)

@@ -31,6 +31,8 @@ class Augmentation:
         Up to this fraction larger or smaller.
     elastic : float
         Up to this many pixels of a smooth random displacement, different in each part of the image.
+    flip : bool
+        Whether half of the images are mirrored left to right.
     image : (int, int), optional
         Height and width; by default the image is square.
 
@@ -46,11 +48,14 @@ class Augmentation:
     rotation: float = 0.0
     scale: float = 0.0
     elastic: float = 0.0
+    flip: bool = False
     image: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("shift", "rotation", "scale", "elastic"):
             check_positive(f"augment.{name}", getattr(self, name), allow_zero=True)
+        if not isinstance(self.flip, bool):
+            raise TypeError(f"augment.flip must be True or False, got {self.flip!r}")
         if self.scale >= 1:
             raise ValueError(f"augment.scale must be below 1, got {self.scale}")
         if self.image is not None:
@@ -87,15 +92,19 @@ class Augmentation:
         """The changed images; image ``b`` uses numbers of the runs' streams from ``offset + b`` on."""
         runs, batch, pixels = len(keys), x.shape[1], x.shape[2]
         height, width = self.size(pixels)
-        per_image = 4 + 2 * ELASTIC_POINTS**2
+        per_image = 4 + 2 * ELASTIC_POINTS**2 + self.flip
         random = uniform(keys, (batch, per_image), offset * per_image).to(x.dtype) * 2 - 1
         random = random.flatten(0, 1)  # (S·B, …) in [-1, 1)
         grid = affine_grid(self._matrices(random, height, width), [len(random), 1, height, width], align_corners=False)
         if self.elastic:
-            coarse = random[:, 4:].view(-1, 2, ELASTIC_POINTS, ELASTIC_POINTS)
+            points = random[:, 4 : 4 + 2 * ELASTIC_POINTS**2]
+            coarse = points.view(-1, 2, ELASTIC_POINTS, ELASTIC_POINTS)
             field = interpolate(coarse, size=(height, width), mode="bicubic", align_corners=True)
             across, down = field.unbind(1)
             grid = grid + self.elastic * torch.stack([across * (2 / width), down * (2 / height)], dim=-1)
+        if self.flip:
+            across, down = grid.unbind(-1)
+            grid = torch.stack([across * random[:, -1].sign()[:, None, None], down], dim=-1)
         images = x.expand(runs, -1, -1).reshape(runs * batch, 1, height, width)
         return grid_sample(images, grid, align_corners=False).view(runs, batch, pixels)
 

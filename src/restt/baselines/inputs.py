@@ -1,0 +1,42 @@
+"""Columns brought to a common scale before a network sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._errors import check_choice
+
+SCALINGS = ("none", "standard", "minmax")
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """(x - shift) / scale for each column, in float32; with ``bounded`` kept within [0, 1] also for new rows."""
+
+    shift: np.ndarray  # (C,)
+    scale: np.ndarray  # (C,)
+    bounded: bool
+
+    @classmethod
+    def fit(cls, rows: np.ndarray, scaling: str = "none") -> Inputs:
+        """``"standard"``: mean 0 and variance 1; ``"minmax"``: [0, 1]; ``"none"``: as they are. Constant columns are 0.
+
+        >>> Inputs.fit(np.array([[1.0], [3.0]]), "minmax")(np.array([[2.0], [9.0]])).tolist()
+        [[0.5], [1.0]]
+        """
+        check_choice("scaling", scaling, SCALINGS)
+        if scaling == "none":
+            return cls(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), False)
+        if scaling == "standard":
+            shift, scale = rows.mean(axis=0), rows.std(axis=0)
+        else:
+            shift, scale = rows.min(axis=0), rows.max(axis=0) - rows.min(axis=0)
+        return cls(shift, np.where(scale > 0, scale, 1.0), scaling == "minmax")
+
+    def __call__(self, rows: np.ndarray) -> Tensor:  # (B, C)
+        values = torch.from_numpy((rows - self.shift) / self.scale).float()
+        return values.clamp(0.0, 1.0) if self.bounded else values

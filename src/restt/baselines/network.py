@@ -1,0 +1,276 @@
+"""What the torch rivals share: an estimator around any module that :func:`restt.train.train` can train.
+
+A rival says how its module is built and how columns become its inputs; targets, seeds, members side by side, devices
+and the records of the training are the same for all, and the same as ResTT's own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+
+from restt._errors import check_int, shown
+from restt.baselines.inputs import Inputs
+from restt.estimators.plan import fitting_threads, read_device
+from restt.estimators.progress import shown_progress
+from restt.estimators.targets import Labels, Values, class_numbers
+from restt.train import EpochRecord, TrainConfig, train
+from restt.train.training import FeatureMap
+
+# Rows predicted at once.
+ROWS_AT_ONCE = 4096
+
+
+# A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
+# generated signature.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Network(BaseEstimator):
+    """A module trained by :func:`restt.train.train`.
+
+    Parameters
+    ----------
+    epochs : int
+    batch_size : int or None
+        Rows per step; None takes all of them at once.
+    lr, weight_decay : float
+        Adam's.
+    schedule : str
+        Shape of the rate over the epochs, see :class:`restt.train.TrainConfig`.
+    clip_norm : float or None
+        Largest norm of the gradient.
+    scaling : {"none", "standard", "minmax"}
+        What is done to each column first, as learned from the rows of the fit.
+    runs : int
+        Members, trained side by side from different initial weights and averaged.
+    device : "auto", str or torch.device
+    random_state : int, RandomState or None
+    verbose : int
+        1 shows a line that is kept up to date, 2 a table.
+
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        With the runs axis.
+    history_ : list of restt.train.EpochRecord
+    n_iter_ : int
+        Epochs trained.
+    """
+
+    epochs: int = 100
+    batch_size: int | None = 512
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    clip_norm: float | None = None
+    scaling: str = "none"
+    runs: int = 1
+    device: Any = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    # Whether rows may be images (B, H, W), which are flattened.
+    images: ClassVar[bool] = False
+
+    module_: nn.Module = field(init=False)
+    inputs_: Inputs = field(init=False)
+    target_: Any = field(init=False)
+    history_: list[EpochRecord] = field(init=False)
+    n_iter_: int = field(init=False)
+
+    @abstractmethod
+    def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The module from (B, columns), or what :meth:`feature_map` makes of it, to (runs, B, outputs).
+
+        Its weights are drawn from children 0 … runs-1 of the seed sequence ``seed``.
+        """
+
+    def feature_map(self) -> FeatureMap | None:
+        """From scaled columns (…, C) to what the module takes; None takes them as they are."""
+        return None
+
+    @abstractmethod
+    def _read_y(self, y: Any) -> np.ndarray:
+        """Targets checked."""
+
+    @abstractmethod
+    def _new_target(self, y: np.ndarray) -> Any:
+        """What turns targets into outputs and back."""
+
+    @property
+    @abstractmethod
+    def _loss(self) -> str:
+        """The training's loss."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model to X (B, C), for models of images also (B, H, W), and y (B,)."""
+        for _ in self.fit_epochs(X, y):
+            pass
+        return self
+
+    def fit_epochs(self, X: Any, y: Any, validation: Any = None) -> Iterator[EpochRecord]:
+        """Fit, one epoch for each step of the iteration. ``validation`` (X, y) is scored after each of them."""
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
+        rows, targets = self._read_x(X, reset=True), self._read_y(y)
+        if len(rows) != len(targets):
+            raise ValueError(f"X and y must have the same number of rows, got {len(rows)} and {len(targets)}")
+        inputs, target = Inputs.fit(rows, self.scaling), self._new_target(targets)
+        held = None
+        if validation is not None:
+            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+                raise TypeError(f"validation must be (X, y), got {shown(validation)}")
+            held_x = inputs(self._read_x(validation[0], reset=False))
+            held = held_x, _float32(target.encode(self._read_y(validation[1])))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        module = self.build(rows.shape[1], target.outputs, check_int("runs", self.runs, minimum=1), seed)
+        work = 2.0 * len(rows) * sum(parameter.numel() for parameter in module.parameters())
+        module = module.to(read_device(self.device, work))
+        config = TrainConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            loss=self._loss,
+            seed=seed,
+        )
+        records = train(
+            module,
+            inputs(rows),
+            _float32(target.encode(targets)),
+            config=config,
+            validation=held,
+            feature_map=self.feature_map(),
+        )
+        # Only now that nothing can be refused any more does the estimator change.
+        self.module_, self.inputs_, self.target_ = module, inputs, target
+        self.history_, self.n_iter_ = [], 0
+        step = work * min(1.0, (self.batch_size or len(rows)) / len(rows))
+        return shown_progress(self._recorded(records, step), int(self.epochs), int(self.verbose))
+
+    def _recorded(self, records: Iterator[EpochRecord], work: float) -> Iterator[EpochRecord]:
+        iterator = iter(records)
+        while True:
+            with fitting_threads(work):
+                record = next(iterator, None)
+            if record is None:
+                return
+            self.history_.append(record)
+            self.n_iter_ = record.epoch
+            yield record
+
+    def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)
+        rows = validate_data(self, _flat(X) if self.images else X, reset=reset, dtype=(np.float64, np.float32))
+        return np.asarray(rows)
+
+    @torch.no_grad()
+    def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
+        """Outputs of every member."""
+        check_is_fitted(self)
+        rows = self._read_x(X, reset=False)
+        module, mapped = self.module_.eval(), self.feature_map()
+        device = next(module.parameters()).device
+        parts = []
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            values = self.inputs_(rows[start : start + ROWS_AT_ONCE]).to(device)
+            parts.append(module(values if mapped is None else mapped(values)).double().cpu())
+        return torch.cat(parts, dim=1).numpy()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkRegressor(RegressorMixin, Network):
+    """Targets are brought to mean 0 and variance 1, with ``log_target`` after taking their logarithm."""
+
+    log_target: bool = False
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The members' mean, (B,) or (B, O)."""
+        values = self.target_.decode(self._members(X).mean(axis=0))
+        return np.exp(values) if self.log_target else values
+
+    def _read_y(self, y: Any) -> np.ndarray:
+        values = np.asarray(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self))
+        if values.ndim not in (1, 2) or values.size == 0:
+            raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+        if not self.log_target:
+            return values
+        if (values <= 0).any():
+            raise ValueError(f"y must be above 0 where log_target is True, got {values.min():g}")
+        return np.log(values)
+
+    def _new_target(self, y: np.ndarray) -> Values:
+        return Values.fit(y, np.ones(len(y)))
+
+    @property
+    def _loss(self) -> str:
+        return "mse"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkClassifier(ClassifierMixin, Network):
+    """``loss="cross-entropy"``: outputs are logits. ``"mse"``: they estimate one-hot targets."""
+
+    loss: str = "cross-entropy"
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row, (B,)."""
+        return self.classes_[self._scores(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
+        """The members' mean probabilities; with ``loss="mse"`` their mean output, cut to [0, 1] and brought to sum 1.
+
+        Where all outputs of a row are at most 0, the largest takes all.
+        """
+        scores = self._scores(X)
+        shares = scores.clip(0.0, 1.0)
+        none = shares.sum(axis=1) == 0
+        shares[none, scores[none].argmax(axis=1)] = 1.0
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def _scores(self, X: Any) -> np.ndarray:  # (B, K)
+        members = self._members(X)
+        return softmax(members, axis=2).mean(axis=0) if self.target_.logits else members.mean(axis=0)
+
+    def _read_y(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        return labels
+
+    def _new_target(self, y: np.ndarray) -> Labels:
+        classes = np.unique(y)
+        shares = np.bincount(class_numbers(y, classes), minlength=len(classes)) / len(y)
+        return Labels(classes, shares, None, self._loss == "cross-entropy")
+
+    @property
+    def classes_(self) -> np.ndarray:  # (K,)
+        """The labels in sorted order."""
+        return self.target_.classes
+
+    @property
+    def _loss(self) -> str:
+        return self.loss
+
+
+def _float32(targets: Tensor) -> Tensor:
+    return targets.float() if targets.is_floating_point() else targets
+
+
+def _flat(X: Any) -> Any:
+    """Images (B, H, W) as rows of pixels; anything else as it is."""
+    values = np.asarray(X)
+    return values.reshape(len(values), -1) if values.ndim == 3 else X

@@ -1,0 +1,86 @@
+"""One process at a time per name, freed by the system when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+POLL_SECONDS = 0.1
+
+
+@contextlib.contextmanager
+def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock file ``path`` inside the block; yields whether it is ours.
+
+    With ``wait`` the answer is always True, after whoever holds it is done or dead. The lock is the system's (flock,
+    on Windows msvcrt's byte lock), not the file's existence: a file left by a killed process holds nothing.
+
+    >>> path = getfixture("tmp_path") / "cell.lock"
+    >>> with claimed(path, wait=False) as first, claimed(path, wait=False) as second:
+    ...     first, second
+    (True, False)
+    >>> path.exists()
+    False
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _take(path)
+    while descriptor is None and wait:
+        time.sleep(POLL_SECONDS)
+        descriptor = _take(path)
+    if descriptor is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        # While it is still ours, so that nobody's fresh lock is removed. Windows refuses to remove an open file; there
+        # the empty file stays.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _take(path: Path) -> int | None:
+    """An open descriptor that holds the lock, or None where somebody else does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if _try_lock(descriptor) and _still_there(descriptor, path):
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _still_there(descriptor: int, path: Path) -> bool:
+    """Whether the locked file is the one under ``path``: its last holder may have removed it since we opened it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
