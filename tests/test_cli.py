@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import restt
 from restt.cli import app
+from restt.reproduce import EXPERIMENTS
 
 runner = CliRunner()
 
@@ -13,7 +15,7 @@ runner = CliRunner()
 def test_version_and_help():
     assert runner.invoke(app, ["--version"]).output.strip() == f"restt {restt.__version__}"
     shown = runner.invoke(app, ["--help"]).output
-    for command in ("demo", "bench", "data", "meanfield", "reproduce"):
+    for command in ("demo", "bench", "data", "meanfield", "reproduce", "report"):
         assert command in shown
 
 
@@ -32,6 +34,61 @@ def test_meanfield_tells_the_phase_and_the_remedy(tmp_path):
     stable = runner.invoke(app, ["meanfield", "residual", "--sites", "40", "--bond-dim", "8", "--runs", "8"]).output
     assert "phase: trainable" in stable
     assert "measured" in stable
+
+
+def test_reproduce_help_names_every_experiment():
+    shown = runner.invoke(app, ["reproduce", "--help"]).output
+    for name in (*EXPERIMENTS, "all", "pack", "unpack", "quick", "paper"):
+        assert name in shown
+
+
+def test_reproduce_pack_unpack_report(tmp_path, monkeypatch):
+    for folder in ("there", "here"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    shown = runner.invoke(app, ["reproduce", "table1", "--profile", "paper", "--device", "cpu"]).output
+    assert "3919400" in shown
+    assert "results in results/paper" in shown
+    words = ["reproduce", "pack", "../results.tar.gz", "--profile", "paper"]
+    assert "1 results of results/paper" in runner.invoke(app, words).output
+    monkeypatch.chdir(tmp_path / "here")
+    assert (
+        "1 results written to results/paper" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
+    )
+    assert "1 were there already" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
+    shown = runner.invoke(app, ["report", "--output", "page.md"]).output
+    assert "3922020" in shown
+    assert "| ResTT | 100 | 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
+
+
+def test_unpack_says_what_it_kept_and_fails(tmp_path):
+    for folder in ("there", "here"):
+        runner.invoke(app, ["reproduce", "table1", "--output", str(tmp_path / folder), "--device", "cpu"])
+    (path,) = (tmp_path / "here").glob("table1/*.json")
+    path.write_text(path.read_text().replace("3922020", "3922021"))
+    runner.invoke(app, ["reproduce", "pack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "there")])
+    done = runner.invoke(app, ["reproduce", "unpack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "here")])
+    assert done.exit_code == 1
+    assert "kept, and different in the file: table1/parameters-" in done.output
+    assert "3922021" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["table1", "--profile", "full"], "profile must be one of"),
+        (["table1", "--device", "gpu"], "device must be"),
+        (["table1", "a.tar.gz"], "takes no file"),
+        (["pack"], "needs a file"),
+        (["pack", "a.tar.gz", "--profile", "full"], "profile must be one of"),
+        (["unpack", "missing.tar.gz"], r"missing\.tar\.gz"),
+    ],
+)
+def test_mistakes_of_reproduce_are_named(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError), match=expected):
+        runner.invoke(app, ["reproduce", *words], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

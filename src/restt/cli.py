@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import restt
+from restt.reproduce import EXPERIMENTS
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -123,16 +124,49 @@ def meanfield(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(help="fig-meanfield or claims-stability.")],
-    profile: Annotated[str, typer.Option(help="quick (smaller, clearly marked) or paper (the real thing).")] = "quick",
-    output: Annotated[Path | None, typer.Option(help="Folder for numbers and pictures.")] = None,
+    what: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; all; pack or unpack.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="For pack and unpack: the .tar.gz file.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="quick (default; smaller, clearly marked) or paper (the real thing).")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of results; default results/<profile>.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Run an experiment of the paper and save its numbers and pictures."""
-    from restt.reproduce import run
+    """Compute a table or figure of the paper, show it beside the paper's numbers, and keep the results.
 
-    for path in run(what, profile, output, device):
-        print(path)
+    Results are kept cell by cell: a stopped run goes on where it was, finished
+    cells are not computed again, several processes may fill one folder together.
+
+    `pack FILE` bundles a folder of results in one file, `unpack FILE` brings them
+    back and overwrites nothing.
+    """
+    from restt.reproduce import command
+
+    if what in ("pack", "unpack"):
+        if file is None:
+            raise ValueError(f"restt reproduce {what} needs a file")
+        if what == "pack":
+            command.pack(file, profile or "quick", output)
+        elif not command.unpack(file, profile, output):
+            raise typer.Exit(1)
+    elif file is not None:
+        raise ValueError(f"restt reproduce {what} takes no file, got {file}")
+    else:
+        command.reproduce(what, profile or "quick", output, device)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder that holds the folders of results.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
+) -> None:
+    """Show everything measured beside the paper's numbers, in the terminal and as one Markdown page."""
+    from restt.reproduce.report import write_report
+
+    write_report(results, output).print()
+    print(output)
 
 
 @data_app.command("list")

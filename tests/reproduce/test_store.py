@@ -19,7 +19,8 @@ from pathlib import Path
 from restt.reproduce.cells import Cell
 from restt.reproduce.store import Store
 
-folder, log, count, seconds, slow = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
+folder, log = Path(sys.argv[1]), Path(sys.argv[2])
+count, seconds, slow = int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
 
 def work(cell):
     with log.open("a") as file:

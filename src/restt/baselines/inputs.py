@@ -10,7 +10,7 @@ from torch import Tensor
 
 from restt._errors import check_choice
 
-SCALINGS = ("none", "standard", "minmax")
+SCALINGS = ("none", "standard", "minmax", "shared")
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,11 @@ class Inputs:
 
     @classmethod
     def fit(cls, rows: np.ndarray, scaling: str = "none") -> Inputs:
-        """``"standard"``: mean 0 and variance 1; ``"minmax"``: [0, 1]; ``"none"``: as they are. Constant columns are 0.
+        """The scaling, learned from rows (B, C).
+
+        ``"standard"``: mean 0 and variance 1; ``"minmax"``: [0, 1], constant columns 0 in both. ``"shared"``: divided
+        by the largest absolute value of all columns, so that pixels of any range become at most 1. ``"none"``: as they
+        are.
 
         >>> Inputs.fit(np.array([[1.0], [3.0]]), "minmax")(np.array([[2.0], [9.0]])).tolist()
         [[0.5], [1.0]]
@@ -31,6 +35,9 @@ class Inputs:
         check_choice("scaling", scaling, SCALINGS)
         if scaling == "none":
             return cls(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), False)
+        if scaling == "shared":
+            largest = np.abs(rows).max()
+            return cls(np.zeros(rows.shape[1]), np.full(rows.shape[1], largest if largest > 0 else 1.0), False)
         if scaling == "standard":
             shift, scale = rows.mean(axis=0), rows.std(axis=0)
         else:

@@ -6,6 +6,7 @@ and the records of the training are the same for all, and the same as ResTT's ow
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ from restt.estimators.targets import Labels, Values, class_numbers
 from restt.train import EpochRecord, TrainConfig, train
 from restt.train.training import FeatureMap
 
-# Rows predicted at once.
-ROWS_AT_ONCE = 4096
+# Rows predicted at once: a convolutional network holds hundreds of kilobytes for each.
+ROWS_AT_ONCE = 1024
 
 
 # A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
@@ -49,8 +50,9 @@ class Network(BaseEstimator):
         Shape of the rate over the epochs, see :class:`restt.train.TrainConfig`.
     clip_norm : float or None
         Largest norm of the gradient.
-    scaling : {"none", "standard", "minmax"}
-        What is done to each column first, as learned from the rows of the fit.
+    scaling : {"none", "standard", "minmax", "shared"}
+        What is done to the columns first, as learned from the rows of the fit, see
+        :class:`restt.baselines.inputs.Inputs`.
     runs : int
         Members, trained side by side from different initial weights and averaged.
     device : "auto", str or torch.device
@@ -191,6 +193,13 @@ class Network(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        # A pickle made beside a GPU must open where there is none.
+        if "module_" in state and next(state["module_"].parameters()).device.type != "cpu":
+            state["module_"] = copy.deepcopy(state["module_"]).cpu()
+        return state
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NetworkRegressor(RegressorMixin, Network):
@@ -200,7 +209,8 @@ class NetworkRegressor(RegressorMixin, Network):
 
     def predict(self, X: Any) -> np.ndarray:
         """The members' mean, (B,) or (B, O)."""
-        values = self.target_.decode(self._members(X).mean(axis=0))
+        outputs = self._members(X).mean(axis=0)
+        values = self.target_.decode(outputs)
         return np.exp(values) if self.log_target else values
 
     def _read_y(self, y: Any) -> np.ndarray:
@@ -229,7 +239,8 @@ class NetworkClassifier(ClassifierMixin, Network):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, (B,)."""
-        return self.classes_[self._scores(X).argmax(axis=1)]
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
         """The members' mean probabilities; with ``loss="mse"`` their mean output, cut to [0, 1] and brought to sum 1.

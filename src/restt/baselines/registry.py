@@ -13,7 +13,25 @@ TASKS = ("classification", "regression")
 
 # Name -> its file in restt.baselines. Each file says its TASKS, the package it REQUIRES beyond restt's own where there
 # is one, and make(task, **params).
-RIVALS: dict[str, str] = {}
+RIVALS: dict[str, str] = {
+    "lr": "lr",
+    "pr": "pr",
+    "rr": "rr",
+    "prr": "prr",
+    "lar": "lar",
+    "plar": "plar",
+    "svr": "svr",
+    "tt": "tt",
+    "meantt": "meantt",
+    "tt-bn": "tt_bn",
+    "fully-connected": "fully_connected",
+    "volterra": "volterra",
+    "full-tensor": "full_tensor",
+    "fm": "fm",
+    "gp": "gp",
+    "hgb": "hgb",
+    "ebm": "ebm",
+}
 
 
 def available(task: str | None = None) -> tuple[str, ...]:

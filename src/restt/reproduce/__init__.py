@@ -1,29 +1,146 @@
-"""One file per table and figure of the paper."""
+"""The paper's tables and figures, one file each, and the store their results live in.
+
+>>> from restt import reproduce
+>>> reproduce.run("table1", output=getfixture("tmp_path"))[0].name
+[0/1, 0 s] table1/parameters: begun
+[1/1, ... s] table1/parameters: finished in ... s
+'parameters-...json'
+>>> reproduce.tables_of("table1", output=getfixture("tmp_path"))[0].rows[0]
+('TT', '10', '38840', '38840', '39020', '39020')
+"""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from restt._errors import check_choice
+from restt._errors import check_choice, shown
 
-# Experiment -> the module under restt.reproduce whose `run(profile, output, device)` it is, and its default folder.
+if TYPE_CHECKING:
+    from restt.reproduce.store import Store
+    from restt.reproduce.tables import Table
+
+# Name -> its file in restt.reproduce. Each has a TITLE, cells(profile), compute(cell, store) and
+# tables(store, profile), and may have pictures(store, profile, folder) and TARGETS. Those with
+# run(profile, folder, device) instead of cells write one file of their own, which files(store, profile) reads.
 EXPERIMENTS = {
-    "fig-meanfield": ("fig_meanfield", "results/meanfield"),
-    "claims-stability": ("claims_stability", "results/meanfield"),
+    "table1": "table1",
+    "table2": "table2",
+    "table3": "table3",
+    "table4": "table4",
+    "table5": "table5",
+    "fig-training": "fig_training",
+    "fig-meanfield": "fig_meanfield",
+    "claims-stability": "claims_stability",
+    "improved": "improved",
 }
+PROFILES = ("quick", "paper")
+RESULTS = Path("results")
+PICTURES = "pictures"
+QUICK_MARK = " (quick profile)"
+QUICK_MEANS = "The quick profile has smaller sets and fewer epochs than the paper: it shows that all works, no more."
+
+
+def experiment(name: str) -> ModuleType:
+    """The module of the experiment ``name``."""
+    return importlib.import_module(f"restt.reproduce.{EXPERIMENTS[check_choice('name', name, EXPERIMENTS)]}")
 
 
 def run(
     name: str, profile: str = "quick", output: str | PathLike[str] | None = None, device: str = "auto"
 ) -> list[Path]:
-    """Run one experiment; returns the files in its folder. ``device="auto"`` takes a GPU where there is one."""
+    """Compute what is missing of an experiment, telling of each cell; returns the files that hold its results.
+
+    Parameters
+    ----------
+    name : str
+        One of ``EXPERIMENTS``.
+    profile : {"quick", "paper"}
+        Smaller sizes, or the paper's.
+    output : path, optional
+        The folder of results; ``results/<profile>``, for the mean-field studies ``results/meanfield``.
+    device : str
+        A torch device; ``"auto"`` takes a GPU where there is one.
+    """
+    module = experiment(name)
+    store = open_store(name, profile, output, device)
+    if hasattr(module, "run"):
+        if None in module.files(store, profile):
+            module.run(profile, store.folder, store.device)
+        else:
+            print(f"{name}: already finished", flush=True)
+        return sorted(path for path in store.folder.iterdir() if path.is_file())
+    cells = module.cells(profile)
+    store.compute_all(cells, lambda cell: module.compute(cell, store))
+    return [store.path(cell) for cell in cells]
+
+
+def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
+    """The experiment's tables from its results; what is not there is "not yet". Those of ``quick`` say so."""
+    tables = experiment(name).tables(open_store(name, profile, output), profile)
+    return [replace(table, title=table.title + QUICK_MARK) if profile == "quick" else table for table in tables]
+
+
+def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Path]:
+    """Draw the experiment's pictures, if it has any, into ``pictures`` inside its folder of results."""
+    module, store = experiment(name), open_store(name, profile, output)
+    if not hasattr(module, "pictures"):
+        return []
+    drawn: list[Path] = module.pictures(store, profile, store.folder / PICTURES)
+    return drawn
+
+
+def results_of(
+    name: str, profile: str = "quick", output: str | PathLike[str] | None = None
+) -> list[dict[str, Any] | None]:
+    """The files behind an experiment's tables, None for each that is missing."""
+    module, store = experiment(name), open_store(name, profile, output)
+    if hasattr(module, "files"):
+        found: list[dict[str, Any] | None] = module.files(store, profile)
+        return found
+    return [store.load(cell) for cell in module.cells(profile)]
+
+
+def open_store(name: str, profile: str, output: str | PathLike[str] | None = None, device: str = "cpu") -> Store:
+    """The store that holds an experiment's results."""
+    from restt.reproduce.store import Store
+
+    check_choice("profile", profile, PROFILES)
+    folder = results_folder(profile) if output is None else Path(output)
+    if output is None and hasattr(experiment(name), "run"):
+        folder = RESULTS / "meanfield"
+    return Store(folder, read_device(device), f"restt reproduce {name} --profile {profile}")
+
+
+def results_folder(profile: str) -> Path:
+    """Where results of ``profile`` are kept unless told otherwise.
+
+    >>> results_folder("paper").as_posix()
+    'results/paper'
+    """
+    return RESULTS / check_choice("profile", profile, PROFILES)
+
+
+def read_device(device: str) -> str:
+    """A device torch can use here; ``"auto"`` is the GPU where there is one.
+
+    >>> read_device("gpu")
+    Traceback (most recent call last):
+    ValueError: device must be "auto" or a torch device such as "cpu" or "cuda", got 'gpu'
+    """
     import torch
 
-    module, folder = EXPERIMENTS[check_choice("name", name, EXPERIMENTS)]
-    target = Path(folder if output is None else output)
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    importlib.import_module(f"restt.reproduce.{module}").run(profile, target, device)
-    return sorted(path for path in target.iterdir() if path.is_file())
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        known = 'device must be "auto" or a torch device such as "cpu" or "cuda"'
+        raise ValueError(f"{known}, got {shown(device)}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {shown(device)}, but torch finds no CUDA device")
+    return device

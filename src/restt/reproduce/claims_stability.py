@@ -18,9 +18,13 @@ from restt.features import Trigonometric
 from restt.meanfield.trainability import train_over_sigma2
 from restt.module import ResTT
 from restt.provenance import provenance
+from restt.reproduce.stability_tables import files, tables
 from restt.topology import Topology
 from restt.train import TrainConfig, train
 
+__all__ = ["TITLE", "files", "run", "tables"]
+
+TITLE = "Which initialisations train, and how seeds vary"
 SEED = 0
 CLASSES = 10
 PRESETS = ("plain", "residual")

@@ -41,9 +41,10 @@ class Table:
                 if not isinstance(entry, str):
                     raise TypeError(f"entries of {self.title!r} must be text, got {shown(entry)}")
 
-    def to_markdown(self) -> str:
+    def to_markdown(self, *, heading: bool = True) -> str:
         """A heading of third rank, the table, and the notes as a list."""
-        lines = [f"### {self.title}", "", _line(self.columns), _line(["---"] * len(self.columns))]
+        lines = [f"### {self.title}", ""] if heading else []
+        lines += [_line(self.columns), _line(["---"] * len(self.columns))]
         lines += [_line(row) for row in self.rows]
         if self.notes:
             lines += ["", *(f"- {note}" for note in self.notes)]
@@ -56,12 +57,13 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        drawn = RichTable(title=Text(self.title), box=box.SIMPLE_HEAD, title_justify="left")
+        drawn = RichTable(box=box.SIMPLE_HEAD)
         for column in self.columns:
             drawn.add_column(Text(column))
         for row in self.rows:
             drawn.add_row(*(Text(entry) for entry in row))
         console = Console()
+        console.print(Text(self.title, style="bold"))
         console.print(drawn)
         for note in self.notes:
             console.print(Text(f"  {note}"))

@@ -1,0 +1,27 @@
+"""Settings under which the rivals give the paper's Table VI on its split, as far as they could be found.
+
+The paper publishes none. They were searched on the split with seed 16 (the one that gives the paper's LR and PR rows)
+over scalers, orders of scaling and multiplying, and round values of the penalties, and one setting for both tables was
+preferred. LR, PR, LaR, RR, SVR give the paper's R² to the third digit on both; PRR and PLaR within 0.001. Where the
+penalty of a linear model had to differ, two values give the paper's R² for ALE: 20 and 0.7 for RR, 0.05 and 0.0025 for
+LaR. The RMSE agree for Boston; for ALE the paper's do not fit its own R² (RR has a better R² than LR and a worse RMSE)
+and are off by up to 0.003.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BOTH: dict[str, dict[str, Any]] = {
+    "lr": {},
+    "pr": {"degree": 2},
+    "prr": {"degree": 2, "alpha": 1.0},
+    "plar": {"degree": 2, "alpha": 0.03},
+    "svr": {"C": 0.5, "epsilon": 0.1, "gamma": "scale"},
+}
+
+# Data set -> rival -> what to pass to restt.baselines.make.
+PAPER_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "boston": {**_BOTH, "rr": {"alpha": 10.0}, "lar": {"alpha": 1.0}},
+    "ale": {**_BOTH, "rr": {"alpha": 20.0}, "lar": {"alpha": 0.05}},
+}

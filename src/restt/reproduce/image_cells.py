@@ -1,0 +1,112 @@
+"""The cells of the image tables. Tables II, IV and V and the training figure look at the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from restt._errors import check_choice
+from restt.reproduce.cells import Cell
+from restt.reproduce.image_data import load_images
+from restt.reproduce.image_training import train_seeds
+from restt.reproduce.rates import choose_rate, rate_cell
+from restt.reproduce.recipes import RECIPES
+from restt.reproduce.store import Store
+
+# As the paper and its numbers name the sets.
+NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+MODELS = {"meantt": "MeanTT", "restt": "ResTT"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is trained."""
+
+    bond_dims: tuple[int, ...]
+    fractions: tuple[float, ...]
+    seeds: int
+    held_out: int
+    epochs: int
+    rate_epochs: int
+    rate_seeds: int
+    rows: int | None  # training images; None takes all
+
+
+SIZES = {
+    "paper": Sizes((20, 50, 100), (0.01, 0.05, 0.1, 0.2, 0.5, 1.0), 10, 2, 100, 40, 2, None),
+    "quick": Sizes((10, 20), (0.2, 1.0), 2, 1, 10, 5, 1, 4000),
+}
+
+
+def sizes(profile: str) -> Sizes:
+    """The sizes of ``profile``."""
+    return SIZES[check_choice("profile", profile, SIZES)]
+
+
+def recipe_cell(
+    experiment: str,
+    profile: str,
+    dataset: str,
+    recipe: str,
+    bond_dim: int,
+    fraction: float = 1.0,
+    **changes: Any,  # of seeds, held_out, epochs
+) -> Cell:
+    """All seeds of one recipe on a fraction of a data set."""
+    chosen = sizes(profile)
+    return Cell(
+        experiment,
+        f"{dataset}-{recipe}-r{bond_dim}-f{fraction:g}",
+        {
+            "profile": profile,
+            "dataset": dataset,
+            "recipe": recipe,
+            "recipe_settings": RECIPES[recipe].settings(),
+            "bond_dim": bond_dim,
+            "fraction": fraction,
+            "seeds": chosen.seeds,
+            "held_out": chosen.held_out,
+            "epochs": chosen.epochs,
+            "rows": chosen.rows,
+            "seed": 0,
+            **changes,
+        },
+    )
+
+
+def paper_cell(profile: str, dataset: str, model: str, bond_dim: int, fraction: float) -> Cell:
+    """A cell of Table IV."""
+    return recipe_cell("table4", profile, dataset, model, bond_dim, fraction)
+
+
+def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
+    """Train the seeds of a :func:`recipe_cell`."""
+    settings = cell.settings
+    recipe = RECIPES[settings["recipe"]]
+    lr = recipe.lr if recipe.lr is not None else choose_rate(_rate_cell(settings), store)
+    images = load_images(settings["dataset"], settings["rows"])
+    runs = settings["seeds"] + settings["held_out"]
+    pixels = images.x.shape[1]
+    module = recipe.module(pixels, settings["bond_dim"], images.classes, runs, settings["seed"], store.device)
+    return train_seeds(
+        module,
+        images,
+        recipe.config(epochs=settings["epochs"], lr=lr, seed=settings["seed"]),
+        fraction=settings["fraction"],
+        seeds=settings["seeds"],
+        held_out=settings["held_out"],
+        feature_map=recipe.feature_map(),
+    )
+
+
+def _rate_cell(settings: dict[str, Any] | Any) -> Cell:
+    chosen = sizes(settings["profile"])
+    return rate_cell(
+        settings["dataset"],
+        settings["recipe"],
+        settings["bond_dim"],
+        epochs=chosen.rate_epochs,
+        seeds=chosen.rate_seeds,
+        rows=settings["rows"],
+        profile=settings["profile"],
+    )

@@ -1,0 +1,123 @@
+"""One cell of an image table: all seeds side by side, with the three accuracies that are never mixed.
+
+Beside the seeds, which train on all their images and are scored on the test images, a few held-out runs train on 90 %
+of theirs and are scored on the rest. They alone decide which epoch is "selected"; the test images never do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt.reproduce.image_data import Images, split_rows, training_rows
+from restt.train import EpochRecord, TrainConfig, train
+
+FeatureMap = Callable[[Tensor], Tensor]
+TEST_ROWS_AT_ONCE = 1024
+
+
+def train_seeds(
+    module: nn.Module,  # (B, …) -> (S, B, O) with S = seeds + held_out
+    images: Images,
+    config: TrainConfig,
+    *,
+    fraction: float,
+    seeds: int,
+    held_out: int,
+    feature_map: FeatureMap | None = None,
+) -> dict[str, Any]:
+    """Train and score; accuracies in percent.
+
+    ``final``, ``selected`` and ``best_on_test`` have one entry per seed: after the last epoch, after the epoch that is
+    best for the held-out runs, and after the epoch that is best on the test images (how the paper's public code picks
+    its number; only to compare with the paper). ``averaged`` is the accuracy of the seeds' mean output.
+    """
+    rows = [training_rows(images, fraction, run) for run in range(seeds)]
+    scored = [images.test_rows] * seeds
+    for run in range(held_out):
+        kept, validation = split_rows(training_rows(images, fraction, run), run)
+        rows.append(kept)
+        scored.append(validation)
+    device = next(module.parameters()).device
+    records = list(
+        train(
+            module,
+            images.x.to(device),
+            images.y.to(device),
+            config=config,
+            subset=rows,
+            validation_subset=scored,
+            feature_map=feature_map,
+        )
+    )
+    curves = accuracy_curves(records)
+    found = three_accuracies(curves[:, :seeds], curves[:, seeds:])
+    return {
+        "lr": config.lr,
+        "rows": len(rows[0]),
+        **found,
+        "averaged": _averaged(module, images, seeds, feature_map),
+        "curves": _rounded(curves[:, :seeds].T),  # one per seed, over the epochs
+        "held_out_curve": _rounded(curves[:, seeds:].mean(1)) if held_out else None,
+        "rolled_back": sum(event.kind == "rolled-back" for record in records for event in record.events),
+        "given_up": sorted(
+            {
+                event.run
+                for record in records
+                for event in record.events
+                if event.kind == "failed" and event.run is not None
+            }
+        ),
+        "training_seconds": round(sum(record.seconds for record in records), 3),
+    }
+
+
+def accuracy_curves(records: Sequence[EpochRecord]) -> Tensor:  # (epochs, S) percent
+    """Accuracy by epoch; a run that stopped keeps its last value, since it keeps its weights."""
+    curves = 100 * torch.tensor([record.validation["accuracy"] for record in records], dtype=torch.float64)
+    for epoch in range(1, len(curves)):
+        stopped = curves[epoch].isnan()
+        curves[epoch, stopped] = curves[epoch - 1, stopped]
+    return curves
+
+
+def three_accuracies(
+    test: Tensor,  # (epochs, S)
+    held_out: Tensor,  # (epochs, H)
+) -> dict[str, Any]:
+    """Per seed: final, selected by the held-out runs' mean, best on test.
+
+    >>> test, held_out = torch.tensor([[90.0], [95.0], [94.0]]), torch.tensor([[80.0], [81.0], [85.0]])
+    >>> three_accuracies(test, held_out)
+    {'final': [94.0], 'selected': [94.0], 'selected_epoch': 3, 'best_on_test': [95.0]}
+    """
+    epoch = None
+    if held_out.shape[1]:
+        epoch = int(held_out.mean(1).nan_to_num(-math.inf).argmax()) + 1
+    return {
+        "final": _rounded(test[-1]),
+        "selected": None if epoch is None else _rounded(test[epoch - 1]),
+        "selected_epoch": epoch,
+        "best_on_test": _rounded(test.nan_to_num(-math.inf).max(0).values),
+    }
+
+
+@torch.no_grad()
+def _averaged(module: nn.Module, images: Images, seeds: int, feature_map: FeatureMap | None) -> float:
+    device = next(module.parameters()).device
+    module.eval()
+    hits = 0
+    for rows in images.test_rows.split(TEST_ROWS_AT_ONCE):
+        x = images.x[rows].to(device)
+        output = module(x if feature_map is None else feature_map(x))[:seeds].mean(0)
+        hits += int((output.argmax(-1).cpu() == images.y[rows]).sum())
+    return round(100 * hits / len(images.test_rows), 4)
+
+
+def _rounded(values: Tensor) -> list[Any]:
+    rounded: list[Any] = torch.round(values, decimals=4).tolist()
+    return rounded

@@ -1,0 +1,93 @@
+"""Table II: all tensor networks on the whole training sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restt.baselines import available
+from restt.reproduce.cells import Cell
+from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, recipe_cell, sizes
+from restt.reproduce.image_reading import THREE, shown_accuracy
+from restt.reproduce.paper import paper_numbers
+from restt.reproduce.rival_cells import compute_rival, rival_cell
+from restt.reproduce.store import Store
+from restt.reproduce.tables import NOT_YET, Table, paper_mean_std
+
+TITLE = "Table II: accuracy of the tensor networks"
+# The paper's row -> our rival; a row whose rival cannot be built here is "not yet".
+RIVALS = {"TTN": "ttn", "MPS": "mps-dmrg", "EPS-SBS": "eps-sbs", "Snake-SBS": "snake-sbs"}
+BOND_DIM = {"paper": 100, "quick": 20}
+# Batch norm after every contraction, and a plain train that trains: r is the paper's 100.
+NORMALISED = {
+    "TT-BN": ("tt-bn", "site"),
+    "TT-BN, statistics shared by the sites (the authors' code)": ("tt-bn", "shared"),
+}
+
+
+def cells(profile: str) -> list[Cell]:
+    """The rivals that can be built here, TT-BN, TT, and Table IV's cells of MeanTT and ResTT."""
+    can = available("classification")
+    rivals = [
+        rival_cell("table2", profile, dataset, rival, 1.0)
+        for rival in RIVALS.values()
+        if rival in can
+        for dataset in NAMES
+    ]
+    normalised = [_normalised(profile, dataset, rival, how) for rival, how in NORMALISED.values() for dataset in NAMES]
+    trains = [_train(profile, dataset, model) for model in ("tt", *MODELS) for dataset in NAMES]
+    return [*rivals, *normalised, *trains]
+
+
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
+    """All seeds of one cell."""
+    return compute_recipe(cell, store) if "recipe" in cell.settings else compute_rival(cell, store)
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """One table per way to pick the epoch."""
+    return [_table(store, profile, kind) for kind in THREE]
+
+
+def _table(store: Store, profile: str, kind: str) -> Table:
+    can = available("classification")
+    bond_dim = BOND_DIM[profile]
+    rows = []
+    for label, rival in RIVALS.items():
+        ours = [rival_cell("table2", profile, dataset, rival, 1.0) if rival in can else None for dataset in NAMES]
+        rows.append(_row(store, label, label, ours, kind))
+    for label, (rival, how) in NORMALISED.items():
+        ours = [_normalised(profile, dataset, rival, how) for dataset in NAMES]
+        rows.append(_row(store, label, "TT-BN(r=100)" if how == "shared" else None, ours, kind))
+    rows.append(_row(store, "TT (ours: rotations as initial cores)", None, _trains(profile, "tt"), kind))
+    for model, label in MODELS.items():
+        rows.append(_row(store, f"{label}, r = {bond_dim}", f"{label}(r=100)", _trains(profile, model), kind))
+    columns = ("model", *(f"{name}, {who}" for name in NAMES.values() for who in ("paper", "ours")))
+    note = "The paper's numbers are its best epochs on the test images: compare them with the table of those."
+    return Table(f"Table II: {THREE[kind]}", columns, tuple(rows), (note,))
+
+
+def _row(
+    store: Store, label: str, printed: str | None, ours: list[Cell | None] | list[Cell], kind: str
+) -> tuple[str, ...]:
+    numbers = paper_numbers()["table2_accuracy"]
+    entries = []
+    for dataset, cell in zip(NAMES, ours, strict=True):
+        entries.append("–" if printed is None else paper_mean_std(numbers[NAMES[dataset]][printed]))
+        entries.append(NOT_YET if cell is None else shown_accuracy(store, cell, kind))
+    return (label, *entries)
+
+
+def _normalised(profile: str, dataset: str, rival: str, how: str) -> Cell:
+    params = {"bond_dim": BOND_DIM[profile], "statistics": how}
+    cell = rival_cell("table2", profile, dataset, rival, 1.0, params)
+    return Cell("table2", f"{dataset}-{rival}-{how}", cell.settings)
+
+
+def _train(profile: str, dataset: str, model: str) -> Cell:
+    if model == "tt":
+        return recipe_cell("table2", profile, dataset, "tt", BOND_DIM[profile])
+    return paper_cell(profile, dataset, model, max(sizes(profile).bond_dims), 1.0)
+
+
+def _trains(profile: str, model: str) -> list[Cell]:
+    return [_train(profile, dataset, model) for dataset in NAMES]

@@ -1,0 +1,112 @@
+"""Table IV: accuracy by fraction of the training data, MeanTT and ResTT, three bond dimensions, two data sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restt.reproduce.cells import Cell
+from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, sizes
+from restt.reproduce.image_reading import THREE, mean_of, shown_accuracy
+from restt.reproduce.paper import paper_numbers
+from restt.reproduce.store import Store
+from restt.reproduce.tables import NOT_YET, Table, paper_mean_std
+from restt.reproduce.targets import Target, total_wall_seconds
+
+TITLE = "Table IV: accuracy by fraction of the training data"
+MINUTES_ALLOWED = 30.0
+PRINTED = (20, 100)  # bond dimensions with rows in the paper
+
+
+def cells(profile: str) -> list[Cell]:
+    """One cell per data set, model, bond dimension and fraction; the paper's r first, large ones first."""
+    chosen = sizes(profile)
+    return [
+        paper_cell(profile, dataset, model, bond_dim, fraction)
+        for bond_dim in sorted(chosen.bond_dims, key=lambda r: (r not in PRINTED, -r))
+        for dataset in NAMES
+        for model in reversed(MODELS)
+        for fraction in sorted(chosen.fractions, reverse=True)
+    ]
+
+
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
+    """All seeds of one cell."""
+    return compute_recipe(cell, store)
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """One table per data set and way to pick the epoch, the paper's rows beside ours."""
+    found = [_table(store, profile, dataset, kind) for dataset in NAMES for kind in THREE]
+    return [*found, _rates(store, profile)]
+
+
+def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
+    chosen = sizes(profile)
+    printed = paper_numbers()["table4_fractions"]
+    rows = []
+    for model, label in MODELS.items():
+        for bond_dim in chosen.bond_dims:
+            numbers = printed[NAMES[dataset]].get(f"{label} r={bond_dim}")
+            if numbers is not None:
+                given = dict(zip(printed["fractions"], numbers, strict=True))
+                rows.append((label, f"{bond_dim}", "paper", *(paper_mean_std(given.get(f)) for f in chosen.fractions)))
+            ours = (
+                shown_accuracy(store, paper_cell(profile, dataset, model, bond_dim, fraction), kind)
+                for fraction in chosen.fractions
+            )
+            rows.append((label, f"{bond_dim}", "ours", *ours))
+    columns = ("model", "r", "", *(f"{100 * fraction:g} %" for fraction in chosen.fractions))
+    return Table(f"Table IV: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), (_notes(kind),))
+
+
+def _notes(kind: str) -> str:
+    if kind == "best_on_test":
+        return (
+            "The epoch is chosen on the test images, as the paper's public code does: only to compare with the paper."
+        )
+    return "Mean ± standard deviation over seeds, each with a random part of the training images of its own."
+
+
+def _rates(store: Store, profile: str) -> Table:
+    """What the rates came to, from the cells that used them."""
+    chosen = sizes(profile)
+    rows = []
+    for dataset in NAMES:
+        for model, label in MODELS.items():
+            for bond_dim in chosen.bond_dims:
+                found = store.load(paper_cell(profile, dataset, model, bond_dim, max(chosen.fractions)))
+                rate = NOT_YET if found is None else f"{found['result']['lr']:g}"
+                rows.append((NAMES[dataset], label, f"{bond_dim}", rate))
+    note = "The best of the paper's three on a sixth of the training images, held out; chosen once for all fractions."
+    return Table("Table IV: learning rates", ("data", "model", "r", "rate"), tuple(rows), (note,))
+
+
+def _restt(dataset: str, fraction: float, paper: str, bound: float) -> Target:
+    cell = paper_cell("paper", dataset, "restt", 100, fraction)
+    return Target(
+        f"{NAMES[dataset]}, ResTT r = 100, {100 * fraction:g} % of the data, paper's recipe, final or selected epoch",
+        paper,
+        "at least",
+        bound,
+        lambda store: mean_of(store, cell),
+    )
+
+
+def _minutes(store: Store) -> float | None:
+    seconds = total_wall_seconds(store, cells("paper"))
+    return None if seconds is None else seconds / 60
+
+
+TARGETS = (
+    _restt("mnist", 1.0, "98.96 ± 0.03", 98.90),
+    _restt("fashion-mnist", 1.0, "89.85 ± 0.11", 90.0),
+    *(
+        _restt(dataset, fraction, paper, bound)
+        for dataset, rows in (
+            ("mnist", ((0.01, "89.82", 91.5), (0.05, "95.46", 95.9), (0.1, "96.74", 97.0))),
+            ("fashion-mnist", ((0.01, "78.86", 79.3), (0.05, "84.18", 84.5), (0.1, "85.69", 86.0))),
+        )
+        for fraction, paper, bound in rows
+    ),
+    Target("Table IV, all cells with 10 seeds", "–", "at most", MINUTES_ALLOWED, _minutes, unit="minutes", digits=1),
+)

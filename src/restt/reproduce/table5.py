@@ -1,0 +1,94 @@
+"""Table V: limited data, against the classical and neural rivals, and on 1 % of MNIST the multi-task models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restt.baselines import available
+from restt.reproduce.cells import Cell
+from restt.reproduce.image_cells import NAMES, compute_recipe, paper_cell, sizes
+from restt.reproduce.image_reading import THREE, shown_accuracy
+from restt.reproduce.paper import paper_numbers
+from restt.reproduce.rival_cells import compute_rival, rival_cell
+from restt.reproduce.store import Store
+from restt.reproduce.tables import NOT_YET, Table, paper_mean_std
+
+TITLE = "Table V: limited training data"
+RIVALS = {"lr": "LR", "mlp": "MLP", "lenet5": "LeNet-5", "resnet18": "ResNet18"}
+MULTITASK = {"dmtrl-tt": "DMTRL-TT", "dmtrl-tucker": "DMTRL-Tucker", "dmtrl-laf": "DMTRL-LAF"}
+FRACTIONS = {"paper": (0.01, 0.05, 0.1), "quick": (0.2,)}
+MULTITASK_FRACTION = {"paper": 0.01, "quick": 0.2}
+
+
+def cells(profile: str) -> list[Cell]:
+    """The rivals that can be built here, then ResTT at the largest bond dimension (Table IV's cells)."""
+    can = available("classification")
+    rivals = [
+        rival_cell("table5", profile, dataset, rival, fraction)
+        for rival in RIVALS
+        if rival in can
+        for dataset in NAMES
+        for fraction in FRACTIONS[profile]
+    ]
+    multitask = [
+        rival_cell("table5", profile, "mnist", rival, MULTITASK_FRACTION[profile])
+        for rival in MULTITASK
+        if rival in can
+    ]
+    return [*rivals, *multitask, *(_restt(profile, dataset, f) for dataset in NAMES for f in FRACTIONS[profile])]
+
+
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
+    """All seeds of one cell."""
+    return compute_recipe(cell, store) if "recipe" in cell.settings else compute_rival(cell, store)
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """Both data sets, the paper's rows beside ours, and the multi-task models."""
+    found = [_table(store, profile, dataset, kind) for dataset in NAMES for kind in THREE]
+    return [*found, _multitask(store, profile)]
+
+
+def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
+    fractions = FRACTIONS[profile]
+    printed = paper_numbers()["table5_limited"]
+    rows = []
+    for rival, label in {**RIVALS, "restt": "ResTT"}.items():
+        given = dict(zip(printed["fractions"], printed[NAMES[dataset]][label], strict=True))
+        rows.append((label, "paper", *(paper_mean_std(given.get(fraction)) for fraction in fractions)))
+        ours = [
+            _restt(profile, dataset, fraction)
+            if rival == "restt"
+            else rival_cell("table5", profile, dataset, rival, fraction)
+            for fraction in fractions
+        ]
+        rows.append((label, "ours", *(shown_accuracy(store, cell, kind) for cell in ours)))
+    columns = ("model", "", *(f"{100 * fraction:g} %" for fraction in fractions))
+    notes = (
+        "The paper's rows near 10 % are trainings that failed; ours converge.",
+        f"ResTT at r = {max(sizes(profile).bond_dims)}, the paper's recipe.",
+    )
+    return Table(f"Table V: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), notes)
+
+
+def _multitask(store: Store, profile: str) -> Table:
+    printed = paper_numbers()["table5_limited"]["MNIST_1_percent_multitask"]
+    fraction = MULTITASK_FRACTION[profile]
+    can = available("classification")
+    rows = tuple(
+        (
+            label,
+            paper_mean_std(printed[label]),
+            shown_accuracy(store, rival_cell("table5", profile, "mnist", rival, fraction), "final")
+            if rival in can
+            else NOT_YET,
+        )
+        for rival, label in MULTITASK.items()
+    )
+    return Table(
+        f"Table V: MNIST, {100 * fraction:g} %, multi-task models, final epoch", ("model", "paper", "ours"), rows
+    )
+
+
+def _restt(profile: str, dataset: str, fraction: float) -> Cell:
+    return paper_cell(profile, dataset, "restt", max(sizes(profile).bond_dims), fraction)

@@ -1,0 +1,87 @@
+"""What the reproduction set out to reach, and whether it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from restt.reproduce.cells import Cell
+from restt.reproduce.store import Store
+from restt.reproduce.tables import FAILED, NOT_YET, Table
+
+Verdict = Literal["met", "missed", "not yet"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on one number of the paper profile's results. Experiments list theirs as ``TARGETS``.
+
+    Parameters
+    ----------
+    name : str
+        What is bounded, and under which conditions.
+    paper : str
+        What the paper has there.
+    kind : {"at least", "at most"}
+    bound : float
+    read : callable
+        From a store the measured number; None where its results are not there yet, NaN or an infinity where they are
+        and hold no such number (which misses the target).
+    unit : str
+    digits : int
+        Shown after the point.
+
+    Examples
+    --------
+    >>> fast = Target("a step", "2 s", "at most", 1.0, lambda store: 1.25, unit="s")
+    >>> fast.verdict(1.25), fast.verdict(0.5), fast.verdict(None), fast.verdict(math.inf)
+    ('missed', 'met', 'not yet', 'missed')
+    """
+
+    name: str
+    paper: str
+    kind: Literal["at least", "at most"]
+    bound: float
+    read: Callable[[Store], float | None]
+    unit: str = "%"
+    digits: int = 2
+
+    def verdict(self, measured: float | None) -> Verdict:
+        """Whether ``measured`` meets the bound."""
+        if measured is None:
+            return "not yet"
+        met = measured <= self.bound if self.kind == "at most" else measured >= self.bound
+        return "met" if met and math.isfinite(measured) else "missed"
+
+    def row(self, store: Store) -> tuple[str, ...]:
+        """Name, paper, bound, measured, verdict."""
+        measured = self.read(store)
+        if measured is None:
+            shown = NOT_YET
+        elif math.isfinite(measured):
+            shown = self._with_unit(measured)
+        else:
+            shown = FAILED
+        sign = "≤" if self.kind == "at most" else "≥"
+        return self.name, self.paper, f"{sign} {self._with_unit(self.bound)}", shown, self.verdict(measured)
+
+    def _with_unit(self, value: float) -> str:
+        return f"{value:.{self.digits}f} {self.unit}".rstrip()
+
+
+def targets_table(targets: Iterable[Target], store: Store) -> Table:
+    """All targets with their verdicts, a missed one as missed."""
+    rows = tuple(target.row(store) for target in targets)
+    return Table("Targets", ("target", "paper", "bound", "measured", "verdict"), rows)
+
+
+def total_wall_seconds(store: Store, cells: Iterable[Cell]) -> float | None:
+    """Seconds that all ``cells`` took together; None while one is missing.
+
+    >>> total_wall_seconds(Store(getfixture("tmp_path")), [Cell("table4", "mnist", {})]) is None
+    True
+    """
+    files = [store.load(cell) for cell in cells]
+    return None if None in files else sum(found["wall_seconds"] for found in files if found is not None)

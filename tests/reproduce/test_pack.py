@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from restt.reproduce.cells import Cell
+from restt.reproduce.locks import claimed
+from restt.reproduce.pack import pack, unpack, unpack_profile
+from restt.reproduce.store import LOCKS, Store
+
+CELLS = [Cell("table4", f"mnist-r{r}", {"r": r}) for r in (20, 50)]
+
+
+@pytest.fixture
+def packed(tmp_path):
+    store = Store(tmp_path / "there")
+    for cell in CELLS:
+        store.compute(cell, lambda cell: {"accuracy": cell.settings["r"] / 3})
+    (tmp_path / "there" / "meanfield-quick.json").write_text("{}")
+    (tmp_path / "there" / "pictures").mkdir()
+    (tmp_path / "there" / "pictures" / "table4.png").write_bytes(b"png")
+    assert pack(tmp_path / "results.tar.gz", store.folder, "paper") == [cell.key for cell in CELLS]
+    return tmp_path / "results.tar.gz"
+
+
+def archive(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_what_was_packed_comes_back_byte_for_byte(tmp_path, packed):
+    assert unpack_profile(packed) == "paper"
+    found = unpack(packed, tmp_path / "here")
+    assert found.written == tuple(cell.key for cell in CELLS)
+    for cell in CELLS:
+        assert Store(tmp_path / "here").path(cell).read_bytes() == Store(tmp_path / "there").path(cell).read_bytes()
+    again = unpack(packed, tmp_path / "here")
+    assert again.same == found.written
+    assert again.written == ()
+    assert not [path for path in (tmp_path / "here" / LOCKS).rglob("*") if path.is_file()]
+
+
+def test_same_results_pack_to_the_same_bytes(tmp_path, packed):
+    pack(tmp_path / "again.tar.gz", tmp_path / "there", "paper")
+    assert (tmp_path / "again.tar.gz").read_bytes() == packed.read_bytes()
+
+
+def test_a_finished_cell_that_differs_is_kept_and_reported(tmp_path, packed):
+    here = Store(tmp_path / "here")
+    here.compute(CELLS[0], lambda cell: {"accuracy": -1})
+    before = here.path(CELLS[0]).read_bytes()
+    found = unpack(packed, here.folder)
+    assert found.different == (CELLS[0].key,)
+    assert found.written == (CELLS[1].key,)
+    assert here.path(CELLS[0]).read_bytes() == before
+
+
+def test_a_cell_being_computed_is_left_to_its_process(tmp_path, packed):
+    here = Store(tmp_path / "here")
+    with claimed(here.folder / LOCKS / f"{CELLS[1].key}.lock", wait=False):
+        found = unpack(packed, here.folder)
+    assert found.busy == (CELLS[1].key,)
+    assert here.load(CELLS[1]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../table4/{}.json",
+        "/etc/table4/{}.json",
+        "paper/../{}.json",
+        "paper/table4/../../{}.json",
+        "paper/table4/{}.py",
+        "paper/table5/{}.json",
+        "paper/.hidden/{}.json",
+        "table4/{}.json",
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(tmp_path, packed, name):
+    good, bad = CELLS
+    there = Store(tmp_path / "there")
+    members = {f"paper/{good.key}.json": there.path(good).read_bytes()}
+    members[name.format(bad.key.split("/")[1])] = there.path(bad).read_bytes()
+    path = archive(tmp_path / "bad.tar.gz", members)
+    with pytest.raises(ValueError, match=r"bad\.tar\.gz holds"):
+        unpack(path, tmp_path / "deep" / "here")
+    assert not list((tmp_path / "deep").rglob("*.json"))
+
+
+def test_links_are_refused(tmp_path):
+    path = tmp_path / "bad.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        info = tarfile.TarInfo(f"paper/{CELLS[0].key}.json")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(info)
+    with pytest.raises(ValueError, match="which is no results file"):
+        unpack(path, tmp_path / "here")
+
+
+def test_changed_settings_and_broken_files_are_refused(tmp_path, packed):
+    cell = CELLS[0]
+    content = json.loads(Store(tmp_path / "there").path(cell).read_text())
+    content["settings"]["r"] = 21
+    path = archive(tmp_path / "bad.tar.gz", {f"paper/{cell.key}.json": json.dumps(content).encode()})
+    with pytest.raises(ValueError, match="belongs to another cell"):
+        unpack(path, tmp_path / "here")
+    path = archive(tmp_path / "bad.tar.gz", {f"paper/{cell.key}.json": b'{"cell": "tab'})
+    with pytest.raises(ValueError, match="not a whole results file"):
+        unpack(path, tmp_path / "here")
+    cut = tmp_path / "cut.tar.gz"
+    cut.write_bytes(packed.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"cut.tar.gz is not a whole pack of results"):
+        unpack(cut, tmp_path / "here")
+    no_archive = tmp_path / "text.tar.gz"
+    no_archive.write_text("hello")
+    with pytest.raises(ValueError, match="is not a whole pack of results"):
+        unpack(no_archive, tmp_path / "here")
+
+
+def test_packing_refuses_nothing_and_damaged_results(tmp_path, packed):
+    with pytest.raises(FileNotFoundError, match="holds no results to pack"):
+        pack(tmp_path / "none.tar.gz", tmp_path / "empty", "paper")
+    Store(tmp_path / "there").path(CELLS[0]).write_text("{")
+    with pytest.raises(ValueError, match="is not a whole results file"):
+        pack(tmp_path / "none.tar.gz", tmp_path / "there", "paper")
+    assert not (tmp_path / "none.tar.gz").exists()

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import types
+from pathlib import Path
+
+import pytest
+
+from restt import reproduce
+from restt.reproduce import command, targets
+from restt.reproduce.cells import Cell
+from restt.reproduce.store import Store
+from restt.reproduce.tables import NOT_YET, Table
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    """An experiment of three cells with a picture, in the registry in place of all others."""
+
+    def tables(store, profile):
+        files = [store.load(cell) for cell in cells(profile)]
+        return [Table("Squares", ("square",), tuple((_entry(file),) for file in files))]
+
+    def _entry(file):
+        return NOT_YET if file is None else str(file["result"]["square"])
+
+    def cells(profile):
+        return [Cell("squares", f"n{k}", {"number": k, "profile": profile}) for k in range(3)]
+
+    def pictures(store, profile, folder):
+        folder.mkdir()
+        (folder / "squares.png").write_bytes(b"png")
+        return [folder / "squares.png"]
+
+    module = types.SimpleNamespace(
+        TITLE="Squares",
+        cells=cells,
+        compute=lambda cell, store: {"square": cell.settings["number"] ** 2, "device": store.device},
+        tables=tables,
+        pictures=pictures,
+    )
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", {"squares": "squares"})
+    monkeypatch.setattr(reproduce, "experiment", lambda name: module)
+    return module
+
+
+def test_every_experiment_has_what_the_registry_promises():
+    for name in reproduce.EXPERIMENTS:
+        module = reproduce.experiment(name)
+        assert isinstance(module.TITLE, str)
+        assert callable(module.tables)
+        assert hasattr(module, "files") if hasattr(module, "run") else callable(module.compute)
+        for target in getattr(module, "TARGETS", ()):
+            assert isinstance(target, targets.Target)
+
+
+def test_a_quick_result_can_never_stand_in_for_a_paper_one():
+    for name in reproduce.EXPERIMENTS:
+        module = reproduce.experiment(name)
+        if hasattr(module, "cells"):
+            quick, paper = ([cell.key for cell in module.cells(profile)] for profile in reproduce.PROFILES)
+            assert len({*quick, *paper}) == len(quick) + len(paper)
+
+
+def test_running_computes_shows_and_draws(tmp_path, squares, capsys):
+    command.reproduce("all", "quick", tmp_path, "cpu")
+    shown = capsys.readouterr().out
+    assert "[3/3," in shown
+    assert "Squares (quick profile)" in shown
+    assert str(tmp_path / "pictures" / "squares.png") in shown.replace("\n", "")
+    assert reproduce.QUICK_MEANS in shown
+    saved = json.loads(next(tmp_path.glob("squares/n2-*.json")).read_text())
+    assert saved["result"] == {"square": 4, "device": "cpu"}
+    assert saved["provenance"]["command"] == "restt reproduce squares --profile quick"
+
+
+def test_tables_and_results_before_and_after(tmp_path, squares):
+    assert reproduce.tables_of("squares", "paper", tmp_path)[0].rows == ((NOT_YET,),) * 3
+    assert reproduce.results_of("squares", "paper", tmp_path) == [None] * 3
+    paths = reproduce.run("squares", "paper", tmp_path, "cpu")
+    assert [path.exists() for path in paths] == [True] * 3
+    assert reproduce.tables_of("squares", "paper", tmp_path)[0].rows == (("0",), ("1",), ("4",))
+    assert reproduce.tables_of("squares", "paper", tmp_path)[0].title == "Squares"
+
+
+def test_an_experiment_of_one_file_is_not_run_again(tmp_path, monkeypatch, capsys):
+    done = []
+
+    def run(profile, folder, device):
+        done.append(device)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "whole.json").write_text("{}")
+
+    def files(store, profile):
+        return [{} if (store.folder / "whole.json").exists() else None]
+
+    module = types.SimpleNamespace(TITLE="Whole", run=run, files=files, tables=lambda store, profile: [])
+    monkeypatch.setattr(reproduce, "experiment", lambda name: module)
+    for _ in range(2):
+        assert reproduce.run("whole", "quick", tmp_path, "cpu") == [tmp_path / "whole.json"]
+    assert done == ["cpu"]
+    assert "whole: already finished" in capsys.readouterr().out
+
+
+def test_default_folders(squares):
+    assert reproduce.open_store("squares", "paper").folder == Path("results/paper")
+
+
+def test_mean_field_studies_keep_their_own_folder():
+    assert reproduce.open_store("fig-meanfield", "quick").folder == Path("results/meanfield")
+
+
+@pytest.mark.parametrize(("name", "profile"), [("table99", "quick"), ("table1", "full")])
+def test_unknown_names_and_profiles_are_named(tmp_path, name, profile):
+    with pytest.raises(ValueError, match=r"(name|profile) must be one of .*, got '(table99|full)'"):
+        reproduce.run(name, profile, tmp_path)
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert reproduce.read_device("auto") == "cpu"
+    with pytest.raises(ValueError, match="torch finds no CUDA device"):
+        reproduce.read_device("cuda")
+
+
+def test_total_time_is_known_once_all_cells_are_there(tmp_path):
+    cells = [Cell("t", name, {}) for name in ("one", "two")]
+    store = Store(tmp_path)
+    store.compute(cells[0], lambda cell: {})
+    assert targets.total_wall_seconds(store, cells) is None
+    second = store.compute(cells[1], lambda cell: {})
+    first = store.load(cells[0])
+    assert targets.total_wall_seconds(store, cells) == first["wall_seconds"] + second["wall_seconds"]
