@@ -25,6 +25,8 @@ TASKS = ("classification", "regression")
 
 # Weights of one run, about 20 columns for one output; each further column doubles them.
 MAX_WEIGHTS = 2**20
+# A table of a few hundred rows then takes several steps an epoch.
+BATCH = 128
 RATE = 1e-2
 
 
@@ -90,6 +92,7 @@ def _products(x: Tensor) -> Tensor:  # (S or 1, B, n, I) -> (S or 1, B, I^n)
 class GeneralTensor(Network):
     """Settings with which tables of up to about 20 columns are learned."""
 
+    batch_size: int | None = BATCH
     lr: float = RATE
     schedule: str = "cosine"
     scaling: str = "minmax"

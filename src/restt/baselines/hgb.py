@@ -1,8 +1,10 @@
 """Gradient-boosted trees on binned columns, not in the paper: what most people try first on a table.
 
 J. Friedman, "Greedy function approximation: a gradient boosting machine" (2001), with the histograms of G. Ke et al.,
-"LightGBM" (2017), in scikit-learn's implementation and with its settings. Trees need no scaled columns, and missing
-values and categories are taken as they are.
+"LightGBM" (2017), in scikit-learn's implementation. Its defaults are made for large tables: on a hundred rows, leaves
+of at least 20 hardly split. Regression here starts from small leaves, small trees and a penalty, which did better on
+random splits of Boston, ALE and diabetes; classification keeps scikit-learn's settings. Trees need no scaled columns,
+and missing values and categories are taken as they are.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 TASKS = ("classification", "regression")
 
+SMALL_TABLES: dict[str, Any] = {"max_leaf_nodes": 8, "min_samples_leaf": 5, "l2_regularization": 1.0}
+
 
 def make(task: str, **params: Any) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
     """The estimator of the task.
 
-    >>> make("regression", min_samples_leaf=1, random_state=0).fit([[0.0], [1.0]], [0.0, 1.0]).predict([[1.0]]).round(2)
-    array([1.])
+    >>> make("regression", max_iter=300).get_params()["min_samples_leaf"]
+    5
     """
-    return (
-        HistGradientBoostingClassifier(**params)
-        if task == "classification"
-        else HistGradientBoostingRegressor(**params)
-    )
+    if task == "classification":
+        return HistGradientBoostingClassifier(**params)
+    return HistGradientBoostingRegressor(**{**SMALL_TABLES, **params})

@@ -20,7 +20,7 @@ from restt.baselines.scaled import ScaledRegressor
 TASKS = ("regression",)
 
 # Sweeps of coordinate descent at most; scikit-learn's 1000 are too few for many products and a small alpha.
-MAX_SWEEPS = 10_000
+MAX_SWEEPS = 100_000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -28,10 +28,18 @@ class LassoRegression(ScaledRegressor):
     """``alpha`` weighs the absolute weights; see :class:`ScaledRegressor`."""
 
     alpha: float = 1.0
-    max_iter: int = MAX_SWEEPS
 
     def steps(self, columns: int) -> list[Any]:
-        return [Lasso(self.alpha, max_iter=self.max_iter)]
+        return [lasso(self.alpha)]
+
+
+def lasso(alpha: float) -> Lasso:
+    """scikit-learn's lasso, given the time it needs.
+
+    >>> lasso(0.5).alpha
+    0.5
+    """
+    return Lasso(alpha, max_iter=MAX_SWEEPS)
 
 
 def make(task: str, **params: Any) -> LassoRegression:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
@@ -222,6 +222,11 @@ class NetworkRegressor(RegressorMixin, Network):
         if (values <= 0).any():
             raise ValueError(f"y must be above 0 where log_target is True, got {values.min():g}")
         return np.log(values)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _new_target(self, y: np.ndarray) -> Values:
         return Values.fit(y, np.ones(len(y)))

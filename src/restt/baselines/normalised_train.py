@@ -134,7 +134,7 @@ class NormalisedTrain(nn.Module):
                 running.lerp_(by_site.transpose(0, 1), MOMENTUM)
             else:
                 # N-1 moves one after the other, the last site's counting most.
-                later = torch.arange(len(found) - 1, -1, -1, device=found.device)
+                later = torch.arange(len(found) - 1, -1, -1, device=found.device, dtype=found.dtype)
                 weights = MOMENTUM * (1 - MOMENTUM) ** later
                 running.mul_((1 - MOMENTUM) ** len(found)).add_(torch.einsum("n,nsr->sr", weights, by_site))
 

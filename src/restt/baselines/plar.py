@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.linear_model import Lasso
 
-from restt.baselines.lar import MAX_SWEEPS
+from restt.baselines.lar import lasso
 from restt.baselines.polynomial import PolynomialRegressor
 
 TASKS = ("regression",)
@@ -22,10 +22,9 @@ class PolynomialLasso(PolynomialRegressor):
     """``alpha`` weighs the absolute weights; see :class:`PolynomialRegressor`."""
 
     alpha: float = 0.03
-    max_iter: int = MAX_SWEEPS
 
     def linear_model(self) -> Lasso:
-        return Lasso(self.alpha, max_iter=self.max_iter)
+        return lasso(self.alpha)
 
 
 def make(task: str, **params: Any) -> PolynomialLasso:

@@ -47,7 +47,8 @@ class Scaled(BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """One value or label for each row, in the shape of y."""
-        return np.asarray(self.model_.predict(self._read_x(X)))
+        rows = self._read_x(X)
+        return np.asarray(self.model_.predict(rows))
 
     def _read(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, targets = validate_data(self, X, y, dtype=np.float64, multi_output=self.multi_output)

@@ -20,6 +20,8 @@ TASKS = ("classification", "regression")
 
 ANGLE = 0.5
 RATE = 1e-2
+# A table of a few hundred rows then takes several steps an epoch; the paper has 512, for images.
+BATCH = 128
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,6 +39,7 @@ class TTBN(Network):
     bond_dim: int = 20
     statistics: str = "site"
     angle: float = ANGLE
+    batch_size: int | None = BATCH
     lr: float = RATE
     schedule: str = "cosine"
     scaling: str = "minmax"

@@ -85,13 +85,11 @@ def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
     recipe = RECIPES[settings["recipe"]]
     lr = recipe.lr if recipe.lr is not None else choose_rate(_rate_cell(settings), store)
     images = load_images(settings["dataset"], settings["rows"])
-    runs = settings["seeds"] + settings["held_out"]
-    pixels = images.x.shape[1]
-    module = recipe.module(pixels, settings["bond_dim"], images.classes, runs, settings["seed"], store.device)
+    pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
     return train_seeds(
-        module,
+        lambda runs: recipe.module(pixels, bond_dim, images.classes, runs, seed, store.device),
         images,
-        recipe.config(epochs=settings["epochs"], lr=lr, seed=settings["seed"]),
+        recipe.config(epochs=settings["epochs"], lr=lr, seed=seed),
         fraction=settings["fraction"],
         seeds=settings["seeds"],
         held_out=settings["held_out"],

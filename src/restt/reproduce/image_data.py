@@ -10,6 +10,7 @@ from torch import Tensor
 from restt import data
 from restt._errors import check_choice
 from restt.data.images import choose_rows
+from restt.reproduce.image_maps import block_means
 
 DATASETS = ("mnist", "fashion-mnist", "digits")
 # Share of a run's own training images that held-out runs keep for validation.
@@ -31,10 +32,11 @@ class Images:
         return torch.arange(self.training, len(self.x))
 
 
-def load_images(dataset: str, rows: int | None = None) -> Images:
+def load_images(dataset: str, rows: int | None = None, *, half: bool = False) -> Images:
     """The images of ``dataset``; with ``rows``, only that many for training, the first ones, and for testing.
 
-    ``"digits"`` is scikit-learn's bundled set, for trying things out.
+    ``half`` takes the means of 2×2 blocks, as the paper does for tensor networks. ``"digits"`` is scikit-learn's
+    bundled set, for trying things out.
 
     >>> load_images("digits", 100).x.shape
     torch.Size([200, 64])
@@ -47,6 +49,8 @@ def load_images(dataset: str, rows: int | None = None) -> Images:
         x_train, x_test = found.x_train, found.x_test
     kept = slice(rows)
     x_train, x_test = x_train[kept].flatten(1), x_test[kept].flatten(1)
+    if half:
+        x_train, x_test = block_means(x_train), block_means(x_test)
     return Images(
         torch.cat([x_train, x_test]),
         torch.cat([found.y_train[kept], found.y_test[kept]]).long(),

@@ -8,18 +8,29 @@ import torch
 from torch import Tensor
 
 
+def image_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
+    """Square images in blocks of 2×2 pixels, row by row."""
+    side = math.isqrt(x.shape[-1])
+    if side * side != x.shape[-1] or side % 2:
+        raise ValueError(f"images must be square with an even side, got {x.shape[-1]} pixels")
+    blocks = x.reshape(*x.shape[:-1], side // 2, 2, side // 2, 2).transpose(-3, -2)
+    return blocks.reshape(*x.shape[:-1], x.shape[-1] // 4, 4)
+
+
+def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
+    """The paper's smaller image.
+
+    >>> block_means(torch.tensor([[1.0, 0.0, 1.0, 0.0]]))
+    tensor([[0.5000]])
+    """
+    return image_blocks(x).mean(-1)
+
+
 class _Blocks:
-    """Square images (…, H·W) in blocks of 2×2 pixels, each block a site."""
+    """Each block of 2×2 pixels of a square image (…, H·W) becomes a site."""
 
     def __init__(self, angle: float = math.pi / 2) -> None:
         self.angle = angle
-
-    def _blocks(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
-        side = math.isqrt(x.shape[-1])
-        if side * side != x.shape[-1] or side % 2:
-            raise ValueError(f"images must be square with an even side, got {x.shape[-1]} pixels")
-        blocks = x.reshape(*x.shape[:-1], side // 2, 2, side // 2, 2).transpose(-3, -2)
-        return blocks.reshape(*x.shape[:-1], x.shape[-1] // 4, 4)
 
     def _on_the_sphere(self, values: Tensor) -> Tensor:  # (…, N, I) -> (…, N, 2I)
         turned = values * self.angle
@@ -36,7 +47,7 @@ class Pixels(_Blocks):
     width = 2
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 2)
-        return self._on_the_sphere(self._blocks(x).mean(-1, keepdim=True))
+        return self._on_the_sphere(block_means(x).unsqueeze(-1))
 
 
 class Patches(_Blocks):
@@ -49,7 +60,7 @@ class Patches(_Blocks):
     width = 8
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
-        return self._on_the_sphere(self._blocks(x))
+        return self._on_the_sphere(image_blocks(x))
 
 
 SITE_MAPS: dict[str, type[Pixels] | type[Patches]] = {"pixels": Pixels, "patches": Patches}

@@ -21,7 +21,7 @@ TEST_ROWS_AT_ONCE = 1024
 
 
 def train_seeds(
-    module: nn.Module,  # (B, …) -> (S, B, O) with S = seeds + held_out
+    build: Callable[[int], nn.Module],  # runs -> a module (B, …) -> (runs, B, O)
     images: Images,
     config: TrainConfig,
     *,
@@ -29,12 +29,16 @@ def train_seeds(
     seeds: int,
     held_out: int,
     feature_map: FeatureMap | None = None,
+    together: bool = True,
 ) -> dict[str, Any]:
     """Train and score; accuracies in percent.
 
     ``final``, ``selected`` and ``best_on_test`` have one entry per seed: after the last epoch, after the epoch that is
     best for the held-out runs, and after the epoch that is best on the test images (how the paper's public code picks
     its number; only to compare with the paper). ``averaged`` is the accuracy of the seeds' mean output.
+
+    ``together=False`` trains the held-out runs after the seeds instead of beside them: a batch norm must not see runs
+    of different lengths side by side.
     """
     rows = [training_rows(images, fraction, run) for run in range(seeds)]
     scored = [images.test_rows] * seeds
@@ -42,37 +46,39 @@ def train_seeds(
         kept, validation = split_rows(training_rows(images, fraction, run), run)
         rows.append(kept)
         scored.append(validation)
-    device = next(module.parameters()).device
-    records = list(
-        train(
-            module,
-            images.x.to(device),
-            images.y.to(device),
-            config=config,
-            subset=rows,
-            validation_subset=scored,
-            feature_map=feature_map,
+    parts = [slice(0, seeds + held_out)] if together or not held_out else [slice(0, seeds), slice(seeds, None)]
+    module: nn.Module | None = None
+    curves, events, seconds = [], [], 0.0
+    for part in parts:
+        trained = build(len(rows[part]))
+        module = trained if module is None else module
+        device = next(trained.parameters()).device
+        records = list(
+            train(
+                trained,
+                images.x.to(device),
+                images.y.to(device),
+                config=config,
+                subset=rows[part],
+                validation_subset=scored[part],
+                feature_map=feature_map,
+            )
         )
-    )
-    curves = accuracy_curves(records)
-    found = three_accuracies(curves[:, :seeds], curves[:, seeds:])
+        curves.append(accuracy_curves(records))
+        events += [event for record in records for event in record.events]
+        seconds += sum(record.seconds for record in records)
+    assert module is not None
+    accuracy = torch.cat(curves, dim=1)  # (epochs, S + H)
     return {
         "lr": config.lr,
         "rows": len(rows[0]),
-        **found,
+        **three_accuracies(accuracy[:, :seeds], accuracy[:, seeds:]),
         "averaged": _averaged(module, images, seeds, feature_map),
-        "curves": _rounded(curves[:, :seeds].T),  # one per seed, over the epochs
-        "held_out_curve": _rounded(curves[:, seeds:].mean(1)) if held_out else None,
-        "rolled_back": sum(event.kind == "rolled-back" for record in records for event in record.events),
-        "given_up": sorted(
-            {
-                event.run
-                for record in records
-                for event in record.events
-                if event.kind == "failed" and event.run is not None
-            }
-        ),
-        "training_seconds": round(sum(record.seconds for record in records), 3),
+        "curves": _rounded(accuracy[:, :seeds].T),  # one per seed, over the epochs
+        "held_out_curve": _rounded(accuracy[:, seeds:].mean(1)) if held_out else None,
+        "rolled_back": sum(event.kind == "rolled-back" for event in events),
+        "given_up": sum(event.kind == "failed" for event in events),
+        "training_seconds": round(seconds, 3),
     }
 
 

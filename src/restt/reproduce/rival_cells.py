@@ -21,9 +21,20 @@ QUICK_EPOCHS = 2
 
 
 def rival_cell(
-    experiment: str, profile: str, dataset: str, rival: str, fraction: float, params: dict[str, Any] | None = None
+    experiment: str,
+    profile: str,
+    dataset: str,
+    rival: str,
+    fraction: float,
+    params: dict[str, Any] | None = None,
+    *,
+    half: bool = False,
+    **changes: Any,  # of seeds, held_out
 ) -> Cell:
-    """All seeds of one rival on a fraction of a data set; ``params`` are the estimator's, where not its defaults."""
+    """All seeds of one rival on a fraction of a data set.
+
+    ``params`` are the estimator's, where not its defaults; ``half`` gives it the paper's 14×14 images.
+    """
     chosen = sizes(profile)
     return Cell(
         experiment,
@@ -37,7 +48,9 @@ def rival_cell(
             "seeds": chosen.seeds,
             "held_out": chosen.held_out,
             "rows": chosen.rows,
+            "half": half,
             "seed": 0,
+            **changes,
         },
     )
 
@@ -45,7 +58,7 @@ def rival_cell(
 def compute_rival(cell: Cell, store: Store) -> dict[str, Any]:
     """Train the seeds of a :func:`rival_cell`."""
     settings = cell.settings
-    images = load_images(settings["dataset"], settings["rows"])
+    images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
     params = dict(settings["params"])
     estimator = make(settings["rival"], task="classification", **params)
     if settings["profile"] == "quick" and "epochs" in estimator.get_params():
@@ -57,8 +70,7 @@ def compute_rival(cell: Cell, store: Store) -> dict[str, Any]:
 
 def _side_by_side(estimator: NetworkClassifier, images: Images, cell: Cell, store: Store) -> dict[str, Any]:
     settings = cell.settings
-    runs = settings["seeds"] + settings["held_out"]
-    module = estimator.build(images.x.shape[1], images.classes, runs, settings["seed"]).to(store.device)
+    columns = images.x.shape[1]
     config = TrainConfig(
         epochs=estimator.epochs,
         batch_size=estimator.batch_size,
@@ -70,13 +82,14 @@ def _side_by_side(estimator: NetworkClassifier, images: Images, cell: Cell, stor
         seed=settings["seed"],
     )
     return train_seeds(
-        module,
+        lambda runs: estimator.build(columns, images.classes, runs, settings["seed"]).to(store.device),
         images,
         config,
         fraction=settings["fraction"],
         seeds=settings["seeds"],
         held_out=settings["held_out"],
         feature_map=estimator.feature_map(),
+        together=False,
     )
 
 

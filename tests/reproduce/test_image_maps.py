@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from restt import ResTT
+from restt.data.preprocess import preprocess_images
+from restt.features import Trigonometric
+from restt.reproduce.image_maps import Patches, Pixels, block_means
+from restt.reproduce.site_orders import Walking, image_walks
+
+
+@pytest.fixture
+def bytes_():
+    return torch.randint(0, 256, (5, 28, 28), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+def test_pixels_are_the_papers_sites(bytes_):
+    whole = preprocess_images(bytes_, "full")
+    assert torch.allclose(block_means(whole), preprocess_images(bytes_, "paper"), atol=1e-6)
+    assert torch.allclose(Pixels()(whole), Trigonometric()(preprocess_images(bytes_, "paper")), atol=1e-6)
+
+
+def test_patches_are_the_papers_vector_map(bytes_):
+    expected = Trigonometric()(preprocess_images(bytes_, "patches"))
+    assert torch.allclose(Patches()(preprocess_images(bytes_, "full")), expected, atol=1e-6)
+
+
+def test_a_smaller_angle_turns_less():
+    assert torch.allclose(
+        Pixels(0.5)(torch.ones(1, 4)),
+        torch.tensor([[[0.5]]]).cos().repeat(1, 1, 2).where(torch.tensor([True, False]), torch.tensor(0.5).sin()),
+    )
+
+
+def test_runs_axis_in_front_changes_nothing(bytes_):
+    whole = preprocess_images(bytes_, "full")
+    assert torch.equal(Patches()(whole.expand(3, 5, 784))[2], Patches()(whole))
+
+
+def test_odd_images_are_refused():
+    with pytest.raises(ValueError, match="square with an even side, got 9 pixels"):
+        Pixels()(torch.zeros(1, 9))
+
+
+def test_walks_are_eight_different_permutations_along_neighbours():
+    walks = image_walks(36)
+    assert len({tuple(walk.tolist()) for walk in walks}) == 8
+    assert (walks.sort(1).values == torch.arange(36)).all()
+    for walk in walks[2:4]:  # a snake only ever goes to a neighbour
+        rows, columns = walk // 6, walk % 6
+        assert (rows.diff().abs() + columns.diff().abs() == 1).all()
+    with pytest.raises(ValueError, match="must form a square, got 8"):
+        image_walks(8)
+
+
+def test_each_run_walks_its_own_way():
+    inner = ResTT(9, 2, bond_dim=4, outputs=3, runs=10)
+    model = Walking(inner)
+    x = torch.rand(7, 9, 2, generator=torch.Generator().manual_seed(1))
+    own = torch.rand(10, 7, 9, 2, generator=torch.Generator().manual_seed(2))
+    shared, apart = model(x), model(own)
+    for run, walk in enumerate([*image_walks(9), *image_walks(9)[:2]]):
+        assert torch.allclose(shared[run], inner(x[:, walk])[run], atol=1e-6)
+        assert torch.allclose(apart[run], inner(own[:, :, walk])[run], atol=1e-6)

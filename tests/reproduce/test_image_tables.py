@@ -1,0 +1,127 @@
+"""Tables II, IV and V, the training figure and the improved recipes, on the bundled digits."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+from sklearn.dummy import DummyClassifier
+
+from restt.baselines import registry
+from restt.reproduce import fig_training, image_cells, improved, table2, table4, table5
+from restt.reproduce.image_cells import Sizes, paper_cell
+from restt.reproduce.image_reading import mean_of
+from restt.reproduce.store import Store
+from restt.reproduce.tables import NOT_YET
+
+TINY = Sizes((3, 4), (0.2, 1.0), 2, 1, 2, 1, 1, 200)
+EXPERIMENTS = (table2, table4, table5, fig_training, improved)
+
+
+@pytest.fixture
+def on_digits(monkeypatch):
+    """The quick profile on the digits, under MNIST's name, so that the paper's numbers stand beside them."""
+    for module in (image_cells, *EXPERIMENTS):
+        if hasattr(module, "NAMES"):
+            monkeypatch.setattr(module, "NAMES", {"digits": "MNIST"})
+    monkeypatch.setitem(image_cells.SIZES, "quick", TINY)
+    monkeypatch.setitem(fig_training.BOND_DIMS, "quick", (3, 4))
+    monkeypatch.setitem(table2.BOND_DIM, "quick", 4)
+    monkeypatch.setattr(improved, "CASES", (("augmented", "digits", 1.0, 2), ("few-labels", "digits", 0.2, 2)))
+    monkeypatch.setattr(fig_training, "_cell", lambda profile, model, r: paper_cell(profile, "digits", model, r, 1.0))
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A rival that is not there yet appears: one file and one line."""
+    file = types.ModuleType("restt.baselines.stand_in")
+    file.TASKS = ("classification",)
+    file.make = lambda task, **params: DummyClassifier(**params)
+    monkeypatch.setitem(sys.modules, file.__name__, file)
+    monkeypatch.setitem(registry.RIVALS, "ttn", "stand_in")
+
+
+def run(module, store):
+    store.compute_all(module.cells("quick"), lambda cell: module.compute(cell, store))
+
+
+def entries(tables):
+    return [entry for table in tables for row in table.rows for entry in row]
+
+
+@pytest.mark.parametrize("module", EXPERIMENTS, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
+def test_without_results_all_of_ours_are_not_yet(module, tmp_path):
+    shown = entries(module.tables(Store(tmp_path), "paper"))
+    assert NOT_YET in shown
+    assert not any("±" in entry for entry in shown if entry in ("ours",))
+    assert all(target.read(Store(tmp_path)) is None for target in getattr(module, "TARGETS", ()))
+
+
+def test_table4_has_the_papers_rows_beside_ours(tmp_path, on_digits):
+    store = Store(tmp_path)
+    run(table4, store)
+    tables = table4.tables(store, "quick")
+    assert NOT_YET not in entries(tables)
+    final = tables[0]
+    found = store.load(paper_cell("quick", "digits", "restt", 4, 1.0))["result"]
+    row = next(row for row in final.rows if row[:3] == ("ResTT", "4", "ours"))
+    assert row[-1].startswith(f"{sum(found['final']) / 2:.2f} ± ")
+    assert found["lr"] in (0.01, 0.001, 0.0001)
+    assert {path.name.rsplit("-r", 1)[0] for path in (tmp_path / "rates").iterdir()} == {"digits-restt", "digits-meantt"}
+
+
+def test_the_papers_numbers_stand_in_the_tables(tmp_path):
+    store = Store(tmp_path)
+    shown = {row for table in table4.tables(store, "paper") for row in table.rows}
+    assert ("ResTT", "100", "paper", "89.82 ± 0.28", "95.46 ± 0.08", "96.74 ± 0.07", "97.68 ± 0.07", "98.66 ± 0.03",
+            "98.96 ± 0.03") in shown  # fmt: skip
+    limited = {row for table in table5.tables(store, "paper") for row in table.rows}
+    assert ("LeNet-5", "paper", "84.59 ± 6.78", "93.61 ± 1.53", "94.71 ± 1.43") in limited
+    assert ("DMTRL-TT", "87.00", NOT_YET) in limited
+    networks = {row for table in table2.tables(store, "paper") for row in table.rows}
+    assert ("Snake-SBS", "99.00", NOT_YET, "89.20", NOT_YET) in networks
+
+
+def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, monkeypatch):
+    monkeypatch.setattr(table5, "RIVALS", {"lr": "LR"})
+    store = Store(tmp_path)
+    run(table5, store)
+    run(fig_training, store)
+    assert NOT_YET not in entries(table5.tables(store, "quick")[:3])
+    assert {path.name for path in tmp_path.iterdir()} >= {"table4", "table5"}
+    assert not (tmp_path / "fig-training").exists()
+    (picture,) = fig_training.pictures(store, "quick", tmp_path / "pictures")
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_rival_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_in, monkeypatch):
+    monkeypatch.setattr(table2, "NORMALISED", {})
+    monkeypatch.setattr(table2, "MODELS", {})
+    store = Store(tmp_path)
+    run(table2, store)
+    final = table2.tables(store, "quick")[0]
+    by_name = {row[0]: row[1:] for row in final.rows}
+    assert by_name["TTN"][0] == "95.00"
+    assert float(by_name["TTN"][1].split()[0]) < 30  # a classifier that always says the same
+    assert by_name["MPS"][1] == NOT_YET
+
+
+def test_batch_norm_trains_with_both_statistics(tmp_path, on_digits):
+    store = Store(tmp_path)
+    cells = [cell for cell in table2.cells("quick") if "tt-bn" in cell.name]
+    assert [cell.settings["params"]["statistics"] for cell in cells] == ["site", "shared"]
+    found = [store.compute(cell, lambda cell: table2.compute(cell, store))["result"] for cell in cells]
+    assert all(len(result["final"]) == 2 and result["held_out_curve"] for result in found)
+    assert found[0]["final"] != found[1]["final"]
+
+
+def test_improved_recipes_average_their_seeds(tmp_path, on_digits):
+    store = Store(tmp_path)
+    run(improved, store)
+    (table,) = improved.tables(store, "quick")
+    assert NOT_YET not in entries([table])
+    cell = improved.cells("quick")[0]
+    result = store.load(cell)["result"]
+    assert result["selected"] is None
+    assert mean_of(store, cell) == pytest.approx(sum(result["final"]) / 2)
