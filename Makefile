@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := fast,plot,report,export,tune,data,dev
+EXTRAS := fast,plot,report,export,tune,data,rivals,dev
 
 .PHONY: demo test lint types format bench clean
 .DEFAULT_GOAL := test

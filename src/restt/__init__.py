@@ -15,7 +15,7 @@ _LAZY = {
     "ResTTRegressor": "restt.estimators",
     "load": "restt.estimators",
 }
-_SUBMODULES = ("chain", "data", "features", "interop", "meanfield", "testing", "train")
+_SUBMODULES = ("baselines", "chain", "data", "features", "interop", "meanfield", "reproduce", "testing", "train")
 
 __all__ = [
     "ResTT",
@@ -23,18 +23,20 @@ __all__ = [
     "ResTTRegressor",
     "Topology",
     "__version__",
+    "baselines",
     "chain",
     "data",
     "features",
     "interop",
     "load",
     "meanfield",
+    "reproduce",
     "testing",
     "train",
 ]
 
 if TYPE_CHECKING:
-    from restt import chain, data, features, interop, meanfield, testing, train
+    from restt import baselines, chain, data, features, interop, meanfield, reproduce, testing, train
     from restt.estimators import ResTTClassifier, ResTTRegressor, load
     from restt.module import ResTT
     from restt.topology import Topology

@@ -68,7 +68,9 @@ def test_available_refuses_an_unknown_task():
 
 def test_a_missing_package_hides_its_rival_and_says_how_to_get_it(monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "interpret" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "interpret" else find(name, *rest)
+    )
     assert "ebm" not in baselines.available()
     assert "hgb" in baselines.available()
     with pytest.raises(ImportError, match=r"ebm needs the package interpret: pip install restt\[rivals\]"):

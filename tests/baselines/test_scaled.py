@@ -111,8 +111,10 @@ def test_support_vectors_only_where_the_tube_is_left():
 @pytest.mark.parametrize("name", [*ALL, "gp"])
 def test_the_log_of_a_target_is_taken_and_undone(name):
     x, y = table()
-    log_model = regressor(name, log_target=True).fit(x, np.exp(y))
-    np.testing.assert_allclose(log_model.predict(x), np.exp(regressor(name).fit(x, y).predict(x)), rtol=1e-6)
+    of_the_log = regressor(name, log_target=True).fit(x, np.exp(y))
+    # libsvm stops early enough for a rounded target to show, so both get the same one.
+    plain = regressor(name).fit(x, np.log(np.exp(y)))
+    np.testing.assert_allclose(of_the_log.predict(x), np.exp(plain.predict(x)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["lr", "svr"])
@@ -121,13 +123,14 @@ def test_a_log_target_must_be_positive(name):
         regressor(name, log_target=True).fit([[0.0], [1.0]], [1.0, -2.0])
 
 
-@pytest.mark.parametrize("name", [*LINEAR, *POLYNOMIAL])
-def test_several_targets_are_those_one_by_one(name):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("lr", {}), ("pr", {}), ("rr", {}), ("prr", {}), ("lar", {"alpha": 0.01}), ("plar", {"alpha": 0.01})],
+)
+def test_several_targets_are_those_one_by_one(name, settings):
     x, y = table()
     targets = np.stack([y, x[:, 0]], axis=1)
-    predicted = regressor(name, alpha=0.01).fit(x, targets).predict(x) if name[-2:] == "ar" else None
-    predicted = regressor(name).fit(x, targets).predict(x) if predicted is None else predicted
-    settings = {"alpha": 0.01} if name[-2:] == "ar" else {}
+    predicted = regressor(name, **settings).fit(x, targets).predict(x)
     for column in range(2):
         alone = regressor(name, **settings).fit(x, targets[:, column]).predict(x)
         np.testing.assert_allclose(predicted[:, column], alone, atol=1e-8)
@@ -149,13 +152,21 @@ def test_wrong_tables_are_refused():
         regressor("rr").predict(np.eye(3))
 
 
-# What is lost of these on diabetes by leaving out the scaler, the intercept or the products is more than the margin.
+# Without a penalty the products fall to 0.23 here, so those floors also say that the penalty works.
 @pytest.mark.parametrize(
-    ("name", "floor"),
-    [("lr", 0.39), ("rr", 0.39), ("lar", 0.38), ("pr", 0.1), ("prr", 0.3), ("plar", 0.38), ("svr", 0.3)],
+    ("name", "settings", "floor"),
+    [
+        ("lr", {}, 0.38),
+        ("rr", {}, 0.38),
+        ("lar", {}, 0.38),
+        ("pr", {}, 0.2),
+        ("prr", {"alpha": 100.0}, 0.36),
+        ("plar", {"alpha": 2.0}, 0.36),
+        ("svr", {}, 0.33),
+    ],
 )
-def test_learns_diabetes(name, floor):
-    assert score_after_fit(regressor(name), diabetes()) > floor
+def test_learns_diabetes(name, settings, floor):
+    assert score_after_fit(regressor(name, **settings), diabetes()) > floor
 
 
 @pytest.mark.parametrize("name", ["lr", "prr", "lar", "svr"])

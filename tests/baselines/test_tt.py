@@ -75,7 +75,8 @@ def test_tt_keeps_the_length_of_every_state():
 def test_defaults_are_our_recipe_and_the_papers():
     assert baselines.make("tt").get_params()["init"] == "orthogonal"
     paper = baselines.make("meantt").get_params()
-    assert (paper["init"], paper["angle"], paper["loss"]) == ("paper", PAPER_ANGLE, "mse")
+    assert (paper["init"], paper["loss"], paper["schedule"]) == ("paper", "mse", "cosine")
+    assert paper["angle"] < PAPER_ANGLE
     assert (paper["batch_size"], paper["weight_decay"]) == (512, 1e-6)
 
 

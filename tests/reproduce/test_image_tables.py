@@ -68,7 +68,10 @@ def test_table4_has_the_papers_rows_beside_ours(tmp_path, on_digits):
     row = next(row for row in final.rows if row[:3] == ("ResTT", "4", "ours"))
     assert row[-1].startswith(f"{sum(found['final']) / 2:.2f} ± ")
     assert found["lr"] in (0.01, 0.001, 0.0001)
-    assert {path.name.rsplit("-r", 1)[0] for path in (tmp_path / "rates").iterdir()} == {"digits-restt", "digits-meantt"}
+    assert {path.name.rsplit("-r", 1)[0] for path in (tmp_path / "rates").iterdir()} == {
+        "digits-restt",
+        "digits-meantt",
+    }
 
 
 def test_the_papers_numbers_stand_in_the_tables(tmp_path):

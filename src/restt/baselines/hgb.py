@@ -2,9 +2,10 @@
 
 J. Friedman, "Greedy function approximation: a gradient boosting machine" (2001), with the histograms of G. Ke et al.,
 "LightGBM" (2017), in scikit-learn's implementation. Its defaults are made for large tables: on a hundred rows, leaves
-of at least 20 hardly split. Regression here starts from small leaves, small trees and a penalty, which did better on
-random splits of Boston, ALE and diabetes; classification keeps scikit-learn's settings. Trees need no scaled columns,
-and missing values and categories are taken as they are.
+of at least 20 hardly split. Regression here starts from small leaves, small trees and a penalty, the best compromise of
+eight settings by the test scores of 12 random splits of Boston, ALE and diabetes: on those tables it is a rival with a
+small advantage. Classification keeps scikit-learn's settings. Trees need no scaled columns, and missing values and
+categories are taken as they are.
 """
 
 from __future__ import annotations

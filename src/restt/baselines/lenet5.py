@@ -7,8 +7,8 @@ the paper describes it (two sets of convolution and average pooling, two fully c
 
 61 706 weights for ten classes. Where this differs from 1998: every map of the second convolution sees all six below it,
 the pooling has no weights of its own, and the last layer is a softmax instead of distances to fixed codes. The
-activation is tanh, as the original's up to its scale, after each convolution and each hidden layer; ``"relu"`` is there
-to choose. Images of another size are resized to 28×28 by bilinear interpolation.
+activation, after each convolution and each hidden layer, is ReLU: trained as here it does better than the original's
+tanh, which ``activation="tanh"`` gives. Images of another size are resized to 28×28 by bilinear interpolation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HIDDEN = (120, 84)
 class LeNet5(nn.Module):
     """The network of each run, from square images of ``side`` × ``side`` pixels."""
 
-    def __init__(self, side: int, outputs: int, runs: int, activation: str = "tanh") -> None:
+    def __init__(self, side: int, outputs: int, runs: int, activation: str = "relu") -> None:
         super().__init__()
         self.runs = runs
         self.side = side
@@ -64,14 +64,14 @@ def _pooled(maps: Tensor) -> Tensor:  # (S, B, C, H, W) -> (S, B, C, H/2, W/2)
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeNet5Classifier(NetworkClassifier):
-    """``activation`` is ``"tanh"`` or ``"relu"``; other settings: see :class:`Network`."""
+    """``activation`` is ``"relu"`` or ``"tanh"``; other settings: see :class:`Network`."""
 
     images = True
 
-    activation: str = "tanh"
+    activation: str = "relu"
     epochs: int = 60
     batch_size: int | None = 64
-    lr: float = 2e-3
+    lr: float = 5e-3
     weight_decay: float = 1e-4
     schedule: str = "cosine"
     scaling: str = "shared"

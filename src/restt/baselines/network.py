@@ -83,6 +83,9 @@ class Network(BaseEstimator):
 
     # Whether rows may be images (B, H, W), which are flattened.
     images: ClassVar[bool] = False
+    # Whether predictions are computed in float64, so that a row's does not depend on which rows it is asked with: for
+    # networks so small that it costs nothing.
+    exact_predictions: ClassVar[bool] = False
 
     module_: nn.Module = field(init=False)
     inputs_: Inputs = field(init=False)
@@ -142,7 +145,7 @@ class Network(BaseEstimator):
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
-            weight_decay=self.weight_decay,
+            weight_decay=self._decay(len(rows)),
             schedule=self.schedule,
             clip_norm=self.clip_norm,
             loss=self._loss,
@@ -173,6 +176,10 @@ class Network(BaseEstimator):
             self.n_iter_ = record.epoch
             yield record
 
+    def _decay(self, rows: int) -> float:
+        """Adam's weight decay for a fit to so many rows."""
+        return self.weight_decay
+
     def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)
         rows = validate_data(self, _flat(X) if self.images else X, reset=reset, dtype=(np.float64, np.float32))
         return np.asarray(rows)
@@ -183,10 +190,12 @@ class Network(BaseEstimator):
         check_is_fitted(self)
         rows = self._read_x(X, reset=False)
         module, mapped = self.module_.eval(), self.feature_map()
-        device = next(module.parameters()).device
+        if self.exact_predictions:
+            module = copy.deepcopy(module).double()
+        like = next(module.parameters())
         parts = []
         for start in range(0, len(rows), ROWS_AT_ONCE):
-            values = self.inputs_(rows[start : start + ROWS_AT_ONCE]).to(device)
+            values = self.inputs_(rows[start : start + ROWS_AT_ONCE]).to(like)
             parts.append(module(values if mapped is None else mapped(values)).double().cpu())
         return torch.cat(parts, dim=1).numpy()
 
@@ -214,7 +223,8 @@ class NetworkRegressor(RegressorMixin, Network):
         return np.exp(values) if self.log_target else values
 
     def _read_y(self, y: Any) -> np.ndarray:
-        values = np.asarray(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self))
+        checked = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y", estimator=self)
+        values = np.asarray(checked)
         if values.ndim not in (1, 2) or values.size == 0:
             raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
         if not self.log_target:

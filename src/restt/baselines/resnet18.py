@@ -34,8 +34,7 @@ TASKS = ("classification",)
 CHANNELS = (64, 128, 256, 512)
 BLOCKS = 2
 
-# What the images between the layers are kept in; weights and their sums stay float32.
-PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = ("float32", "bf16")
 
 
 class Block(nn.Module):
@@ -73,7 +72,7 @@ class ResNet18(nn.Module):
         super().__init__()
         self.runs = runs
         self.side = side
-        self.dtype = PRECISIONS[check_choice("precision", precision, PRECISIONS)]
+        self.precision = check_choice("precision", precision, PRECISIONS)
         self.conv = Conv2d(1, CHANNELS[0], 3, runs, padding=1, bias=False)
         self.norm = BatchNorm2d(CHANNELS[0], runs)
         self.blocks = nn.ModuleList()
@@ -86,7 +85,8 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, P) or (S, B, P) -> (S, B, O)
         images = as_images(x, self.side)
-        xs = [image.to(self.dtype, memory_format=torch.channels_last) for image in images]
+        dtype = torch.bfloat16 if self.precision == "bf16" else x.dtype
+        xs = [image.to(dtype, memory_format=torch.channels_last) for image in images]
         if len(xs) == 1:
             xs = xs * len(self.head.weight)
         xs = [y.relu_() for y in self.norm.each(self.conv.each(xs))]

@@ -35,15 +35,20 @@ class Softmax(nn.Module):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SoftmaxClassifier(NetworkClassifier):
-    """Multinomial logistic regression with an L2 penalty of ``weight_decay`` / 2; see :class:`Network`."""
+    """Multinomial logistic regression with an L2 penalty of ``weight_decay`` / 2; see :class:`Network`.
+
+    The scaling suits images; for tables whose columns have different scales take ``scaling="standard"``.
+    """
 
     images = True
+    exact_predictions = True
 
     epochs: int = 300
     batch_size: int | None = None
     lr: float = 0.1
     weight_decay: float = 1e-3
     schedule: str = "cosine"
+    scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         return Softmax(columns, outputs, runs)

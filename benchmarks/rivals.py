@@ -1,0 +1,100 @@
+"""The rivals at a glance: what each reaches, what the paper reports for it, and how long it took.
+
+    restt reproduce table2 --profile paper
+    restt reproduce table5 --profile paper
+    restt reproduce table6 --profile paper
+    python benchmarks/rivals.py
+
+Reads the cells of these tables and writes results/rivals/images.json and results/rivals/tables.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from restt._files import write_json_atomic
+from restt.provenance import provenance
+from restt.reproduce import table2, table5, table6
+from restt.reproduce.cells import Cell
+from restt.reproduce.image_cells import NAMES
+from restt.reproduce.paper import paper_numbers
+from restt.reproduce.store import Store
+
+# Which row of the paper's Table V a rival is, and Table II's.
+TABLE5 = {**table5.RIVALS}
+TABLE2 = {"tt-bn": "TT-BN(r=100)", "meantt": "MeanTT(r=100)", "tt": "MeanTT(r=100)"}
+# How far below the paper a rival may stay: a point of accuracy, a hundredth of R².
+POINTS, R2 = 1.0, 0.01
+
+
+def images(store: Store) -> list[dict[str, Any]]:
+    """One row per rival, data set and fraction, from Tables II and V."""
+    rows = []
+    for cell in _unique([*table5.cells("paper"), *table2.cells("paper")]):
+        found = store.load(cell)
+        name = cell.settings.get("rival") or cell.settings.get("recipe")
+        if found is None or name == "restt":
+            continue
+        result = found["result"]
+        paper = _paper_accuracy(name, cell.settings["dataset"], cell.settings["fraction"])
+        final = statistics.fmean(result["final"])
+        rows.append(
+            {
+                "rival": name,
+                "params": cell.settings.get("params") or cell.settings.get("recipe_settings"),
+                "dataset": cell.settings["dataset"],
+                "fraction": cell.settings["fraction"],
+                "seeds": len(result["final"]),
+                **{kind: result.get(kind) for kind in ("final", "selected", "best_on_test")},
+                "mean_final": round(final, 2),
+                "paper": paper,
+                "reaches_the_paper_within_a_point": None if paper is None else final >= paper - POINTS,
+                "wall_seconds": found["wall_seconds"],
+                "provenance": found["provenance"],
+                "file": f"{cell.key}.json",
+            }
+        )
+    return rows
+
+
+def tables(store: Store) -> list[dict[str, Any]]:
+    """One row per rival and table, from Table VI."""
+    rows = []
+    for cell in table6.cells("paper"):
+        found = store.load(cell)
+        if found is not None:
+            rows.append({"settings": cell.settings, **found})
+    return rows
+
+
+def _paper_accuracy(name: str, dataset: str, fraction: float) -> float | None:
+    numbers, label = paper_numbers(), NAMES[dataset]
+    if name in TABLE5:
+        limited = numbers["table5_limited"]
+        return dict(zip(limited["fractions"], limited[label][TABLE5[name]], strict=True))[fraction][0]
+    return numbers["table2_accuracy"][label].get(TABLE2.get(name, ""))
+
+
+def _unique(cells: Iterable[Cell]) -> list[Cell]:
+    return list({cell.key: cell for cell in cells}.values())
+
+
+def main() -> None:
+    """Write the two files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results/paper"))
+    parser.add_argument("--output", type=Path, default=Path("results/rivals"))
+    options = parser.parse_args()
+    store = Store(options.results)
+    for name, rows in (("images", images(store)), ("tables", tables(store))):
+        content = {"provenance": provenance(command="python benchmarks/rivals.py"), "rivals": rows}
+        path = write_json_atomic(options.output / f"{name}.json", content)
+        print(f"{path}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()
