@@ -8,13 +8,15 @@ What the usual batch norm does badly along N = 196 sites, and what is done here:
 
 A small variance. A norm multiplies differences between rows by up to 1/√eps. Where sites are constant, as the border
 of an image is, that happens at every one of them: with torch's eps = 1e-5 gradients overflow after a few dozen sites,
-and at 0.1 the first rows to differ at all still outgrow all others. The larger eps, the gentler.
+and at 0.1 a train predicts well only with the statistics of a thousand rows. The larger eps, the gentler.
 
-The start. Gaussian cores soon map all states to one direction, which no norm of single channels undoes; rotations
-(:mod:`restt.init.orthogonal`) do not. A shift of 0 would leave the state at 0 until the first site that varies, and
-then at the product of all sites alone; with a shift of 1 every site has its own first-order term from the beginning.
+The start. Products of Gaussian cores tend to one direction, which no norm of single channels undoes; rotations
+(:mod:`restt.init.orthogonal`) keep all. On 5000 MNIST images, 8 epochs, r = 20: 60 % against 95 %. A shift of 0 leaves
+the state at 0 until the first site that varies, and then at the product of all sites alone; with a shift of 1 every
+site has its own first-order term from the beginning (12 epochs: 84 % against 96 %).
 
-Prediction. Averages over training batches agree with no batch, and the errors of all sites multiply.
+Prediction. Averages over training batches lag behind the weights and agree with no batch, and the errors of all sites
+multiply: 79 % against 88 % after 3 epochs, though 95.7 % against 95.9 % after 12 (eps = 0.5, rate 3e-3).
 ``inference="reference"`` keeps a batch of training rows instead and takes its statistics under the weights as they
 are, all from the same rows: a row is then predicted as it would be trained on, whatever rows come with it.
 """
@@ -35,6 +37,8 @@ STATISTICS = ("site", "shared")
 INFERENCES = ("reference", "running")
 # torch.nn.BatchNorm1d's.
 MOMENTUM = 0.1
+# From 0.3 to 0.65 trains alike at N = 196. Below, the statistics of a few hundred rows no longer do for other rows;
+# from 0.8 on, states shrink so fast that the first sites are forgotten.
 EPS = 0.5
 REFERENCE_ROWS = 512
 # Outputs start well below the targets' size, so that the first steps need not take them back.

@@ -96,7 +96,8 @@ def _restt(profile: str, dataset: str, fraction: float) -> Cell:
 
 
 def _rival(profile: str, dataset: str, rival: str, fraction: float) -> Cell:
-    params, changes = None, {}
+    params: dict[str, Any] | None = None
+    changes: dict[str, Any] = {}
     if rival == "resnet18":
         if profile == "paper":
             params = {"epochs": RESNET_EPOCHS[fraction], "precision": "bf16"}
