@@ -86,12 +86,14 @@ def _versions() -> dict[str, str]:
 def _commit() -> tuple[str, bool | None]:
     """The commit of the checkout restt runs from and whether its files differ from it.
 
-    Without a checkout the commit is what RESTT_COMMIT says, for copies of one on machines that have no git, or else the
-    version.
+    RESTT_COMMIT comes first: it names the commit of a copy whose own git, if it has any, knows nothing of it. Without
+    either the commit is the version.
     """
     from restt import __version__
 
-    unknown = os.environ.get("RESTT_COMMIT") or f"restt {__version__}", None
+    if told := os.environ.get("RESTT_COMMIT"):
+        return told, None
+    unknown = f"restt {__version__}", None
     package = Path(__file__).resolve().parent
     top = _git(package, "rev-parse", "--show-toplevel")
     # An environment inside somebody else's checkout must not lend us its commit.

@@ -11,7 +11,7 @@ from sklearn.dummy import DummyClassifier
 from restt.baselines import registry
 from restt.reproduce import fig_training, image_cells, improved, table2, table4, table5
 from restt.reproduce.image_cells import Sizes, paper_cell
-from restt.reproduce.image_reading import mean_of
+from restt.reproduce.image_reading import mean_final
 from restt.reproduce.store import Store
 from restt.reproduce.tables import NOT_YET
 
@@ -127,4 +127,4 @@ def test_improved_recipes_average_their_seeds(tmp_path, on_digits):
     cell = improved.cells("quick")[0]
     result = store.load(cell)["result"]
     assert result["selected"] is None
-    assert mean_of(store, cell) == pytest.approx(sum(result["final"]) / 2)
+    assert mean_final(store, cell) == pytest.approx(sum(result["final"]) / 2)

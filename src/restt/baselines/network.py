@@ -141,21 +141,11 @@ class Network(BaseEstimator):
         module = self.build(rows.shape[1], target.outputs, check_int("runs", self.runs, minimum=1), seed)
         work = 2.0 * len(rows) * sum(parameter.numel() for parameter in module.parameters())
         module = module.to(read_device(self.device, work))
-        config = TrainConfig(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            weight_decay=self._decay(len(rows)),
-            schedule=self.schedule,
-            clip_norm=self.clip_norm,
-            loss=self._loss,
-            seed=seed,
-        )
         records = train(
             module,
             inputs(rows),
             _float32(target.encode(targets)),
-            config=config,
+            config=self.training_config(len(rows), seed),
             validation=held,
             feature_map=self.feature_map(),
         )
@@ -164,6 +154,19 @@ class Network(BaseEstimator):
         self.history_, self.n_iter_ = [], 0
         step = work * min(1.0, (self.batch_size or len(rows)) / len(rows))
         return shown_progress(self._recorded(records, step), int(self.epochs), int(self.verbose))
+
+    def training_config(self, rows: int, seed: int) -> TrainConfig:
+        """How a fit to so many rows is trained."""
+        return TrainConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self._decay(rows),
+            schedule=self.schedule,
+            clip_norm=self.clip_norm,
+            loss=self._loss,
+            seed=seed,
+        )
 
     def _recorded(self, records: Iterator[EpochRecord], work: float) -> Iterator[EpochRecord]:
         iterator = iter(records)

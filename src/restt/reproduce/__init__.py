@@ -33,6 +33,8 @@ EXPERIMENTS = {
     "table3": "table3",
     "table4": "table4",
     "table5": "table5",
+    "table6": "table6",
+    "fig-synthetic": "fig_synthetic",
     "fig-training": "fig_training",
     "fig-meanfield": "fig_meanfield",
     "claims-stability": "claims_stability",
@@ -69,7 +71,8 @@ def run(
     module = experiment(name)
     store = open_store(name, profile, output, device)
     if hasattr(module, "run"):
-        if None in module.files(store, profile):
+        # Results kept elsewhere are read for the report, but are none of this folder.
+        if not store.folder.is_dir() or None in module.files(store, profile):
             module.run(profile, store.folder, store.device)
         else:
             print(f"{name}: already finished", flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from restt._errors import check_choice
 from restt.reproduce.cells import Cell
-from restt.reproduce.image_data import load_images
+from restt.reproduce.image_data import VALIDATION_SHARE, load_images
 from restt.reproduce.image_training import train_seeds
 from restt.reproduce.rates import choose_rate, rate_cell
 from restt.reproduce.recipes import RECIPES
@@ -66,8 +66,10 @@ def recipe_cell(
             "fraction": fraction,
             "seeds": chosen.seeds,
             "held_out": chosen.held_out,
+            "validation_share": VALIDATION_SHARE,
             "epochs": chosen.epochs,
             "rows": chosen.rows,
+            "rate": _rate(profile, dataset, recipe, bond_dim),
             "seed": 0,
             **changes,
         },
@@ -83,7 +85,10 @@ def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
     """Train the seeds of a :func:`recipe_cell`."""
     settings = cell.settings
     recipe = RECIPES[settings["recipe"]]
-    lr = recipe.lr if recipe.lr is not None else choose_rate(_rate_cell(settings), store)
+    lr = recipe.lr
+    if lr is None:
+        chosen_by = recipe_rate_cell(settings["profile"], settings["dataset"], settings["recipe"], settings["bond_dim"])
+        lr = choose_rate(chosen_by, store)
     images = load_images(settings["dataset"], settings["rows"])
     pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
     return train_seeds(
@@ -97,14 +102,21 @@ def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
     )
 
 
-def _rate_cell(settings: dict[str, Any] | Any) -> Cell:
-    chosen = sizes(settings["profile"])
+def recipe_rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int) -> Cell:
+    """The cell that chooses the rate of a recipe that leaves it open."""
+    chosen = sizes(profile)
     return rate_cell(
-        settings["dataset"],
-        settings["recipe"],
-        settings["bond_dim"],
+        dataset,
+        recipe,
+        bond_dim,
         epochs=chosen.rate_epochs,
         seeds=chosen.rate_seeds,
-        rows=settings["rows"],
-        profile=settings["profile"],
+        rows=chosen.rows,
+        profile=profile,
     )
+
+
+def _rate(profile: str, dataset: str, recipe: str, bond_dim: int) -> float | str:
+    """The rate, or the key of the cell that chooses it: a rate chosen otherwise is another result."""
+    lr = RECIPES[recipe].lr
+    return recipe_rate_cell(profile, dataset, recipe, bond_dim).key if lr is None else lr

@@ -16,23 +16,22 @@ THREE = {
 }
 
 
-def accuracies(store: Store, cell: Cell, kind: str) -> list[float | None] | None:
-    """One accuracy per seed; None while the cell is missing or has no such accuracy."""
-    found = store.load(cell)
-    values: list[float | None] | None = None if found is None else found["result"].get(kind)
-    return values
-
-
 def shown_accuracy(store: Store, cell: Cell, kind: str) -> str:
-    """Mean ± standard deviation, or "not yet"."""
-    values = accuracies(store, cell, kind)
-    return NOT_YET if values is None else mean_std(values)
+    """Mean ± standard deviation; "not yet" while the cell is missing, "–" where it has no such accuracy."""
+    found = store.load(cell)
+    if found is None:
+        return NOT_YET
+    values = found["result"].get(kind)
+    return "–" if values is None else mean_std(values)
 
 
-def mean_of(store: Store, cell: Cell) -> float | None:
-    """The better of final and selected, in the mean over seeds: neither looks at the test images."""
-    means = [_mean(values) for kind in ("final", "selected") if (values := accuracies(store, cell, kind))]
-    return max(means, default=None)
+def mean_final(store: Store, cell: Cell) -> float | None:
+    """Accuracy after the last epoch, in the mean over seeds; a failed one counts as no hit at all."""
+    found = store.load(cell)
+    if found is None:
+        return None
+    values = found["result"]["final"]
+    return sum(value or 0.0 for value in values) / len(values)
 
 
 def averaged(store: Store, cell: Cell) -> float | None:
@@ -40,8 +39,3 @@ def averaged(store: Store, cell: Cell) -> float | None:
     found = store.load(cell)
     value: Any = None if found is None else found["result"].get("averaged")
     return value
-
-
-def _mean(values: list[float | None]) -> float:
-    """Over all seeds; a failed one counts as no hit at all."""
-    return sum(value or 0.0 for value in values) / len(values)

@@ -6,7 +6,7 @@ from typing import Any
 
 from restt.reproduce.cells import Cell
 from restt.reproduce.image_cells import NAMES, compute_recipe, recipe_cell
-from restt.reproduce.image_reading import averaged, mean_of, shown_accuracy
+from restt.reproduce.image_reading import averaged, mean_final, shown_accuracy
 from restt.reproduce.recipes import RECIPES
 from restt.reproduce.store import Store
 from restt.reproduce.tables import NOT_YET, Table
@@ -68,7 +68,7 @@ def _of(recipe: str, dataset: str) -> Cell:
 
 
 def _target(name: str, paper: str, bound: float, cell: Cell, *, together: bool = False) -> Target:
-    read = averaged if together else mean_of
+    read = averaged if together else mean_final
     return Target(name, paper, "at least", bound, lambda store: read(store, cell))
 
 

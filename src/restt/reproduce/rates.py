@@ -34,6 +34,8 @@ def rate_cell(
             "recipe_settings": RECIPES[recipe].settings(),
             "bond_dim": bond_dim,
             "rates": list(PAPER_RATES),
+            "one_held_out_in": HELD_OUT,
+            "judged_by_last_epochs": LAST_EPOCHS,
             "epochs": epochs,
             "seeds": seeds,
             "rows": rows,

@@ -11,13 +11,14 @@ from restt.baselines import make
 from restt.baselines.network import NetworkClassifier
 from restt.reproduce.cells import Cell
 from restt.reproduce.image_cells import sizes
-from restt.reproduce.image_data import Images, load_images, training_rows
+from restt.reproduce.image_data import VALIDATION_SHARE, Images, load_images, training_rows
 from restt.reproduce.image_training import train_seeds
 from restt.reproduce.store import Store
-from restt.train import TrainConfig
 
 # Full passes over the paper's largest sets are what the quick profile is not for.
 QUICK_EPOCHS = 2
+# Parameters that play no part: pixels are in [0, 1] as they come, and runs, seeds and device are the cell's.
+NOT_USED = ("scaling", "runs", "device", "random_state", "verbose")
 
 
 def rival_cell(
@@ -33,9 +34,15 @@ def rival_cell(
 ) -> Cell:
     """All seeds of one rival on a fraction of a data set.
 
-    ``params`` are the estimator's, where not its defaults; ``half`` gives it the paper's 14×14 images.
+    ``params`` are the estimator's, where not its defaults (the cell holds all of them, so that other defaults are
+    another cell); ``half`` gives it the paper's 14×14 images.
     """
     chosen = sizes(profile)
+    given = dict(params or {})
+    defaults = make(rival, task="classification").get_params()
+    if profile == "quick" and "epochs" in defaults:
+        given.setdefault("epochs", QUICK_EPOCHS)
+    used = {name: _plain(value) for name, value in {**defaults, **given}.items() if name not in NOT_USED}
     return Cell(
         experiment,
         f"{dataset}-{rival}-f{fraction:g}",
@@ -43,10 +50,11 @@ def rival_cell(
             "profile": profile,
             "dataset": dataset,
             "rival": rival,
-            "params": params or {},
+            "params": used,
             "fraction": fraction,
             "seeds": chosen.seeds,
             "held_out": chosen.held_out,
+            "validation_share": VALIDATION_SHARE,
             "rows": chosen.rows,
             "half": half,
             "seed": 0,
@@ -59,32 +67,19 @@ def compute_rival(cell: Cell, store: Store) -> dict[str, Any]:
     """Train the seeds of a :func:`rival_cell`."""
     settings = cell.settings
     images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
-    params = dict(settings["params"])
-    estimator = make(settings["rival"], task="classification", **params)
-    if settings["profile"] == "quick" and "epochs" in estimator.get_params():
-        estimator.set_params(epochs=QUICK_EPOCHS)
+    estimator = make(settings["rival"], task="classification", **settings["params"])
     if isinstance(estimator, NetworkClassifier):
-        return {**_side_by_side(estimator, images, cell, store), "settings": _plain_params(estimator)}
-    return {**_one_by_one(estimator, images, cell, store), "settings": _plain_params(estimator)}
+        return _side_by_side(estimator, images, cell, store)
+    return _one_by_one(estimator, images, cell, store)
 
 
 def _side_by_side(estimator: NetworkClassifier, images: Images, cell: Cell, store: Store) -> dict[str, Any]:
     settings = cell.settings
-    columns = images.x.shape[1]
-    config = TrainConfig(
-        epochs=estimator.epochs,
-        batch_size=estimator.batch_size,
-        lr=estimator.lr,
-        weight_decay=estimator.weight_decay,
-        schedule=estimator.schedule,
-        clip_norm=estimator.clip_norm,
-        loss=estimator.loss,
-        seed=settings["seed"],
-    )
+    columns, rows = images.x.shape[1], len(training_rows(images, settings["fraction"], 0))
     return train_seeds(
         lambda runs: estimator.build(columns, images.classes, runs, settings["seed"]).to(store.device),
         images,
-        config,
+        estimator.training_config(rows, settings["seed"]),
         fraction=settings["fraction"],
         seeds=settings["seeds"],
         held_out=settings["held_out"],
@@ -109,8 +104,6 @@ def _one_by_one(estimator: Any, images: Images, cell: Cell, store: Store) -> dic
     return {"final": final, "rows": len(rows)}
 
 
-def _plain_params(estimator: Any) -> dict[str, Any]:
-    return {
-        name: value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
-        for name, value in estimator.get_params().items()
-    }
+def _plain(value: Any) -> Any:
+    """A parameter as a cell can hold it."""
+    return value if isinstance(value, (bool, int, float, str, list, tuple, dict, type(None))) else repr(value)

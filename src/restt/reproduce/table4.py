@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from restt.reproduce.cells import Cell
-from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, sizes
-from restt.reproduce.image_reading import THREE, mean_of, shown_accuracy
+from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, recipe_rate_cell, sizes
+from restt.reproduce.image_reading import THREE, mean_final, shown_accuracy
 from restt.reproduce.paper import paper_numbers
 from restt.reproduce.store import Store
 from restt.reproduce.tables import NOT_YET, Table, paper_mean_std
@@ -14,6 +14,10 @@ from restt.reproduce.targets import Target, total_wall_seconds
 
 TITLE = "Table IV: accuracy by fraction of the training data"
 MINUTES_ALLOWED = 30.0
+RECIPE_NOTE = (
+    "MeanTT is not trained as in the paper: its angle is 0.5 instead of π/2 and its rate falls to zero; with the "
+    "paper's angle it generalises to nothing. Runs that explode are rolled back by the guard."
+)
 PRINTED = (20, 100)  # bond dimensions with rows in the paper
 
 
@@ -56,7 +60,7 @@ def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
             )
             rows.append((label, f"{bond_dim}", "ours", *ours))
     columns = ("model", "r", "", *(f"{100 * fraction:g} %" for fraction in chosen.fractions))
-    return Table(f"Table IV: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), (_notes(kind),))
+    return Table(f"Table IV: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), (_notes(kind), RECIPE_NOTE))
 
 
 def _notes(kind: str) -> str:
@@ -84,16 +88,22 @@ def _rates(store: Store, profile: str) -> Table:
 def _restt(dataset: str, fraction: float, paper: str, bound: float) -> Target:
     cell = paper_cell("paper", dataset, "restt", 100, fraction)
     return Target(
-        f"{NAMES[dataset]}, ResTT r = 100, {100 * fraction:g} % of the data, paper's recipe, final or selected epoch",
+        f"{NAMES[dataset]}, ResTT r = 100, {100 * fraction:g} % of the data, paper's recipe, final epoch",
         paper,
         "at least",
         bound,
-        lambda store: mean_of(store, cell),
+        lambda store: mean_final(store, cell),
     )
 
 
 def _minutes(store: Store) -> float | None:
-    seconds = total_wall_seconds(store, cells("paper"))
+    wanted = cells("paper")
+    rates = {
+        cell.key: cell
+        for settings in (cell.settings for cell in wanted)
+        for cell in [recipe_rate_cell("paper", settings["dataset"], settings["recipe"], settings["bond_dim"])]
+    }
+    seconds = total_wall_seconds(store, [*wanted, *rates.values()])
     return None if seconds is None else seconds / 60
 
 
@@ -108,5 +118,13 @@ TARGETS = (
         )
         for fraction, paper, bound in rows
     ),
-    Target("Table IV, all cells with 10 seeds", "–", "at most", MINUTES_ALLOWED, _minutes, unit="minutes", digits=1),
+    Target(
+        "Table IV, all cells with 10 seeds and the choice of rates",
+        "–",
+        "at most",
+        MINUTES_ALLOWED,
+        _minutes,
+        unit="minutes",
+        digits=1,
+    ),
 )

@@ -17,7 +17,7 @@ TITLE = "Table V: limited training data"
 RIVALS = {"lr": "LR", "mlp": "MLP", "lenet5": "LeNet-5", "resnet18": "ResNet18"}
 MULTITASK = {"dmtrl-tt": "DMTRL-TT", "dmtrl-tucker": "DMTRL-Tucker", "dmtrl-laf": "DMTRL-LAF"}
 FRACTIONS = {"paper": (0.01, 0.05, 0.1), "quick": (0.2,)}
-# About the same number of steps whatever the fraction; the GPU multiplies in bfloat16.
+# Fewer passes over more images; the GPU multiplies in bfloat16.
 RESNET_EPOCHS = {0.01: 60, 0.05: 30, 0.1: 15}
 QUICK_RESNET_ROWS = 200  # it is slow on a CPU
 MULTITASK_FRACTION = {"paper": 0.01, "quick": 0.2}
@@ -66,7 +66,7 @@ def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
         rows.append((label, "ours", *(shown_accuracy(store, cell, kind) for cell in ours)))
     columns = ("model", "", *(f"{100 * fraction:g} %" for fraction in fractions))
     notes = (
-        "The paper's rows near 10 % are trainings that failed; ours converge.",
+        "The paper's rows near 10 % are trainings that failed.",
         f"ResTT at r = {max(sizes(profile).bond_dims)}, the paper's recipe.",
     )
     return Table(f"Table V: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), notes)
