@@ -13,6 +13,12 @@ from restt._errors import check_choice
 SCALINGS = ("none", "standard", "minmax", "shared")
 
 
+def check_log_target(y: np.ndarray) -> None:
+    """Refuse targets whose logarithm ``log_target`` cannot take."""
+    if (y <= 0).any():
+        raise ValueError(f"y must be above 0 where log_target is True, got {y.min():g}")
+
+
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """(x - shift) / scale for each column, in float32; with ``bounded`` kept within [0, 1] also for new rows."""

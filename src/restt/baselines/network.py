@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from torch import Tensor, nn
 
 from restt._errors import check_int, shown
-from restt.baselines.inputs import Inputs
+from restt.baselines.inputs import Inputs, check_log_target
 from restt.estimators.plan import fitting_threads, read_device
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, Values, class_numbers
@@ -232,8 +232,7 @@ class NetworkRegressor(RegressorMixin, Network):
             raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
         if not self.log_target:
             return values
-        if (values <= 0).any():
-            raise ValueError(f"y must be above 0 where log_target is True, got {values.min():g}")
+        check_log_target(values)
         return np.log(values)
 
     def __sklearn_tags__(self) -> Tags:

@@ -114,6 +114,9 @@ class ResNet18Classifier(NetworkClassifier):
 
     With ``"bf16"`` the images between the layers are bfloat16, which is several times faster on a GPU; weights,
     statistics and the last layer stay float32.
+
+    A fit needs a hundred steps or more (rows / batch_size · epochs): before that the running statistics, with which it
+    predicts, still lag behind the weights, however low the training loss is.
     """
 
     images = True

@@ -14,6 +14,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from restt.baselines.inputs import check_log_target
+
 
 # A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
 # generated signature.
@@ -82,8 +84,8 @@ class ScaledRegressor(RegressorMixin, Scaled):
 
     def _read(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, targets = validate_data(self, X, y, dtype=np.float64, multi_output=self.multi_output, y_numeric=True)
-        if self.log_target and (targets <= 0).any():
-            raise ValueError(f"y must be above 0 where log_target is True, got {targets.min():g}")
+        if self.log_target:
+            check_log_target(targets)
         return rows, targets
 
     def __sklearn_tags__(self) -> Tags:

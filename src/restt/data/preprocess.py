@@ -38,7 +38,7 @@ def preprocess_images(images: Tensor, preprocess: str = "paper") -> Tensor:
 
 
 def _paper(images: Tensor) -> Tensor:
-    blocks = _blocks(images)
+    blocks = image_blocks(images)
     return blocks.sum(-1, dtype=torch.int32).float() / (4 * FULL_SCALE)
 
 
@@ -54,7 +54,7 @@ def _authors(images: Tensor) -> Tensor:
 
 
 def _patches(images: Tensor) -> Tensor:
-    return _blocks(images).float() / FULL_SCALE
+    return image_blocks(images).float() / FULL_SCALE
 
 
 def _full(images: Tensor) -> Tensor:
@@ -65,10 +65,11 @@ def _raw(images: Tensor) -> Tensor:
     return images
 
 
-def _blocks(images: Tensor) -> Tensor:
-    count, height, width = images.shape
-    blocks = images.reshape(count, height // 2, 2, width // 2, 2).permute(0, 1, 3, 2, 4)
-    return blocks.reshape(count, height * width // 4, 4)
+def image_blocks(images: Tensor) -> Tensor:  # (…, H, W) -> (…, H·W/4, 4)
+    """The 2×2 blocks of images with even sides, row by row, each block's rows one after the other."""
+    lead, (height, width) = images.shape[:-2], images.shape[-2:]
+    blocks = images.reshape(*lead, height // 2, 2, width // 2, 2).transpose(-3, -2)
+    return blocks.reshape(*lead, height * width // 4, 4)
 
 
 PREPROCESS: dict[str, Callable[[Tensor], Tensor]] = {

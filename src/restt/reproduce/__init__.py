@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from restt._errors import check_choice, shown
+from restt._errors import check_choice
 
 if TYPE_CHECKING:
     from restt.reproduce.store import Store
@@ -135,15 +136,6 @@ def read_device(device: str) -> str:
     Traceback (most recent call last):
     ValueError: device must be "auto" or a torch device such as "cpu" or "cuda", got 'gpu'
     """
-    import torch
+    from restt.estimators.plan import read_device as read_torch_device
 
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        known = 'device must be "auto" or a torch device such as "cpu" or "cuda"'
-        raise ValueError(f"{known}, got {shown(device)}") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {shown(device)}, but torch finds no CUDA device")
-    return device
+    return str(read_torch_device(device, math.inf))

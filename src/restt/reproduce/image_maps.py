@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from restt.data.preprocess import image_blocks
 
-def image_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
-    """Square images in blocks of 2×2 pixels, row by row."""
+
+def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
+    """Flat square images in blocks of 2×2 pixels."""
     side = math.isqrt(x.shape[-1])
     if side * side != x.shape[-1] or side % 2:
         raise ValueError(f"images must be square with an even side, got {x.shape[-1]} pixels")
-    blocks = x.reshape(*x.shape[:-1], side // 2, 2, side // 2, 2).transpose(-3, -2)
-    return blocks.reshape(*x.shape[:-1], x.shape[-1] // 4, 4)
+    return image_blocks(x.unflatten(-1, (side, side)))
 
 
 def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
@@ -23,7 +24,7 @@ def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
     >>> block_means(torch.tensor([[1.0, 0.0, 1.0, 0.0]]))
     tensor([[0.5000]])
     """
-    return image_blocks(x).mean(-1)
+    return square_blocks(x).mean(-1)
 
 
 class _Blocks:
@@ -60,7 +61,7 @@ class Patches(_Blocks):
     width = 8
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
-        return self._on_the_sphere(image_blocks(x))
+        return self._on_the_sphere(square_blocks(x))
 
 
 SITE_MAPS: dict[str, type[Pixels] | type[Patches]] = {"pixels": Pixels, "patches": Patches}

@@ -66,7 +66,8 @@ def best_average(predictions: dict[Candidate, np.ndarray], y: np.ndarray, size: 
     >>> list(best_average(predicted, np.array([1.0, 1.6]), size=3).values())
     [2, 1]
     """
-    total, counts = np.zeros(len(y)), {}
+    total = np.zeros(len(y))
+    counts: dict[Candidate, int] = {}
     for members in range(1, size + 1):
         helps = {candidate: _squares((total + own) / members, y) for candidate, own in predictions.items()}
         chosen = min(helps, key=lambda candidate: helps[candidate])
