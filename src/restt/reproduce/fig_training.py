@@ -13,7 +13,7 @@ from restt.reproduce.claims import Claim, claims_table
 from restt.reproduce.image_cells import MODELS, compute_recipe, paper_cell, sizes
 from restt.reproduce.store import Store
 from restt.reproduce.table4 import RECIPE_NOTE
-from restt.reproduce.tables import NOT_YET, Table
+from restt.reproduce.tables import NOT_YET, Table, mean_std
 
 TITLE = "Training curves on MNIST"
 BOND_DIMS = {"paper": (20, 100), "quick": (10, 20)}
@@ -45,7 +45,7 @@ def tables(store: Store, profile: str) -> list[Table]:
             curves = _curves(store, _cell(profile, model, bond_dim))
             shown = [NOT_YET] * (len(marks) + 1)
             if curves is not None:
-                shown = [_mean_std(curves[:, epoch - 1]) for epoch in marks] + [f"{_near_best(curves)}"]
+                shown = [mean_std(curves[:, epoch - 1].tolist()) for epoch in marks] + [f"{_near_best(curves)}"]
             rows.append((label, f"{bond_dim}", *shown))
     columns = ("model", "r", *(f"epoch {epoch}" for epoch in marks), f"epochs to {NEAR:g} points below the best")
     milestones = Table("Training curves: test accuracy on MNIST", columns, tuple(rows))
@@ -84,7 +84,7 @@ def _claims(store: Store, profile: str) -> Table:
     claims.append(
         Claim(
             f"MeanTT r = {low} is unstable: its seeds' standard deviation is above {UNSTABLE_SPREAD:g} points",
-            NOT_YET if curves is None else f"{_mean_std(curves[:, -1])} after the last epoch",
+            NOT_YET if curves is None else f"{mean_std(curves[:, -1].tolist())} after the last epoch",
             None if curves is None else spread > UNSTABLE_SPREAD,
         )
     )
@@ -106,8 +106,3 @@ def _near_best(curves: Tensor) -> int:
     """The first epoch after which the mean accuracy is within ``NEAR`` points of its largest."""
     mean = curves.mean(0)
     return int((mean >= mean.max() - NEAR).nonzero()[0]) + 1
-
-
-def _mean_std(values: Tensor) -> str:
-    text = f"{float(values.mean()):.2f}"
-    return text if len(values) == 1 else f"{text} ± {float(values.std()):.2f}"
