@@ -29,7 +29,7 @@ def on_digits(monkeypatch):
     monkeypatch.setitem(fig_training.BOND_DIMS, "quick", (3, 4))
     monkeypatch.setitem(table2.BOND_DIM, "quick", 4)
     monkeypatch.setattr(improved, "CASES", (("augmented", "digits", 1.0, 2), ("few-labels", "digits", 0.2, 2)))
-    monkeypatch.setattr(fig_training, "_cell", lambda profile, model, r: paper_cell(profile, "digits", model, r, 1.0))
+    monkeypatch.setattr(fig_training, "DATASET", "digits")
 
 
 @pytest.fixture
@@ -93,7 +93,10 @@ def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, m
     run(fig_training, store)
     assert NOT_YET not in entries(table5.tables(store, "quick")[:3])
     assert {path.name for path in tmp_path.iterdir()} >= {"table4", "table5"}
-    assert not (tmp_path / "fig-training").exists()
+    own = [path.name for path in (tmp_path / "fig-training").iterdir()]
+    assert len(own) == 1
+    assert own[0].startswith("digits-meantt-paper-r3-f1-")
+    assert NOT_YET not in entries(fig_training.tables(store, "quick"))
     (picture,) = fig_training.pictures(store, "quick", tmp_path / "pictures")
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
@@ -128,3 +131,22 @@ def test_improved_recipes_average_their_seeds(tmp_path, on_digits):
     result = store.load(cell)["result"]
     assert result["selected"] is None
     assert mean_final(store, cell) == pytest.approx(sum(result["final"]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("final", "verdict"), [([90.0, 80.0], "holds"), ([12.0, 12.1], "holds"), ([97.0, 97.1], "does not hold")]
+)
+def test_unstable_means_seeds_that_differ_or_do_not_train(final, verdict, tmp_path):
+    store = Store(tmp_path)
+    for cell in fig_training.cells("paper")[-2:]:
+        store.compute(cell, lambda _: {"curves": [[11.0] * 99 + [value] for value in final]})
+    claims = fig_training.tables(store, "paper")[1]
+    assert [row[-1] for row in claims.rows] == [NOT_YET, NOT_YET, verdict, verdict]
+
+
+def test_constant_rates_are_tried_for_as_long_as_they_train():
+    epochs = {
+        recipe: image_cells.recipe_rate_cell("paper", "mnist", recipe, 20).settings["epochs"]
+        for recipe in ("restt", "meantt")
+    }
+    assert epochs == {"restt": image_cells.sizes("paper").epochs, "meantt": image_cells.sizes("paper").short_epochs}

@@ -27,7 +27,7 @@ class Sizes:
     seeds: int
     held_out: int
     epochs: int
-    rate_epochs: int
+    short_epochs: int  # of a rate's trial, where the recipe's rate falls to zero
     rate_seeds: int
     rows: int | None  # training images; None takes all
 
@@ -103,13 +103,18 @@ def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
 
 
 def recipe_rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int) -> Cell:
-    """The cell that chooses the rate of a recipe that leaves it open."""
+    """The cell that chooses the rate of a recipe that leaves it open.
+
+    A schedule that falls to zero is whole in fewer epochs too. At a constant rate the curves cross late (large rates
+    are ahead early and fluctuate to the end), so those trials are as long as the training itself.
+    """
     chosen = sizes(profile)
+    constant = RECIPES[recipe].config().schedule == "constant"
     return rate_cell(
         dataset,
         recipe,
         bond_dim,
-        epochs=chosen.rate_epochs,
+        epochs=chosen.epochs if constant else chosen.short_epochs,
         seeds=chosen.rate_seeds,
         rows=chosen.rows,
         profile=profile,

@@ -98,6 +98,12 @@ RECIPES = {
         angle=0.5,
         training={"schedule": "cosine"},
     ),
+    "meantt-paper": Recipe(
+        "MeanTT as the paper and its authors' code have it: σ_w² = 1, angle π/2, a constant rate of 1e-4.",
+        topology="plain",
+        sigma2=1.0,
+        lr=1e-4,
+    ),
     "tt": Recipe(
         "A plain tensor train that reaches what the paper reports: rotations as initial cores, a smaller angle.",
         topology="plain",
