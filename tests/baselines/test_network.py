@@ -14,7 +14,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from restt.baselines import lenet5, mlp
+from restt.baselines import lenet5, make, mlp
 from restt.baselines.inputs import Inputs
 from tests.baselines.cases import TASKS, small_table
 
@@ -242,3 +242,11 @@ def test_only_image_models_take_images():
     assert np.array_equal(found, flat.fit(images.reshape(12, 16), y).predict_proba(images.reshape(12, 16)))
     with pytest.raises(ValueError, match="dim 3"):
         small("regression").fit(images, y.astype(float))
+
+
+def test_a_fitted_model_keeps_the_settings_of_its_fit():
+    x, y = np.random.default_rng(0).uniform(size=(30, 3)), np.arange(1.0, 31.0)
+    model = make("tt", task="regression", log_target=True, epochs=2, random_state=0).fit(x, y)
+    before = model.predict(x)
+    model.set_params(angle=0.1, log_target=False, scaling="standard")
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(x), before)

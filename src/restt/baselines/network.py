@@ -33,6 +33,23 @@ from restt.train.training import FeatureMap
 ROWS_AT_ONCE = 1024
 
 
+@dataclass(frozen=True, eq=False)
+class Logarithms:
+    """Targets above 0, by their logarithm."""
+
+    inner: Values
+
+    @property
+    def outputs(self) -> int:
+        return self.inner.outputs
+
+    def encode(self, y: np.ndarray) -> Tensor:  # (B, O)
+        return self.inner.encode(np.log(y))
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:
+        return np.exp(self.inner.decode(outputs))
+
+
 # A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
 # generated signature.
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -89,6 +106,7 @@ class Network(BaseEstimator):
 
     module_: nn.Module = field(init=False)
     inputs_: Inputs = field(init=False)
+    feature_map_: FeatureMap | None = field(init=False)
     target_: Any = field(init=False)
     history_: list[EpochRecord] = field(init=False)
     n_iter_: int = field(init=False)
@@ -141,16 +159,17 @@ class Network(BaseEstimator):
         module = self.build(rows.shape[1], target.outputs, check_int("runs", self.runs, minimum=1), seed)
         work = 2.0 * len(rows) * sum(parameter.numel() for parameter in module.parameters())
         module = module.to(read_device(self.device, work))
+        mapped = self.feature_map()
         records = train(
             module,
             inputs(rows),
             _float32(target.encode(targets)),
             config=self.training_config(len(rows), seed),
             validation=held,
-            feature_map=self.feature_map(),
+            feature_map=mapped,
         )
         # Only now that nothing can be refused any more does the estimator change.
-        self.module_, self.inputs_, self.target_ = module, inputs, target
+        self.module_, self.inputs_, self.feature_map_, self.target_ = module, inputs, mapped, target
         self.history_, self.n_iter_ = [], 0
         step = work * min(1.0, (self.batch_size or len(rows)) / len(rows))
         return shown_progress(self._recorded(records, step), int(self.epochs), int(self.verbose))
@@ -192,7 +211,7 @@ class Network(BaseEstimator):
         """Outputs of every member."""
         check_is_fitted(self)
         rows = self._read_x(X, reset=False)
-        module, mapped = self.module_.eval(), self.feature_map()
+        module, mapped = self.module_.eval(), self.feature_map_
         if self.exact_predictions:
             module = copy.deepcopy(module).double()
         like = next(module.parameters())
@@ -222,26 +241,26 @@ class NetworkRegressor(RegressorMixin, Network):
     def predict(self, X: Any) -> np.ndarray:
         """The members' mean, (B,) or (B, O)."""
         outputs = self._members(X).mean(axis=0)
-        values = self.target_.decode(outputs)
-        return np.exp(values) if self.log_target else values
+        values: np.ndarray = self.target_.decode(outputs)
+        return values
 
     def _read_y(self, y: Any) -> np.ndarray:
         checked = check_array(y, ensure_2d=False, allow_nd=True, dtype=np.float64, input_name="y", estimator=self)
         values = np.asarray(checked)
         if values.ndim not in (1, 2) or values.size == 0:
             raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
-        if not self.log_target:
-            return values
-        check_log_target(values)
-        return np.log(values)
+        if self.log_target:
+            check_log_target(values)
+        return values
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _new_target(self, y: np.ndarray) -> Values:
-        return Values.fit(y, np.ones(len(y)))
+    def _new_target(self, y: np.ndarray) -> Values | Logarithms:
+        ones = np.ones(len(y))
+        return Logarithms(Values.fit(np.log(y), ones)) if self.log_target else Values.fit(y, ones)
 
     @property
     def _loss(self) -> str:

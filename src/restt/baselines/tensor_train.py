@@ -8,34 +8,30 @@ make it far less sensitive to this.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from restt._errors import check_positive
 from restt.baselines.network import Network
+from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.train.training import FeatureMap
-
-# Paper, Eq. map-TT.
-PAPER_ANGLE = math.pi / 2
 
 
 def trigonometric_map(angle: float) -> FeatureMap:
     """[cos(angle·x), sin(angle·x)] of each column, (…, N) -> (…, N, 2): site vectors of length 1.
 
+    >>> import torch
     >>> trigonometric_map(PAPER_ANGLE)(torch.tensor([[0.0, 1.0]])).round(decimals=4).abs().tolist()
     [[[1.0, 0.0], [0.0, 1.0]]]
     """
-    rate = check_positive("angle", angle)
+    return partial(_site_vectors, check_positive("angle", angle))
 
-    def mapped(values: Tensor) -> Tensor:
-        turned = values * rate
-        return torch.stack([turned.cos(), turned.sin()], dim=-1)
 
-    return mapped
+def _site_vectors(angle: float, values: Tensor) -> Tensor:  # (…, N) -> (…, N, 2)
+    return on_the_sphere(values.unsqueeze(-1), angle)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,6 +9,18 @@ from torch import Tensor
 
 from restt.features.numeric import NumericMap
 
+PAPER_ANGLE = math.pi / 2
+
+
+def on_the_sphere(values: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, I) -> (…, 2I)
+    """1/√I [cos(angle·x), sin(angle·x)], all cosines first: vectors of length 1.
+
+    >>> on_the_sphere(torch.tensor([[1.0]])).round(decimals=4).abs().tolist()
+    [[0.0, 1.0]]
+    """
+    turned = values * angle
+    return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(values.shape[-1])
+
 
 class Trigonometric(NumericMap):
     """φ(x) = 1/√I [cos(πx/2), sin(πx/2)] (paper, Eq. map-TT).
@@ -42,9 +54,7 @@ class Trigonometric(NumericMap):
         return 1.0
 
     def _map(self, values: Tensor) -> Tensor:
-        vectors = values if values.ndim == 3 else values.unsqueeze(-1)
-        angle = vectors * (math.pi / 2)
-        return torch.cat([angle.cos(), angle.sin()], dim=-1) / math.sqrt(vectors.shape[-1])
+        return on_the_sphere(values if values.ndim == 3 else values.unsqueeze(-1))
 
     def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
         return torch.ones(values.shape[1], dtype=torch.float64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from restt.data.preprocess import image_blocks
+from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
@@ -21,6 +21,7 @@ def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
 def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
     """The paper's smaller image.
 
+    >>> import torch
     >>> block_means(torch.tensor([[1.0, 0.0, 1.0, 0.0]]))
     tensor([[0.5000]])
     """
@@ -30,17 +31,14 @@ def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
 class _Blocks:
     """Each block of 2×2 pixels of a square image (…, H·W) becomes a site."""
 
-    def __init__(self, angle: float = math.pi / 2) -> None:
+    def __init__(self, angle: float = PAPER_ANGLE) -> None:
         self.angle = angle
-
-    def _on_the_sphere(self, values: Tensor) -> Tensor:  # (…, N, I) -> (…, N, 2I)
-        turned = values * self.angle
-        return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(values.shape[-1])
 
 
 class Pixels(_Blocks):
     """The paper's sites: the mean of each 2×2 block, then [cos(angle·p), sin(angle·p)]; the paper's angle is π/2.
 
+    >>> import torch
     >>> Pixels()(torch.tensor([[1.0, 0.0, 1.0, 0.0]])).shape
     torch.Size([1, 1, 2])
     """
@@ -48,12 +46,13 @@ class Pixels(_Blocks):
     width = 2
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 2)
-        return self._on_the_sphere(block_means(x).unsqueeze(-1))
+        return on_the_sphere(block_means(x).unsqueeze(-1), self.angle)
 
 
 class Patches(_Blocks):
     """Each 2×2 block of the whole image is a site of its four pixels: the paper's vector map, I = 8.
 
+    >>> import torch
     >>> Patches()(torch.zeros(3, 16)).shape
     torch.Size([3, 4, 8])
     """
@@ -61,7 +60,7 @@ class Patches(_Blocks):
     width = 8
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
-        return self._on_the_sphere(square_blocks(x))
+        return on_the_sphere(square_blocks(x), self.angle)
 
 
 SITE_MAPS: dict[str, type[Pixels] | type[Patches]] = {"pixels": Pixels, "patches": Patches}
