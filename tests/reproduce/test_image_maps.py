@@ -6,7 +6,8 @@ import torch
 from restt import ResTT
 from restt.data.preprocess import preprocess_images
 from restt.features import Trigonometric
-from restt.reproduce.image_maps import Patches, Pixels, block_means
+from restt.reproduce.image_maps import Patches, Pixels, Products, block_means
+from restt.reproduce.image_views import MOVES, mirrored_and_moved
 from restt.reproduce.site_orders import Walking, image_walks
 
 
@@ -24,6 +25,25 @@ def test_pixels_are_the_papers_sites(bytes_):
 def test_patches_are_the_papers_vector_map(bytes_):
     expected = Trigonometric()(preprocess_images(bytes_, "patches"))
     assert torch.allclose(Patches()(preprocess_images(bytes_, "full")), expected, atol=1e-6)
+
+
+def test_products_are_all_of_a_patch():
+    image = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
+    (site,) = Products(1.3)(image)[0]
+    turned = [torch.stack([(1.3 * p).cos(), (1.3 * p).sin()]) for p in image[0]]
+    expected = torch.einsum("a,b,c,d->abcd", *turned).flatten()
+    assert torch.allclose(site, expected)
+    assert float(site.norm()) == pytest.approx(1.0)
+
+
+def test_views_are_the_image_and_its_mirror_moved_with_zeros_coming_in():
+    image = torch.arange(1.0, 10.0).view(1, 9)
+    views = [view.view(3, 3).tolist() for view in mirrored_and_moved(image)]
+    assert len(views) == 2 * len(MOVES)
+    assert views[0] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert views[1] == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
+    assert views[4] == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
+    assert views[5] == [[3, 2, 1], [6, 5, 4], [9, 8, 7]]
 
 
 def test_a_smaller_angle_turns_less():

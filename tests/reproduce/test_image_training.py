@@ -20,7 +20,7 @@ def digits():
     return load_images("digits")
 
 
-def train_digits(digits, *, together, held_out=2):
+def train_digits(digits, *, together, held_out=2, views=None):
     recipe = RECIPES["restt"]
     return train_seeds(
         lambda runs: recipe.module(64, 6, 10, runs, 0, "cpu"),
@@ -31,6 +31,7 @@ def train_digits(digits, *, together, held_out=2):
         held_out=held_out,
         feature_map=recipe.feature_map(),
         together=together,
+        views=views,
     )
 
 
@@ -77,6 +78,15 @@ def test_digits_are_learned_and_held_out_runs_leave_the_seeds_alone(digits):
     assert beside["final"] == [curve[-1] for curve in beside["curves"]]
     assert beside["best_on_test"] == [max(curve) for curve in beside["curves"]]
     assert beside["selected"] == [curve[beside["selected_epoch"] - 1] for curve in beside["curves"]]
+
+
+def test_outputs_are_averaged_over_views(digits):
+    same = train_digits(digits, together=True, held_out=0, views=lambda x: [x, x])
+    assert same["of_views"] == {"final": same["final"], "averaged": same["averaged"]}
+    # A view that shows nothing adds the same to every image's output: it can only do harm.
+    blank = train_digits(digits, together=True, held_out=0, views=lambda x: [0 * x])
+    assert max(blank["of_views"]["final"]) < 20.0
+    assert blank["averaged"] == same["averaged"]
 
 
 def test_the_rate_is_chosen_on_held_out_images_once_and_stored(tmp_path, monkeypatch):

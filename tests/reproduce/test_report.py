@@ -104,6 +104,7 @@ def test_committed_mean_field_results_have_tables():
     sections = {section.name: section for section in report.collect(COMMITTED).sections}
     theory, stability = sections["fig-meanfield"], sections["claims-stability"]
     assert {row[-1] for row in theory.tables[0].rows} == {"yes"}
+    assert {path.stem for path in theory.pictures} == {path.stem for path in (COMMITTED / "meanfield").glob("*.png")}
     assert [row[0] for row in stability.tables[0].rows][::4] == ["TT (MeanTT)", "ResTT"]
     verdicts = {row[0].split(" (")[0]: row[2] for row in stability.tables[2].rows}
     assert verdicts["ResTT's condition is much more relaxed than TT's"] == "holds"

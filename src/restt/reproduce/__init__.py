@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # Name -> its file in restt.reproduce. Each has a TITLE, cells(profile), compute(cell, store) and
 # tables(store, profile), and may have pictures(store, profile, folder) and TARGETS. Those with
-# run(profile, folder, device) instead of cells write one file of their own, which files(store, profile) reads.
+# run(profile, folder, device) instead of cells write one file of their own, which files(store, profile) reads, and
+# pictures beside it, which drawn(store, profile) finds.
 EXPERIMENTS = {
     "table1": "table1",
     "table2": "table2",

@@ -29,10 +29,10 @@ from restt.meanfield.studies import compare_in_blocks, gradient_spread, gradient
 from restt.provenance import provenance
 from restt.reproduce import fig_trainability
 from restt.reproduce.fig_trainability import trainability_map
-from restt.reproduce.meanfield_tables import files, tables
+from restt.reproduce.meanfield_tables import drawn, files, tables
 from restt.topology import Topology
 
-__all__ = ["TITLE", "files", "run", "tables"]
+__all__ = ["TITLE", "drawn", "files", "run", "tables"]
 
 TITLE = "Mean-field theory, measured"
 SEED = 0

@@ -9,6 +9,7 @@ from restt._errors import check_choice
 from restt.reproduce.cells import Cell
 from restt.reproduce.image_data import VALIDATION_SHARE, load_images
 from restt.reproduce.image_training import train_seeds
+from restt.reproduce.image_views import mirrored_and_moved
 from restt.reproduce.rates import choose_rate, rate_cell
 from restt.reproduce.recipes import RECIPES
 from restt.reproduce.store import Store
@@ -99,6 +100,7 @@ def compute_recipe(cell: Cell, store: Store) -> dict[str, Any]:
         seeds=settings["seeds"],
         held_out=settings["held_out"],
         feature_map=recipe.feature_map(),
+        views=mirrored_and_moved if recipe.views else None,
     )
 
 

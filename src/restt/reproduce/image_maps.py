@@ -63,4 +63,28 @@ class Patches(_Blocks):
         return on_the_sphere(square_blocks(x), self.angle)
 
 
-SITE_MAPS: dict[str, type[Pixels] | type[Patches]] = {"pixels": Pixels, "patches": Patches}
+class Products(_Blocks):
+    """Each 2×2 block is a site of all products of its four pixels' [cos, sin], I = 16.
+
+    Within a patch every order of interaction is a feature then; the vector map has no product of two pixels of a patch.
+
+    >>> import torch
+    >>> Products()(torch.zeros(3, 16)).shape
+    torch.Size([3, 4, 16])
+    """
+
+    width = 16
+
+    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 16)
+        pairs = on_the_sphere(square_blocks(x).unsqueeze(-1), self.angle)  # (…, N, 4, 2)
+        product = pairs[..., 0, :]
+        for pair in pairs.unbind(-2)[1:]:
+            product = (product.unsqueeze(-1) * pair.unsqueeze(-2)).flatten(-2)
+        return product
+
+
+SITE_MAPS: dict[str, type[Pixels] | type[Patches] | type[Products]] = {
+    "pixels": Pixels,
+    "patches": Patches,
+    "products": Products,
+}

@@ -34,8 +34,11 @@ def mean_final(store: Store, cell: Cell) -> float | None:
     return sum(value or 0.0 for value in values) / len(values)
 
 
-def averaged(store: Store, cell: Cell) -> float | None:
-    """Accuracy of the seeds' mean output."""
+def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | None:
+    """Accuracy of the seeds' mean output, ``of_views`` averaged over the views of each image too."""
     found = store.load(cell)
-    value: Any = None if found is None else found["result"].get("averaged")
+    if found is None:
+        return None
+    result = found["result"]
+    value: Any = result.get("of_views", {}).get("averaged") if of_views else result.get("averaged")
     return value

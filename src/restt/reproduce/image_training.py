@@ -7,7 +7,7 @@ of theirs and are scored on the rest. They alone decide which epoch is "selected
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from restt.reproduce.image_data import Images, split_rows, training_rows
 from restt.train import EpochRecord, TrainConfig, train
 
 FeatureMap = Callable[[Tensor], Tensor]
+Views = Callable[[Tensor], Iterable[Tensor]]
 TEST_ROWS_AT_ONCE = 1024
 
 
@@ -30,12 +31,14 @@ def train_seeds(
     held_out: int,
     feature_map: FeatureMap | None = None,
     together: bool = True,
+    views: Views | None = None,
 ) -> dict[str, Any]:
     """Train and score; accuracies in percent.
 
     ``final``, ``selected`` and ``best_on_test`` have one entry per seed: after the last epoch, after the epoch that is
     best for the held-out runs, and after the epoch that is best on the test images (how the paper's public code picks
-    its number; only to compare with the paper). ``averaged`` is the accuracy of the seeds' mean output.
+    its number; only to compare with the paper). ``averaged`` is the accuracy of the seeds' mean output. With
+    ``views``, ``of_views`` has both of outputs averaged over the views of each test image.
 
     ``together=False`` trains the held-out runs after the seeds instead of beside them: a batch norm must not see runs
     of different lengths side by side.
@@ -68,12 +71,17 @@ def train_seeds(
         events += [event for record in records for event in record.events]
         seconds += sum(record.seconds for record in records)
     assert module is not None
+    _, averaged = _scored(module, images, seeds, feature_map, _one_view)
+    of_views = None
+    if views is not None:
+        of_views = dict(zip(("final", "averaged"), _scored(module, images, seeds, feature_map, views), strict=True))
     accuracy = torch.cat(curves, dim=1)  # (epochs, S + H)
     return {
         "lr": config.lr,
         "rows": len(rows[0]),
         **three_accuracies(accuracy[:, :seeds], accuracy[:, seeds:]),
-        "averaged": _averaged(module, images, seeds, feature_map),
+        "averaged": averaged,
+        **({} if of_views is None else {"of_views": of_views}),
         "curves": _rounded(accuracy[:, :seeds].T),  # one per seed, over the epochs
         "held_out_curve": _rounded(accuracy[:, seeds:].mean(1)) if held_out else None,
         "rolled_back": sum(event.kind == "rolled-back" for event in events),
@@ -112,16 +120,25 @@ def three_accuracies(
     }
 
 
+def _one_view(x: Tensor) -> list[Tensor]:
+    return [x]
+
+
 @torch.no_grad()
-def _averaged(module: nn.Module, images: Images, seeds: int, feature_map: FeatureMap | None) -> float:
+def _scored(
+    module: nn.Module, images: Images, seeds: int, feature_map: FeatureMap | None, views: Views
+) -> tuple[list[float], float]:
+    """Accuracy on the test images of each seed and of their mean, outputs being means over views."""
     device = next(module.parameters()).device
     module.eval()
-    hits = 0
+    hits = torch.zeros(seeds + 1)
     for rows in images.test_rows.split(TEST_ROWS_AT_ONCE):
-        x = images.x[rows].to(device)
-        output = module(x if feature_map is None else feature_map(x))[:seeds].mean(0)
-        hits += int((output.argmax(-1).cpu() == images.y[rows]).sum())
-    return round(100 * hits / len(images.test_rows), 4)
+        looks = [view if feature_map is None else feature_map(view) for view in views(images.x[rows].to(device))]
+        output = torch.stack([module(look)[:seeds] for look in looks]).mean(0)  # (S, B, O)
+        found = torch.cat([output, output.mean(0, keepdim=True)]).argmax(-1).cpu()
+        hits += (found == images.y[rows]).sum(1)
+    *each, together = _rounded(100 * hits.double() / len(images.test_rows))
+    return each, together
 
 
 def _rounded(values: Tensor) -> list[Any]:

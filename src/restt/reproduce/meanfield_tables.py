@@ -15,21 +15,36 @@ AGREEMENT = "Mean-field theory against measurement: step of the mean square alon
 AGREEMENT_COLUMNS = ("model", "forward q", "backward χ", "largest deviation in standard errors", "agrees")
 WIDTH = "Plain TT at σ_w² = 1: change of log q along the chain by bond dimension"
 WIDTH_COLUMNS = ("r", "theory for the mean", "measured mean", "theory for the typical run", "measured median")
+DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
 # Over a whole profile of a few hundred sites, deviations up to this many standard errors are chance.
 CHANCE = 5.0
 
 
 def read_run(store: Store, stem: str, profile: str) -> dict[str, Any] | None:
-    """What ``{stem}-{profile}.json`` holds, in the store's folder, in its ``meanfield`` or in the one beside it."""
+    """What ``{stem}-{profile}.json`` holds, None where it is not there."""
+    path = _run_file(store, stem, profile)
+    if path is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not whole JSON ({error}); run the experiment again") from error
+    return found
+
+
+def _run_file(store: Store, stem: str, profile: str) -> Path | None:
+    """In the store's folder, in its ``meanfield`` or in the one beside it."""
     for folder in (store.folder, store.folder / FOLDER, store.folder.parent / FOLDER):
         path: Path = folder / f"{stem}-{profile}.json"
         if path.exists():
-            try:
-                found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{path} is not whole JSON ({error}); run the experiment again") from error
-            return found
+            return path
     return None
+
+
+def drawn(store: Store, profile: str) -> list[Path]:
+    """The pictures that were drawn with the results."""
+    path = _run_file(store, "meanfield", profile)
+    return [] if path is None else [file for name in DRAWN if (file := path.parent / f"{name}.png").exists()]
 
 
 def files(store: Store, profile: str) -> list[dict[str, Any] | None]:

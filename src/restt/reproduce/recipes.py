@@ -29,8 +29,8 @@ class Recipe:
         What it is for, in a sentence.
     topology, init, sigma2
         The module's.
-    sites : {"pixels", "patches"}
-        Means of 2×2 blocks (I = 2), or the blocks themselves (I = 8).
+    sites : {"pixels", "patches", "products"}
+        Means of 2×2 blocks (I = 2), the blocks themselves (I = 8), or all products of their four pixels (I = 16).
     angle : float
         Of the trigonometric map; the paper's is π/2.
     lr : float or None
@@ -41,6 +41,8 @@ class Recipe:
         Of :class:`restt.train.Augmentation`, on the 28×28 images.
     walks : bool
         Whether the runs see the sites in different orders, see :mod:`restt.reproduce.site_orders`.
+    views : bool
+        Whether outputs are also averaged over mirrored and moved images, see :mod:`restt.reproduce.image_views`.
     """
 
     about: str
@@ -53,11 +55,14 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=dict)
     augment: dict[str, Any] | None = None
     walks: bool = False
+    views: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Everything that fixes a result, as JSON values."""
         found = asdict(self)
         del found["about"]
+        if not self.views:  # as in results from before there were any
+            del found["views"]
         return found
 
     def feature_map(self) -> Callable[[Tensor], Tensor]:
@@ -113,6 +118,22 @@ RECIPES = {
         lr=3e-4,
         training={"schedule": "cosine"},
     ),
+    "annealed": Recipe(
+        "The paper's model and images; only the rate falls to zero, from 3e-4.",
+        lr=3e-4,
+        training={"schedule": "cosine"},
+    ),
+    "limited": Recipe(
+        "For a part of the training images: the rate falls to zero from 1e-4, and one site in twenty is dropped.",
+        lr=1e-4,
+        training={"schedule": "cosine", "dropout": 0.05},
+    ),
+    "mirrored": Recipe(
+        "The same with half of the images mirrored, which clothes allow.",
+        lr=1e-4,
+        training={"schedule": "cosine", "dropout": 0.05},
+        augment={"flip": True},
+    ),
     "augmented": Recipe(
         "MNIST shifted, turned and scaled at random, the rate falling to zero; each model walks over the image in its "
         "own way, which makes the average better.",
@@ -128,12 +149,13 @@ RECIPES = {
         augment={"shift": 4.0, "rotation": 12.0, "scale": 0.15, "elastic": 1.2},
     ),
     "patches": Recipe(
-        "For Fashion-MNIST: 2×2 patches of the whole image as sites, images mirrored and shifted by up to a pixel, the "
-        "rate falling to zero, each model with its own walk over the image.",
-        sites="patches",
+        "For Fashion-MNIST: 2×2 patches of the whole image as sites, with all products of their pixels; images "
+        "mirrored and shifted by up to a pixel, the rate falling to zero, each model with its own walk over the image.",
+        sites="products",
         lr=5e-4,
         training={"schedule": "cosine"},
         augment={"shift": 1.0, "flip": True},
         walks=True,
+        views=True,
     ),
 }

@@ -94,9 +94,12 @@ def _section(name: str, root: Path) -> Section:
         if any(quick):
             profile, files = "quick", quick
     folder = root / profile
+    module = experiment(name)
     pictures = sorted((folder / PICTURES).glob(f"{name}*.png"))
+    if hasattr(module, "drawn"):
+        pictures = module.drawn(Store(folder), profile)
     tables = tables_of(name, profile, folder)
-    return Section(name, experiment(name).TITLE, profile, tuple(tables), tuple(pictures), tuple(files))
+    return Section(name, module.TITLE, profile, tuple(tables), tuple(pictures), tuple(files))
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
