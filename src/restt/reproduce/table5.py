@@ -6,7 +6,9 @@ from typing import Any
 
 from restt.baselines import available
 from restt.reproduce.cells import Cell
+from restt.reproduce.claims import claims_table
 from restt.reproduce.image_cells import NAMES, compute_recipe, paper_cell, sizes
+from restt.reproduce.image_claims import NOTE, Duel, more_accurate, steadier
 from restt.reproduce.image_reading import THREE, shown_accuracy
 from restt.reproduce.paper import paper_numbers
 from restt.reproduce.rival_cells import compute_rival, rival_cell
@@ -49,7 +51,30 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
 def tables(store: Store, profile: str) -> list[Table]:
     """Both data sets, the paper's rows beside ours, and the multi-task models."""
     found = [_table(store, profile, dataset, kind) for dataset in NAMES for kind in THREE]
-    return [*found, _multitask(store, profile)]
+    # Small sets and a few epochs say nothing about the paper's claims.
+    return [*found, _multitask(store, profile), *([_claims(store, profile)] if profile == "paper" else [])]
+
+
+def _claims(store: Store, profile: str) -> Table:
+    def duels(*rivals: str) -> list[Duel]:
+        return [
+            Duel(
+                f"{RIVALS[rival]} at {100 * fraction:g} % of {NAMES[dataset]}",
+                _restt(profile, dataset, fraction),
+                _rival(profile, dataset, rival, fraction),
+            )
+            for dataset in NAMES
+            for rival in rivals
+            for fraction in FRACTIONS[profile]
+        ]
+
+    convolutional = duels("lenet5", "resnet18")
+    claims = [
+        more_accurate(store, "ResTT is significantly better than LeNet-5 and ResNet18 in accuracy", convolutional),
+        steadier(store, "ResTT trains more robustly than LeNet-5 and ResNet18: its seeds differ less", convolutional),
+        more_accurate(store, "ResTT is better than LR and MLP", duels("lr", "mlp")),
+    ]
+    return claims_table("Table V: the paper's claims", claims, (NOTE,))
 
 
 def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:

@@ -38,6 +38,8 @@ class Target:
     >>> fast = Target("a step", "2 s", "at most", 1.0, lambda store: 1.25, unit="s")
     >>> fast.verdict(1.25), fast.verdict(0.5), fast.verdict(None), fast.verdict(math.inf)
     ('missed', 'met', 'not yet', 'missed')
+    >>> Target("a step", "2 s", "at most", 1.0, lambda store: 1.001, unit="s").row(None)[-2:]
+    ('1.001 s', 'missed')
     """
 
     name: str
@@ -61,14 +63,21 @@ class Target:
         if measured is None:
             shown = NOT_YET
         elif math.isfinite(measured):
-            shown = self._with_unit(measured)
+            shown = self._beside_the_bound(measured)
         else:
             shown = FAILED
         sign = "≤" if self.kind == "at most" else "≥"
         return self.name, self.paper, f"{sign} {self._with_unit(self.bound)}", shown, self.verdict(measured)
 
-    def _with_unit(self, value: float) -> str:
-        return f"{value:.{self.digits}f} {self.unit}".rstrip()
+    def _beside_the_bound(self, measured: float) -> str:
+        """With as many digits as it takes not to look like a bound that was missed by a hair."""
+        digits = self.digits
+        while self.verdict(measured) == "missed" and round(measured, digits) == self.bound:
+            digits += 1
+        return self._with_unit(measured, digits)
+
+    def _with_unit(self, value: float, digits: int | None = None) -> str:
+        return f"{value:.{self.digits if digits is None else digits}f} {self.unit}".rstrip()
 
 
 def targets_table(targets: Iterable[Target], store: Store) -> Table:
