@@ -22,3 +22,11 @@ def test_terminal_shows_brackets_as_they_are(capsys):
     shown = capsys.readouterr().out
     for text in ("T [bold]", "[red]x", "[note]"):
         assert text in shown
+
+
+def test_nothing_is_cut_off_in_the_terminal(capsys):
+    columns = tuple(f"column {k}" for k in range(30))
+    Table("wide", columns, (tuple(f"{k:.4f}" for k in range(30)),)).print()
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "29" in printed

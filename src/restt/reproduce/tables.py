@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from restt._errors import shown
 
 NOT_YET = "not yet"
 FAILED = "failed"
+PIPED_WIDTH = 160
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Table:
         return "\n".join(lines)
 
     def print(self) -> None:
-        """Show it in the terminal."""
+        """Show it in the terminal; what does not fit goes on in the next line, nothing is cut off."""
         from rich import box
         from rich.console import Console
         from rich.table import Table as RichTable
@@ -59,10 +61,11 @@ class Table:
 
         drawn = RichTable(box=box.SIMPLE_HEAD)
         for column in self.columns:
-            drawn.add_column(Text(column))
+            drawn.add_column(Text(column), overflow="fold")
         for row in self.rows:
             drawn.add_row(*(Text(entry) for entry in row))
-        console = Console()
+        # A file or a pipe has no width of its own.
+        console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
         console.print(Text(self.title, style="bold"))
         console.print(drawn)
         for note in self.notes:
