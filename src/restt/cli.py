@@ -148,7 +148,7 @@ def reproduce(
         if file is None:
             raise ValueError(f"restt reproduce {what} needs a file")
         if what == "pack":
-            command.pack(file, profile or "quick", output)
+            command.pack(file, profile, output)
         elif not command.unpack(file, profile, output):
             raise typer.Exit(1)
     elif file is not None:

@@ -250,3 +250,12 @@ def test_a_fitted_model_keeps_the_settings_of_its_fit():
     before = model.predict(x)
     model.set_params(angle=0.1, log_target=False, scaling="standard")
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(x), before)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "minmax"])
+def test_a_column_that_was_constant_says_nothing_later(scaling):
+    constant = np.full((354, 1), 0.1)
+    assert constant.std() > 0  # by rounding
+    inputs = Inputs.fit(constant, scaling)
+    assert inputs(constant).abs().max() == 0
+    assert inputs(constant + 0.1).abs().max() <= 0.1 + 1e-6

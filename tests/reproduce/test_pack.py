@@ -131,3 +131,27 @@ def test_packing_refuses_nothing_and_damaged_results(tmp_path, packed):
     with pytest.raises(ValueError, match="is not a whole results file"):
         pack(tmp_path / "none.tar.gz", tmp_path / "there", "paper")
     assert not (tmp_path / "none.tar.gz").exists()
+
+
+def test_a_pack_with_a_flipped_bit_is_refused(tmp_path, packed):
+    content = packed.read_bytes()
+    for place in range(20, len(content), 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        packed.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"results\.tar\.gz"):
+            unpack(packed, tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_the_profile_is_that_of_the_results(tmp_path):
+    store = Store(tmp_path / "there")
+    store.compute(Cell("table1", "counts", {"profile": "paper"}), lambda _: {"count": 1})
+    pack(tmp_path / "results.tar.gz", store.folder)
+    assert unpack_profile(tmp_path / "results.tar.gz") == "paper"
+    with pytest.raises(ValueError, match=r"profile must be that of the results in .*, \['paper'\], got 'quick'"):
+        pack(tmp_path / "other.tar.gz", store.folder, "quick")
+    store.compute(Cell("table1", "counts", {"profile": "quick"}), lambda _: {"count": 1})
+    with pytest.raises(ValueError, match=r"must name one profile, got \['paper', 'quick'\]"):
+        pack(tmp_path / "other.tar.gz", store.folder)
+    assert not (tmp_path / "other.tar.gz").exists()

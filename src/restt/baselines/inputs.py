@@ -47,8 +47,10 @@ class Inputs:
         if scaling == "standard":
             shift, scale = rows.mean(axis=0), rows.std(axis=0)
         else:
-            shift, scale = rows.min(axis=0), rows.max(axis=0) - rows.min(axis=0)
-        return cls(shift, np.where(scale > 0, scale, 1.0), scaling == "minmax")
+            shift, scale = rows.min(axis=0), np.ptp(rows, axis=0)
+        # By the range: rounding leaves a constant column a tiny standard deviation, and dividing by that a huge input.
+        constant = np.ptp(rows, axis=0) == 0
+        return cls(np.where(constant, rows[0], shift), np.where(constant, 1.0, scale), scaling == "minmax")
 
     def __call__(self, rows: np.ndarray) -> Tensor:  # (B, C)
         values = torch.from_numpy((rows - self.shift) / self.scale).float()

@@ -2,8 +2,8 @@
 
 All weights are N(0, σ²/r) with σ² = 1/E|x(n)|², the only value under which neither signals nor gradients of a plain
 train explode or vanish (paper, Eq. 27); it is 1 for site vectors of length 1. Decay, batches and loss are the paper's
-(Sec. V). Two settings are not: the angle is 0.5 instead of π/2, without which the train learns images by heart and
-generalises to nothing (:mod:`restt.baselines.tensor_train` says why), and the rate falls to zero. For the paper's
+(Sec. V). Two settings are not: the angle is 0.5 instead of π/2, with which the train learns images by heart
+(:mod:`restt.baselines.tensor_train` says why), and the rate falls to zero. For the paper's
 images (N = 196, r = 100) the rate that trains is 1e-4; 1e-3 jumps between good and lost.
 """
 

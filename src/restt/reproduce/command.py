@@ -25,9 +25,9 @@ def reproduce(what: str, profile: str, output: Path | None, device: str) -> None
         print(experiments.QUICK_MEANS)
 
 
-def pack(file: Path, profile: str, output: Path | None) -> None:
-    """Bundle a folder of results."""
-    folder = experiments.results_folder(profile) if output is None else output
+def pack(file: Path, profile: str | None, output: Path | None) -> None:
+    """Bundle a folder of results, by default that of the quick profile."""
+    folder = experiments.results_folder(profile or "quick") if output is None else output
     keys = packing.pack(file, folder, profile)
     print(f"{len(keys)} results of {folder} in {file}")
 

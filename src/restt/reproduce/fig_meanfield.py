@@ -14,6 +14,7 @@ from torch import Tensor
 
 from restt._errors import check_choice
 from restt._files import write_json_atomic
+from restt.drawing import require_matplotlib
 from restt.features import Trigonometric
 from restt.meanfield import Comparison, Profile, phase_diagram, predict, typical_log_decay
 from restt.meanfield.compare import StepRatios
@@ -29,7 +30,7 @@ from restt.meanfield.studies import compare_in_blocks, gradient_spread, gradient
 from restt.provenance import provenance
 from restt.reproduce import fig_trainability
 from restt.reproduce.fig_trainability import trainability_map
-from restt.reproduce.meanfield_tables import drawn, files, tables
+from restt.reproduce.meanfield_tables import drawn, files, picture, tables
 from restt.topology import Topology
 
 __all__ = ["TITLE", "drawn", "files", "run", "tables"]
@@ -80,6 +81,7 @@ def run(
         Everything here runs on the CPU, in float64 where it matters; other devices are accepted and not used.
     """
     setting = SETTINGS[check_choice("profile", profile, SETTINGS)]
+    require_matplotlib()  # before minutes of work that could not be shown
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
@@ -88,16 +90,17 @@ def run(
     cases = _cases(setting.sites)
     measured = [_measured(case, setting, x, SEED + number) for number, case in enumerate(cases)]
     predicted = [predict(case.topology, 1.0, case.sigma2, setting.bond_dim) for case in cases]
-    _draw_profiles(cases, predicted, measured, folder)
-    _draw_conventions(setting, cases, predicted, measured, folder / "conventions.png")
+    _draw_profiles(cases, predicted, measured, folder, profile)
+    _draw_conventions(setting, cases, predicted, measured, picture(folder, "conventions", profile))
     slopes = torch.logspace(-4, 1, 160, dtype=torch.float64)
     lengths = torch.logspace(0.5, 4, 140).round().int().unique()
-    plot_phases([phase_diagram(preset, slopes, lengths) for preset in ("plain", "residual")], folder / "phases.png")
+    phases = [phase_diagram(preset, slopes, lengths) for preset in ("plain", "residual")]
+    plot_phases(phases, picture(folder, "phases", profile))
     widths = _finite_width(setting)
-    plot_finite_width(widths, setting.sites, folder / "finite-width.png")
+    plot_finite_width(widths, setting.sites, picture(folder, "finite-width", profile))
     gradients, curves = _gradients(setting, generator)
-    plot_gradients(curves, folder / "gradients.png")
-    trainability = trainability_map(fig_trainability.SETTINGS[profile], folder / "trainability.png", SEED)
+    plot_gradients(curves, picture(folder, "gradients", profile))
+    trainability = trainability_map(fig_trainability.SETTINGS[profile], picture(folder, "trainability", profile), SEED)
     result = {
         "provenance": provenance(seed=SEED, command=f"restt reproduce fig-meanfield --profile {profile}"),
         "setting": asdict(setting),
@@ -144,7 +147,9 @@ def _measured(case: Case, setting: Setting, x: Tensor, seed: int) -> Comparison:
     )
 
 
-def _draw_profiles(cases: list[Case], predicted: list[Profile], measured: list[Comparison], folder: Path) -> None:
+def _draw_profiles(
+    cases: list[Case], predicted: list[Profile], measured: list[Comparison], folder: Path, profile: str
+) -> None:
     profiles: dict[str, dict[str, tuple[Profile, Profile | None]]] = {}
     steps: dict[str, dict[str, Comparison]] = {}
     for case, theory, comparison in zip(cases, predicted, measured, strict=True):
@@ -152,8 +157,8 @@ def _draw_profiles(cases: list[Case], predicted: list[Profile], measured: list[C
         drawn = profiles.setdefault(case.group, {})
         if case.group in ("TT", "ResTT") or not drawn:  # one jagged profile is readable, three are not
             drawn[case.label] = (theory, comparison.profile)
-    plot_profiles(profiles, folder / "profiles.png")
-    plot_steps(steps, folder / "steps.png")
+    plot_profiles(profiles, picture(folder, "profiles", profile))
+    plot_steps(steps, picture(folder, "steps", profile))
 
 
 def _draw_conventions(

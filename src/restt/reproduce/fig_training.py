@@ -55,7 +55,7 @@ def tables(store: Store, profile: str) -> list[Table]:
     # A run that never trains is near its best at once.
     rows.append(("MeanTT, the paper's angle", f"{min(BOND_DIMS[profile])}", *_milestones(curves, marks), "–"))
     columns = ("model", "r", *(f"epoch {epoch}" for epoch in marks), f"epochs to {NEAR:g} points below the best")
-    milestones = Table("Training curves: test accuracy on MNIST", columns, tuple(rows))
+    milestones = Table("Training curves: test accuracy on MNIST", columns, tuple(rows), (RECIPE_NOTE,))
     # Small sets and a few epochs say nothing about the paper's claims.
     return [milestones, _claims(store, profile)] if profile == "paper" else [milestones]
 
@@ -86,7 +86,7 @@ def _claims(store: Store, profile: str) -> Table:
             )
         )
     claims += [_unstable(store, profile, fraction) for fraction in FRACTIONS[profile]]
-    return claims_table("Training curves: the paper's claims", claims, (RECIPE_NOTE,))
+    return claims_table("Training curves: the paper's claims", claims)
 
 
 def _unstable(store: Store, profile: str, fraction: float) -> Claim:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from restt.reproduce.cells import Cell
@@ -25,7 +24,8 @@ CASES = (
     *(("limited", dataset, fraction, 100) for dataset in NAMES for fraction in LIMITED),
     ("augmented", "mnist", 1.0, 120),
     ("few-labels", "mnist", 0.01, 1000),
-    ("patches", "fashion-mnist", 1.0, 50),
+    ("patches", "fashion-mnist", 1.0, 45),
+    ("products", "fashion-mnist", 1.0, 50),
 )
 QUICK_EPOCHS, QUICK_FRACTION = 4, 0.2
 
@@ -46,7 +46,9 @@ def tables(store: Store, profile: str) -> list[Table]:
     rows = []
     for cell in cells(profile):
         missing = NOT_YET if store.load(cell) is None else "–"
-        together = [averaged(store, cell, of_views=of_views) for of_views in (False, True)]
+        # Seeds with a part of the images each have seen more than that part together.
+        whole = cell.settings["fraction"] == 1.0
+        together = [averaged(store, cell, of_views=of_views) if whole else None for of_views in (False, True)]
         rows.append(
             (
                 cell.settings["recipe"],
@@ -100,7 +102,11 @@ def _limited(dataset: str, papers: str, bounds: tuple[float, ...]) -> list[Targe
     ]
 
 
-AUGMENTED, PATCHES = _of("augmented", "mnist", 1.0), _of("patches", "fashion-mnist", 1.0)
+AUGMENTED, PATCHES, PRODUCTS = (
+    _of("augmented", "mnist", 1.0),
+    _of("patches", "fashion-mnist", 1.0),
+    _of("products", "fashion-mnist", 1.0),
+)
 TARGETS = (
     *(
         _target(f"MNIST, {recipe}", "98.96 ± 0.03", 98.90, _of(recipe, "mnist", 1.0))
@@ -110,13 +116,8 @@ TARGETS = (
     *_limited("fashion-mnist", "78.86 84.18 85.69", (79.3, 84.5, 86.0)),
     _target("MNIST with augmentation", "98.96 ± 0.03", 99.45, AUGMENTED),
     _target("MNIST with augmentation, average of 10", "98.96 ± 0.03", 99.55, AUGMENTED, averaged),
-    _target("Fashion-MNIST, 2×2 patches as sites", "89.85 ± 0.11", 91.0, PATCHES),
-    _target(
-        "Fashion-MNIST, 2×2 patches as sites, average of 10 and of views",
-        "89.85 ± 0.11",
-        91.7,
-        PATCHES,
-        partial(averaged, of_views=True),
-    ),
+    _target("Fashion-MNIST, 2×2 patches as sites, no augmentation", "89.85 ± 0.11", 91.0, PATCHES),
+    _target("Fashion-MNIST, products of patches, augmented: one model", "89.85 ± 0.11", 91.7, PRODUCTS),
+    _target("Fashion-MNIST, products of patches, augmented: average of 10", "89.85 ± 0.11", 91.7, PRODUCTS, averaged),
     _target("MNIST, 1 % of the data, few-labels", "89.82", 94.6, _of("few-labels", "mnist", 0.01)),
 )

@@ -16,6 +16,13 @@ AGREEMENT_COLUMNS = ("model", "forward q", "backward χ", "largest deviation in 
 WIDTH = "Plain TT at σ_w² = 1: change of log q along the chain by bond dimension"
 WIDTH_COLUMNS = ("r", "theory for the mean", "measured mean", "theory for the typical run", "measured median")
 DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
+
+
+def picture(folder: Path, name: str, profile: str) -> Path:
+    """Where a picture of the study lies; those of the quick profile never take the place of the paper's."""
+    return folder / (f"{name}.png" if profile == "paper" else f"{name}-{profile}.png")
+
+
 # Over a whole profile of a few hundred sites, deviations up to this many standard errors are chance.
 CHANCE = 5.0
 
@@ -28,7 +35,7 @@ def read_run(store: Store, stem: str, profile: str) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not whole JSON ({error}); run the experiment again") from error
+        raise ValueError(f"{path} is not whole JSON ({error}); move it away and run the experiment again") from error
     return found
 
 
@@ -44,7 +51,9 @@ def _run_file(store: Store, stem: str, profile: str) -> Path | None:
 def drawn(store: Store, profile: str) -> list[Path]:
     """The pictures that were drawn with the results."""
     path = _run_file(store, "meanfield", profile)
-    return [] if path is None else [file for name in DRAWN if (file := path.parent / f"{name}.png").exists()]
+    if path is None:
+        return []
+    return [file for name in DRAWN if (file := picture(path.parent, name, profile)).exists()]
 
 
 def files(store: Store, profile: str) -> list[dict[str, Any] | None]:

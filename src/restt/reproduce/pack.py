@@ -6,6 +6,7 @@ import gzip
 import io
 import re
 import tarfile
+import zlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path, PurePosixPath
@@ -30,11 +31,12 @@ class Unpacked:
     busy: tuple[str, ...]  # being computed here by another process, and left to it
 
 
-def pack(file: str | PathLike[str], folder: str | PathLike[str], profile: str) -> list[str]:
+def pack(file: str | PathLike[str], folder: str | PathLike[str], profile: str | None = None) -> list[str]:
     """Bundle all finished cells of ``folder`` into the gzipped tar ``file``; returns their keys.
 
     The same results give the same bytes. ``profile`` is noted, so that :func:`unpack_profile` can tell where they
-    belong. Pictures are left out: they are drawn from the results.
+    belong; by default it is the one the results name. Pictures are left out: they are drawn from the results. So are
+    the mean-field studies, which keep one file each beside the cells.
 
     >>> from restt.reproduce.store import Store
     >>> home = getfixture("tmp_path")
@@ -48,11 +50,11 @@ def pack(file: str | PathLike[str], folder: str | PathLike[str], profile: str) -
     paths = sorted(path for path in root.glob("*/*.json") if CELL_FILE.fullmatch(path.name))
     if not paths:
         raise FileNotFoundError(f"{root} holds no results to pack")
+    profile = _one_profile(root, paths, profile)
     buffer = io.BytesIO()
     keys = []
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         for path in paths:
-            read_cell(path)  # a damaged file is told here, not where it is unpacked
             content = path.read_bytes()
             key = path.relative_to(root).with_suffix("").as_posix()
             member = tarfile.TarInfo(f"{profile}/{key}.json")
@@ -61,6 +63,19 @@ def pack(file: str | PathLike[str], folder: str | PathLike[str], profile: str) -
             keys.append(key)
     write_bytes_atomic(file, buffer.getvalue())
     return keys
+
+
+def _one_profile(root: Path, paths: list[Path], wanted: str | None) -> str:
+    """The profile of the results; a damaged file is told here, not where it is unpacked."""
+    settings = [cell["settings"] for path in paths if (cell := read_cell(path)) is not None]
+    found = {str(one["profile"]) for one in settings if "profile" in one}
+    if wanted is None:
+        if len(found) != 1:
+            raise ValueError(f"results in {root} must name one profile, got {sorted(found)}: say which by profile")
+        return found.pop()
+    if found - {wanted}:
+        raise ValueError(f"profile must be that of the results in {root}, {sorted(found)}, got {wanted!r}")
+    return wanted
 
 
 def unpack_profile(file: str | PathLike[str]) -> str:
@@ -96,9 +111,12 @@ def unpack(file: str | PathLike[str], folder: str | PathLike[str]) -> Unpacked:
 def _read(file: str | PathLike[str]) -> dict[str, bytes]:
     """Members by name, after making sure that each is a results file under the name it should have."""
     try:
-        with tarfile.open(file, mode="r:gz") as tar:
+        # To the very end, where the checksum is: a tar is read no further than its last member.
+        with gzip.open(file) as zipped:
+            content = zipped.read()
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             return {member.name: _content(tar, member, file) for member in tar}
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{file} is not a whole pack of results ({error})") from error
 
 

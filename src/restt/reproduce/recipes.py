@@ -148,6 +148,13 @@ RECIPES = {
         augment={"shift": 4.0, "rotation": 12.0, "scale": 0.15, "elastic": 1.2},
     ),
     "patches": Recipe(
+        "For Fashion-MNIST: 2×2 patches of the whole image as sites by the paper's vector map, a constant rate, judged "
+        "by a moving average of the weights.",
+        sites="patches",
+        lr=2e-4,
+        training={"ema": 0.999},
+    ),
+    "products": Recipe(
         "For Fashion-MNIST: 2×2 patches of the whole image as sites, with all products of their pixels; images "
         "mirrored and shifted by up to a pixel, the rate falling to zero, each model with its own walk over the image.",
         sites="products",

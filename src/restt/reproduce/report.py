@@ -11,7 +11,7 @@ from typing import Any
 
 from restt._files import write_bytes_atomic
 from restt.reproduce import EXPERIMENTS, PICTURES, QUICK_MEANS, experiment, results_of, tables_of
-from restt.reproduce.store import Store
+from restt.reproduce.store import Store, read_cell
 from restt.reproduce.tables import Table
 from restt.reproduce.targets import Target, targets_table
 
@@ -22,11 +22,17 @@ Written by `restt report` from the files of results; do not edit. `restt reprodu
 is missing. What was not measured yet says "not yet"; a target that was missed, and a claim of the paper that does not
 hold, say so."""
 COMMIT_DIGITS = 10
+# The folder of the chosen rates, and the experiment whose minutes they are.
+RATES, RATES_ARE_FOR = "rates", "table4"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: its tables, its pictures, and the files they come from."""
+    """One experiment: its tables, its pictures, and the files they come from.
+
+    ``files`` has one entry per cell, None where it is missing; ``own`` are the files computed for this experiment and
+    no other, the choices of rates and settings before its cells included.
+    """
 
     name: str
     title: str
@@ -34,6 +40,7 @@ class Section:
     tables: tuple[Table, ...]
     pictures: tuple[Path, ...]
     files: tuple[dict[str, Any] | None, ...]
+    own: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,14 @@ def _section(name: str, root: Path) -> Section:
     if hasattr(module, "drawn"):
         pictures = module.drawn(Store(folder), profile)
     tables = tables_of(name, profile, folder)
-    return Section(name, module.TITLE, profile, tuple(tables), tuple(pictures), tuple(files))
+    own = _own(name, folder) if hasattr(module, "cells") else [file for file in files if file is not None]
+    return Section(name, module.TITLE, profile, tuple(tables), tuple(pictures), tuple(files), tuple(own))
+
+
+def _own(name: str, folder: Path) -> list[dict[str, Any]]:
+    folders = [folder / name, *([folder / RATES] if name == RATES_ARE_FOR else [])]
+    paths = [path for own in folders for path in sorted(own.glob("*.json"))]
+    return [found for path in paths if (found := read_cell(path)) is not None]
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
@@ -115,29 +129,29 @@ def _provenance(sections: Sequence[Section]) -> Table:
         "Where the numbers come from",
         ("experiment", "profile", "results", "minutes", "device", "commit"),
         tuple(_origin(section) for section in sections),
-        tuple(f"{', '.join(names)}: {text}." for text, names in versions.items()),
+        (
+            "Minutes, device and commit are of what was computed for the experiment itself, choices of rates and "
+            "settings included; results of other experiments that it shows are counted there.",
+            *(f"{', '.join(names)}: {text}." for text, names in versions.items()),
+        ),
     )
-
-
-def _found(section: Section) -> list[dict[str, Any]]:
-    return [file for file in section.files if file is not None]
 
 
 def _versions(section: Section) -> list[str]:
     return sorted(
         {
             ", ".join(f"{name} {version}" for name, version in file["provenance"]["versions"].items())
-            for file in _found(section)
+            for file in section.own
         }
     )
 
 
 def _origin(section: Section) -> tuple[str, ...]:
-    found = _found(section)
+    found = section.own
     return (
         section.name,
         section.profile if found else "–",
-        f"{len(found)} of {len(section.files)}",
+        f"{sum(file is not None for file in section.files)} of {len(section.files)}",
         f"{sum(file['wall_seconds'] for file in found) / 60:.1f}" if found else "–",
         _distinct([file["provenance"]["device"] for file in found]),
         _distinct([_commit(file["provenance"]) for file in found]),

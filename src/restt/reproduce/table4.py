@@ -17,8 +17,10 @@ from restt.reproduce.targets import Target, total_wall_seconds
 TITLE = "Table IV: accuracy by fraction of the training data"
 MINUTES_ALLOWED = 30.0
 RECIPE_NOTE = (
-    "MeanTT is not trained as in the paper: its angle is 0.5 instead of π/2 and its rate falls to zero; with the "
-    "paper's angle it generalises to nothing. Runs that explode are rolled back by the guard."
+    "MeanTT is not trained as in the paper: its angle is 0.5 instead of π/2 and its rate falls to zero. With the "
+    "paper's angle it learns its images by heart (claims-stability: 46 % of the test images from 10 % of MNIST at "
+    "r = 100) or hardly at all (training curves: 37 % from all of MNIST at r = 20). Runs that explode are rolled back "
+    "by the guard."
 )
 PRINTED = (20, 100)  # bond dimensions with rows in the paper
 
@@ -61,7 +63,11 @@ def _claims(store: Store, profile: str) -> Table:
     ]
     claims = [
         more_accurate(store, "ResTT consistently outperforms MeanTT in accuracy", duels),
-        steadier(store, "ResTT consistently outperforms MeanTT in stability: its seeds differ less", duels),
+        steadier(
+            store,
+            "ResTT consistently outperforms MeanTT in stability: its seeds differ less on all of the data",
+            [duel for duel in duels if duel.first.settings["fraction"] == 1.0],
+        ),
     ]
     return claims_table("Table IV: the paper's claims", claims, (NOTE, RECIPE_NOTE))
 
@@ -90,7 +96,11 @@ def _notes(kind: str) -> str:
         return (
             "The epoch is chosen on the test images, as the paper's public code does: only to compare with the paper."
         )
-    return "Mean ± standard deviation over seeds, each with a random part of the training images of its own."
+    return (
+        "Mean ± standard deviation over seeds, each with a random part of the training images of its own. The authors' "
+        "code takes the first images instead, the same for every seed; the first 600 of MNIST are about 1.5 points "
+        "harder than random ones."
+    )
 
 
 def _rates(store: Store, profile: str) -> Table:

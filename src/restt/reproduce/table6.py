@@ -6,14 +6,22 @@ from typing import Any
 
 from restt._errors import check_choice
 from restt.baselines import available
-from restt.baselines.table6_settings import PAPER_SETTINGS
 from restt.data.dataset import PAPER_SPLIT_SEED
 from restt.reproduce.cells import Cell
 from restt.reproduce.store import Store
 from restt.reproduce.tables import Table
 from restt.reproduce.tabular_reading import Scores, claims, scores_table
 from restt.reproduce.tabular_restt import WAYS, default_estimator, paper_recipe, search_cell, searched, way_settings
-from restt.reproduce.tabular_rivals import GRIDS, OTHER_RIVALS, PAPER_RIVALS, rival, selected_rival
+from restt.reproduce.tabular_rivals import (
+    FOLDS,
+    GRIDS,
+    OTHER_RIVALS,
+    PAPER_RIVALS,
+    rival,
+    rival_settings,
+    selected_rival,
+    selected_settings,
+)
 from restt.reproduce.tabular_splits import RANDOM_SPLITS, Maker, score_splits
 
 TITLE = "Table VI: Boston Housing and ALE"
@@ -79,9 +87,10 @@ def _cell(profile: str, dataset: str, model: str) -> Cell:
     if model in WAYS:
         settings.update(way_settings(model, dataset, profile, SPLITS[profile]))
     elif model.endswith(SELECTED):
-        settings["grid"] = GRIDS[model.removesuffix(SELECTED)]
+        name = model.removesuffix(SELECTED)
+        settings |= {"grid": GRIDS[name], "params": selected_settings(name), "folds": FOLDS}
     else:
-        settings["params"] = PAPER_SETTINGS[dataset].get(model, {})
+        settings["params"] = rival_settings(model, dataset)
     return Cell("table6", f"{dataset}-{model}", settings)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restt.baselines import make
+from restt.baselines.hgb import SMALL_TABLES
 from restt.baselines.table6_settings import PAPER_SETTINGS
 
 # Rows of the paper's table, and what is beyond it.
@@ -36,7 +37,40 @@ GRIDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 FOLDS = 5
 # One thread each: the splits of small tables leave nothing to share.
 ALONE = {"ebm": {"n_jobs": 1}}
+# Rivals that are estimators of other packages, and what restt.baselines sets of theirs.
+OTHER_PACKAGES: Mapping[str, Mapping[str, Any]] = {"hgb": SMALL_TABLES, "ebm": {}}
 SEEDED = ("mlp", "fm", "gp", "hgb", "ebm")
+
+
+# Of a rival's parameters, those that do not decide what it predicts, or that each split sets.
+NOT_USED = ("device", "random_state", "verbose")
+
+
+def rival_settings(name: str, dataset: str) -> dict[str, Any]:
+    """What fixes the results of :func:`rival`, for its cell: our rivals' parameters, and what we change of others'.
+
+    Other packages' defaults are left out: a version that adds a parameter must not make another cell.
+
+    >>> rival_settings("rr", "boston")
+    {'alpha': 10.0, 'log_target': False}
+    """
+    return _settings(name, PAPER_SETTINGS[dataset].get(name, {}))
+
+
+def selected_settings(name: str) -> dict[str, Any]:
+    """The same of :func:`selected_rival`, without what its grid decides.
+
+    >>> selected_settings("svr")
+    {'epsilon': 0.1}
+    """
+    return {key: value for key, value in _settings(name, {}).items() if key not in GRIDS[name]}
+
+
+def _settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if name in OTHER_PACKAGES:
+        return {**OTHER_PACKAGES[name], **given}
+    params = make(name, task="regression", **given).get_params()
+    return {key: value for key, value in params.items() if key not in NOT_USED}
 
 
 def rival(name: str, dataset: str, seed: int) -> Any:
