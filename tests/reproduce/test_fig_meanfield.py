@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from restt import reproduce
 from restt.reproduce import fig_meanfield, fig_trainability
-from restt.reproduce.meanfield_tables import DRAWN
+from restt.reproduce.store import Store
 
 pytest.importorskip("matplotlib")
 
@@ -27,10 +26,11 @@ TINY_MAP = fig_trainability.MapSetting("digits", 200, (2,), 6, 12, lr=1e-2, sigm
 def test_pictures_and_numbers(tmp_path, monkeypatch):
     monkeypatch.setitem(fig_meanfield.SETTINGS, "quick", TINY)
     monkeypatch.setitem(fig_trainability.SETTINGS, "quick", TINY_MAP)
-    fig_meanfield.run("quick", tmp_path)
-    saved = json.loads((tmp_path / "meanfield-quick.json").read_text())
-    # Beside the paper's pictures, not in their place.
-    assert {path.name for path in tmp_path.glob("*.png")} == {f"{name}-quick.png" for name in DRAWN}
+    reproduce.run("fig-meanfield", "quick", tmp_path)
+    (cell,) = fig_meanfield.cells("quick")
+    saved = Store(tmp_path).load(cell)["result"]
+    drawn = reproduce.pictures_of("fig-meanfield", "quick", tmp_path)
+    assert [path.name for path in drawn] == [f"fig-meanfield-{name}.png" for name in fig_meanfield.DRAWN]
     agreement = saved["theory_against_measurement"]
     assert len(agreement) == 9
     for case in agreement.values():
@@ -41,8 +41,20 @@ def test_pictures_and_numbers(tmp_path, monkeypatch):
     reached = {(cell["model"], cell["sigma2"]): cell["training_accuracy"] for cell in saved["trainability"]["cells"]}
     assert reached["ResTT", 1e-3] > 0.5
     assert reached["TT", 1e-3] < 0.3
+    agrees = reproduce.tables_of("fig-meanfield", "quick", tmp_path)[0]
+    assert {row[-1] for row in agrees.rows} == {"yes"}
 
 
-def test_unknown_profile_is_named(tmp_path):
+def test_nothing_is_measured_where_nothing_can_be_drawn(tmp_path, monkeypatch):
+    def missing():
+        raise ImportError("drawing needs matplotlib")
+
+    monkeypatch.setattr(fig_meanfield, "require_matplotlib", missing)
+    monkeypatch.setattr(fig_meanfield, "predict", lambda *_: pytest.fail("measured first"))
+    with pytest.raises(ImportError, match="needs matplotlib"):
+        reproduce.run("fig-meanfield", "quick", tmp_path)
+
+
+def test_unknown_profile_is_named():
     with pytest.raises(ValueError, match=r"profile must be one of \['paper', 'quick'\], got 'full'"):
-        fig_meanfield.run("full", tmp_path)
+        fig_meanfield.cells("full")

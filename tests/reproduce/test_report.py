@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from restt import reproduce
-from restt.reproduce import report, table3
+from restt.reproduce import fig_meanfield, report, table3
 from restt.reproduce.store import Store
 
 COMMITTED = Path(__file__).parents[2] / "results"
@@ -99,12 +99,12 @@ def test_pictures_are_linked_from_where_the_page_lies(tmp_path):
     assert "](../results/paper/pictures/table3-times.png)" in (tmp_path / "docs" / "results.md").read_text()
 
 
-@pytest.mark.skipif(not (COMMITTED / "meanfield").exists(), reason="the results are in the source checkout only")
+@pytest.mark.skipif(not COMMITTED.exists(), reason="the results are in the source checkout only")
 def test_committed_mean_field_results_have_tables():
     sections = {section.name: section for section in report.collect(COMMITTED).sections}
     theory, stability = sections["fig-meanfield"], sections["claims-stability"]
     assert {row[-1] for row in theory.tables[0].rows} == {"yes"}
-    assert {path.stem for path in theory.pictures} == {path.stem for path in (COMMITTED / "meanfield").glob("*.png")}
+    assert {path.stem for path in theory.pictures} == {f"fig-meanfield-{name}" for name in fig_meanfield.DRAWN}
     assert [row[0] for row in stability.tables[0].rows][::4] == ["TT (MeanTT)", "ResTT"]
     verdicts = {row[0].split(" (")[0]: row[2] for row in stability.tables[2].rows}
     assert verdicts["ResTT's condition is much more relaxed than TT's"] == "holds"

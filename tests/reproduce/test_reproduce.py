@@ -49,7 +49,7 @@ def test_every_experiment_has_what_the_registry_promises():
         module = reproduce.experiment(name)
         assert isinstance(module.TITLE, str)
         assert callable(module.tables)
-        assert hasattr(module, "files") if hasattr(module, "run") else callable(module.compute)
+        assert callable(module.compute)
         for target in getattr(module, "TARGETS", ()):
             assert isinstance(target, targets.Target)
 
@@ -57,9 +57,8 @@ def test_every_experiment_has_what_the_registry_promises():
 def test_a_quick_result_can_never_stand_in_for_a_paper_one():
     for name in reproduce.EXPERIMENTS:
         module = reproduce.experiment(name)
-        if hasattr(module, "cells"):
-            quick, paper = ([cell.key for cell in module.cells(profile)] for profile in reproduce.PROFILES)
-            assert len({*quick, *paper}) == len(quick) + len(paper)
+        quick, paper = ([cell.key for cell in module.cells(profile)] for profile in reproduce.PROFILES)
+        assert len({*quick, *paper}) == len(quick) + len(paper)
 
 
 def test_running_computes_shows_and_draws(tmp_path, squares, capsys):
@@ -83,31 +82,8 @@ def test_tables_and_results_before_and_after(tmp_path, squares):
     assert reproduce.tables_of("squares", "paper", tmp_path)[0].title == "Squares"
 
 
-def test_an_experiment_of_one_file_is_not_run_again(tmp_path, monkeypatch, capsys):
-    done = []
-
-    def run(profile, folder, device):
-        done.append(device)
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / "whole.json").write_text("{}")
-
-    def files(store, profile):
-        return [{} if (store.folder / "whole.json").exists() else None]
-
-    module = types.SimpleNamespace(TITLE="Whole", run=run, files=files, tables=lambda store, profile: [])
-    monkeypatch.setattr(reproduce, "experiment", lambda name: module)
-    for _ in range(2):
-        assert reproduce.run("whole", "quick", tmp_path, "cpu") == [tmp_path / "whole.json"]
-    assert done == ["cpu"]
-    assert "whole: already finished" in capsys.readouterr().out
-
-
 def test_default_folders(squares):
     assert reproduce.open_store("squares", "paper").folder == Path("results/paper")
-
-
-def test_mean_field_studies_keep_their_own_folder():
-    assert reproduce.open_store("fig-meanfield", "quick").folder == Path("results/meanfield")
 
 
 @pytest.mark.parametrize(("name", "profile"), [("table99", "quick"), ("table1", "full")])

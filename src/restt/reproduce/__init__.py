@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from restt.reproduce.tables import Table
 
 # Name -> its file in restt.reproduce. Each has a TITLE, cells(profile), compute(cell, store) and
-# tables(store, profile), and may have pictures(store, profile, folder) and TARGETS. Those with
-# run(profile, folder, device) instead of cells write one file of their own, which files(store, profile) reads, and
-# pictures beside it, which drawn(store, profile) finds.
+# tables(store, profile), and may have pictures(store, profile, folder), TARGETS, and the one DEVICE it runs on.
 EXPERIMENTS = {
     "table1": "table1",
     "table2": "table2",
@@ -66,19 +64,12 @@ def run(
     profile : {"quick", "paper"}
         Smaller sizes, or the paper's.
     output : path, optional
-        The folder of results; ``results/<profile>``, for the mean-field studies ``results/meanfield``.
+        The folder of results, ``results/<profile>``.
     device : str
         A torch device; ``"auto"`` takes a GPU where there is one.
     """
     module = experiment(name)
-    store = open_store(name, profile, output, device)
-    if hasattr(module, "run"):
-        # Results kept elsewhere are read for the report, but are none of this folder.
-        if not store.folder.is_dir() or None in module.files(store, profile):
-            module.run(profile, store.folder, store.device)
-        else:
-            print(f"{name}: already finished", flush=True)
-        return sorted(path for path in store.folder.iterdir() if path.is_file())
+    store = open_store(name, profile, output, getattr(module, "DEVICE", device))
     cells = module.cells(profile)
     store.compute_all(cells, lambda cell: module.compute(cell, store))
     return [store.path(cell) for cell in cells]
@@ -104,9 +95,6 @@ def results_of(
 ) -> list[dict[str, Any] | None]:
     """The files behind an experiment's tables, None for each that is missing."""
     module, store = experiment(name), open_store(name, profile, output)
-    if hasattr(module, "files"):
-        found: list[dict[str, Any] | None] = module.files(store, profile)
-        return found
     return [store.load(cell) for cell in module.cells(profile)]
 
 
@@ -116,8 +104,6 @@ def open_store(name: str, profile: str, output: str | PathLike[str] | None = Non
 
     check_choice("profile", profile, PROFILES)
     folder = results_folder(profile) if output is None else Path(output)
-    if output is None and hasattr(experiment(name), "run"):
-        folder = RESULTS / "meanfield"
     return Store(folder, read_device(device), f"restt reproduce {name} --profile {profile}")
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,16 +10,15 @@ from torch import Tensor
 
 from restt import data
 from restt._errors import check_choice
-from restt._files import write_json_atomic
 from restt.features import Trigonometric
 from restt.meanfield.trainability import train_over_sigma2
 from restt.module import ResTT
-from restt.provenance import provenance
-from restt.reproduce.stability_tables import files, tables
+from restt.reproduce.cells import Cell
+from restt.reproduce.stability_tables import stability_tables
+from restt.reproduce.store import Store
+from restt.reproduce.tables import Table
 from restt.topology import Topology
 from restt.train import TrainConfig, train
-
-__all__ = ["TITLE", "files", "run", "tables"]
 
 TITLE = "Which initialisations train, and how seeds vary"
 SEED = 0
@@ -51,33 +47,38 @@ SETTINGS = {
 }
 
 
-def run(
-    profile: str = "quick", output: str | PathLike[str] = "results/meanfield", device: str = "cpu"
-) -> dict[str, Any]:
-    """Train over σ_w² and over seeds, both topologies; returns what ``claims-stability-{profile}.json`` holds."""
-    setting = SETTINGS[check_choice("profile", profile, SETTINGS)]
+def cells(profile: str) -> list[Cell]:
+    """One per topology, bond dimension and rate."""
+    setting = asdict(SETTINGS[check_choice("profile", profile, SETTINGS)])
+    bond_dims, rates = setting.pop("bond_dims"), setting.pop("rates")
+    return [
+        Cell(
+            "claims-stability",
+            f"{preset}-r{bond_dim}-lr{lr:g}",
+            {"profile": profile, "topology": preset, "bond_dim": bond_dim, "lr": lr, **setting, "seed": SEED},
+        )
+        for preset in PRESETS
+        for bond_dim in bond_dims
+        for lr in rates
+    ]
+
+
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
+    """Train over σ_w² and over seeds."""
+    settings = cell.settings
+    setting = SETTINGS[settings["profile"]]
     images = data.load("mnist", fraction=setting.fraction, seed=SEED)
-    folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    over_sigma2, over_seeds = [], []
-    for preset in PRESETS:
-        for bond_dim in setting.bond_dims:
-            for lr in setting.rates:
-                over_sigma2 += _over_sigma2(preset, bond_dim, lr, setting, images, device)
-                over_seeds.append(_over_seeds(preset, bond_dim, lr, setting, images, device))
-                print(preset, f"r={bond_dim}", f"lr={lr:g}", over_seeds[-1]["final_test_accuracy"], flush=True)
-    command = f"restt reproduce claims-stability --profile {profile}"
-    result = {
-        "provenance": provenance(device, seed=SEED, command=command),
-        "setting": asdict(setting),
+    what = settings["topology"], settings["bond_dim"], settings["lr"]
+    return {
         "sites": images.x_train.shape[1],
-        "wall_seconds": round(time.perf_counter() - began, 1),
-        "over_sigma2": over_sigma2,
-        "over_seeds": over_seeds,
+        "over_sigma2": _over_sigma2(*what, setting, images, store.device),
+        "over_seeds": _over_seeds(*what, setting, images, store.device),
     }
-    write_json_atomic(folder / f"claims-stability-{profile}.json", result)
-    return result
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """How seeds vary, which σ_w² train, and what becomes of the paper's claims about both."""
+    return stability_tables([store.load(cell) for cell in cells(profile)])
 
 
 def _over_sigma2(

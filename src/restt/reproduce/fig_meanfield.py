@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import torch
 from torch import Tensor
 
 from restt._errors import check_choice
-from restt._files import write_json_atomic
 from restt.drawing import require_matplotlib
 from restt.features import Trigonometric
 from restt.meanfield import Comparison, Profile, phase_diagram, predict, typical_log_decay
@@ -27,15 +24,16 @@ from restt.meanfield.plots import (
     plot_steps,
 )
 from restt.meanfield.studies import compare_in_blocks, gradient_spread, gradients_in_blocks, mixed_topology
-from restt.provenance import provenance
-from restt.reproduce import fig_trainability
+from restt.reproduce import PICTURES, fig_trainability
+from restt.reproduce.cells import Cell
 from restt.reproduce.fig_trainability import trainability_map
-from restt.reproduce.meanfield_tables import drawn, files, picture, tables
+from restt.reproduce.meanfield_tables import study_tables
+from restt.reproduce.store import Store
+from restt.reproduce.tables import Table
 from restt.topology import Topology
 
-__all__ = ["TITLE", "drawn", "files", "run", "tables"]
-
 TITLE = "Mean-field theory, measured"
+DEVICE = "cpu"  # whatever else there is: much of it is in float64
 SEED = 0
 OUTPUTS = 10
 TT_SLOPES = (0.9, 1.0, 1.1)
@@ -66,45 +64,45 @@ SETTINGS = {
 }
 
 
-def run(
-    profile: str = "quick", output: str | PathLike[str] = "results/meanfield", device: str = "cpu"
-) -> dict[str, Any]:
-    """Measure, draw and save; returns what ``meanfield-{profile}.json`` holds.
+DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
 
-    Parameters
-    ----------
-    profile : {"quick", "paper"}
-        ``"paper"``: N = 196, r = 100, 200 runs (minutes on two cores); ``"quick"``: smaller (seconds).
-    output : path
-        Folder for the JSON file and the pictures.
-    device : str
-        Everything here runs on the CPU, in float64 where it matters; other devices are accepted and not used.
-    """
+
+def cells(profile: str) -> list[Cell]:
+    """One: the measurements share their models."""
     setting = SETTINGS[check_choice("profile", profile, SETTINGS)]
+    trainability = fig_trainability.SETTINGS[profile]
+    settings = {"profile": profile, "setting": asdict(setting), "trainability": asdict(trainability), "seed": SEED}
+    return [Cell("fig-meanfield", "study", settings)]
+
+
+def compute(cell: Cell, store: Store) -> dict[str, Any]:
+    """Measure and draw.
+
+    The pictures show every random model and are drawn here, once: the results keep summaries.
+    """
+    profile = cell.settings["profile"]
+    setting = SETTINGS[profile]
     require_matplotlib()  # before minutes of work that could not be shown
-    folder = Path(output)
+    folder = store.folder / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
-    started = time.perf_counter()
+    pictures = {name: _picture(folder, name) for name in DRAWN}
     generator = torch.Generator().manual_seed(SEED)
     x = Trigonometric()(torch.rand(setting.batch, setting.sites, generator=generator))
     cases = _cases(setting.sites)
     measured = [_measured(case, setting, x, SEED + number) for number, case in enumerate(cases)]
     predicted = [predict(case.topology, 1.0, case.sigma2, setting.bond_dim) for case in cases]
-    _draw_profiles(cases, predicted, measured, folder, profile)
-    _draw_conventions(setting, cases, predicted, measured, picture(folder, "conventions", profile))
+    _draw_profiles(cases, predicted, measured, pictures)
+    _draw_conventions(setting, cases, predicted, measured, pictures["conventions"])
     slopes = torch.logspace(-4, 1, 160, dtype=torch.float64)
     lengths = torch.logspace(0.5, 4, 140).round().int().unique()
     phases = [phase_diagram(preset, slopes, lengths) for preset in ("plain", "residual")]
-    plot_phases(phases, picture(folder, "phases", profile))
+    plot_phases(phases, pictures["phases"])
     widths = _finite_width(setting)
-    plot_finite_width(widths, setting.sites, picture(folder, "finite-width", profile))
+    plot_finite_width(widths, setting.sites, pictures["finite-width"])
     gradients, curves = _gradients(setting, generator)
-    plot_gradients(curves, picture(folder, "gradients", profile))
-    trainability = trainability_map(fig_trainability.SETTINGS[profile], picture(folder, "trainability", profile), SEED)
-    result = {
-        "provenance": provenance(seed=SEED, command=f"restt reproduce fig-meanfield --profile {profile}"),
-        "setting": asdict(setting),
-        "wall_seconds": round(time.perf_counter() - started, 1),
+    plot_gradients(curves, pictures["gradients"])
+    trainability = trainability_map(fig_trainability.SETTINGS[profile], pictures["trainability"], SEED)
+    return {
         "theory_against_measurement": {
             f"{case.group}, {case.label}": _summary(theory, comparison)
             for case, theory, comparison in zip(cases, predicted, measured, strict=True)
@@ -113,8 +111,21 @@ def run(
         "gradients": gradients,
         "trainability": trainability,
     }
-    write_json_atomic(folder / f"meanfield-{profile}.json", result)
-    return result
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """Does the measured signal follow the recursions, and what does a finite width do?"""
+    (cell,) = cells(profile)
+    return study_tables(store.load(cell))
+
+
+def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
+    """Those that were drawn when the study was made."""
+    return [path for name in DRAWN if (path := _picture(folder, name)).exists()]
+
+
+def _picture(folder: Path, name: str) -> Path:
+    return folder / f"fig-meanfield-{name}.png"
 
 
 @dataclass(frozen=True)
@@ -148,7 +159,7 @@ def _measured(case: Case, setting: Setting, x: Tensor, seed: int) -> Comparison:
 
 
 def _draw_profiles(
-    cases: list[Case], predicted: list[Profile], measured: list[Comparison], folder: Path, profile: str
+    cases: list[Case], predicted: list[Profile], measured: list[Comparison], pictures: dict[str, Path]
 ) -> None:
     profiles: dict[str, dict[str, tuple[Profile, Profile | None]]] = {}
     steps: dict[str, dict[str, Comparison]] = {}
@@ -157,8 +168,8 @@ def _draw_profiles(
         drawn = profiles.setdefault(case.group, {})
         if case.group in ("TT", "ResTT") or not drawn:  # one jagged profile is readable, three are not
             drawn[case.label] = (theory, comparison.profile)
-    plot_profiles(profiles, picture(folder, "profiles", profile))
-    plot_steps(steps, picture(folder, "steps", profile))
+    plot_profiles(profiles, pictures["profiles"])
+    plot_steps(steps, pictures["steps"])
 
 
 def _draw_conventions(

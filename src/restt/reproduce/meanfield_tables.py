@@ -1,73 +1,26 @@
-"""Tables of ``fig-meanfield``, from the one file that it writes."""
+"""Tables of ``fig-meanfield``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from restt.reproduce.store import Store
 from restt.reproduce.tables import NOT_YET, Table
 
-FOLDER = "meanfield"
 AGREEMENT = "Mean-field theory against measurement: step of the mean square along the chain, measured / predicted"
 AGREEMENT_COLUMNS = ("model", "forward q", "backward χ", "largest deviation in standard errors", "agrees")
 WIDTH = "Plain TT at σ_w² = 1: change of log q along the chain by bond dimension"
 WIDTH_COLUMNS = ("r", "theory for the mean", "measured mean", "theory for the typical run", "measured median")
-DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
-
-
-def picture(folder: Path, name: str, profile: str) -> Path:
-    """Where a picture of the study lies; those of the quick profile never take the place of the paper's."""
-    return folder / (f"{name}.png" if profile == "paper" else f"{name}-{profile}.png")
-
-
 # Over a whole profile of a few hundred sites, deviations up to this many standard errors are chance.
 CHANCE = 5.0
 
 
-def read_run(store: Store, stem: str, profile: str) -> dict[str, Any] | None:
-    """What ``{stem}-{profile}.json`` holds, None where it is not there."""
-    path = _run_file(store, stem, profile)
-    if path is None:
-        return None
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not whole JSON ({error}); move it away and run the experiment again") from error
-    return found
-
-
-def _run_file(store: Store, stem: str, profile: str) -> Path | None:
-    """In the store's folder, in its ``meanfield`` or in the one beside it."""
-    for folder in (store.folder, store.folder / FOLDER, store.folder.parent / FOLDER):
-        path: Path = folder / f"{stem}-{profile}.json"
-        if path.exists():
-            return path
-    return None
-
-
-def drawn(store: Store, profile: str) -> list[Path]:
-    """The pictures that were drawn with the results."""
-    path = _run_file(store, "meanfield", profile)
-    if path is None:
-        return []
-    return [file for name in DRAWN if (file := picture(path.parent, name, profile)).exists()]
-
-
-def files(store: Store, profile: str) -> list[dict[str, Any] | None]:
-    """The results the tables come from."""
-    return [read_run(store, "meanfield", profile)]
-
-
-def tables(store: Store, profile: str) -> list[Table]:
-    """Does the measured signal follow the recursions, and what does a finite width do?"""
-    (found,) = files(store, profile)
+def study_tables(found: Mapping[str, Any] | None) -> list[Table]:
+    """From the file of the study, None where it is not there yet."""
     if found is None:
         return [Table(title, columns, ((NOT_YET,) * 5,)) for title, columns in _HEADS]
-    setting = found["setting"]
-    cases = found["theory_against_measurement"].items()
+    setting, result = found["settings"]["setting"], found["result"]
+    cases = result["theory_against_measurement"].items()
     return [
         Table(
             AGREEMENT,
@@ -78,7 +31,7 @@ def tables(store: Store, profile: str) -> list[Table]:
         Table(
             WIDTH,
             WIDTH_COLUMNS,
-            tuple(_width(row) for row in found["finite_width"]),
+            tuple(_width(row) for row in result["finite_width"]),
             (
                 f"{setting['width_runs']} random models a row. The theory's mean is carried by rare runs, so a "
                 "measured mean falls short of it; the typical run decays, faster the smaller r is.",

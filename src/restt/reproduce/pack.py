@@ -35,8 +35,7 @@ def pack(file: str | PathLike[str], folder: str | PathLike[str], profile: str | 
     """Bundle all finished cells of ``folder`` into the gzipped tar ``file``; returns their keys.
 
     The same results give the same bytes. ``profile`` is noted, so that :func:`unpack_profile` can tell where they
-    belong; by default it is the one the results name. Pictures are left out: they are drawn from the results. So are
-    the mean-field studies, which keep one file each beside the cells.
+    belong; by default it is the one the results name. Pictures are left out: they are drawn from the results.
 
     >>> from restt.reproduce.store import Store
     >>> home = getfixture("tmp_path")

@@ -101,13 +101,11 @@ def _section(name: str, root: Path) -> Section:
         if any(quick):
             profile, files = "quick", quick
     folder = root / profile
-    module = experiment(name)
     pictures = sorted((folder / PICTURES).glob(f"{name}*.png"))
-    if hasattr(module, "drawn"):
-        pictures = module.drawn(Store(folder), profile)
     tables = tables_of(name, profile, folder)
-    own = _own(name, folder) if hasattr(module, "cells") else [file for file in files if file is not None]
-    return Section(name, module.TITLE, profile, tuple(tables), tuple(pictures), tuple(files), tuple(own))
+    return Section(
+        name, experiment(name).TITLE, profile, tuple(tables), tuple(pictures), tuple(files), tuple(_own(name, folder))
+    )
 
 
 def _own(name: str, folder: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tables of ``claims-stability``, from the one file that it writes."""
+"""Tables of ``claims-stability``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from restt.reproduce.claims import Claim, claims_table
-from restt.reproduce.meanfield_tables import read_run
-from restt.reproduce.store import Store
 from restt.reproduce.tables import NOT_YET, Table, mean_std
 
 MODELS = {"plain": "TT (MeanTT)", "residual": "ResTT"}
@@ -27,32 +25,29 @@ VARIES_LESS = "ResTT varies less over seeds than MeanTT (Sec. V-B)"
 Row = Mapping[str, Any]
 
 
-def files(store: Store, profile: str) -> list[dict[str, Any] | None]:
-    """The results the tables come from."""
-    return [read_run(store, "claims-stability", profile)]
-
-
-def tables(store: Store, profile: str) -> list[Table]:
-    """How seeds vary, which σ_w² train, and what becomes of the paper's claims about both."""
-    (found,) = files(store, profile)
-    if found is None:
+def stability_tables(files: Sequence[Mapping[str, Any] | None]) -> list[Table]:
+    """From the files of all cells: the claims compare them, so nothing is shown while one is missing."""
+    found = [file for file in files if file is not None]
+    if len(found) < len(files):
         return [
             Table(SEEDS, SEEDS_COLUMNS, ((NOT_YET,) * len(SEEDS_COLUMNS),)),
             Table(TRAINED, TRAINED_COLUMNS, ((NOT_YET,) * len(TRAINED_COLUMNS),)),
             claims_table(CLAIMS, [Claim(text) for text in (TT_TRAINS, RESTT_TRAINS, RELAXED, VARIES_LESS)]),
         ]
-    setting = found["setting"]
+    setting = found[0]["settings"]
+    over_sigma2 = [row for file in found for row in file["result"]["over_sigma2"]]
+    over_seeds = [file["result"]["over_seeds"] for file in found]
     note = f"MNIST, {100 * setting['fraction']:g} % of the training data, {setting['epochs']} epochs, no guard."
-    trained = _trained(found["over_sigma2"])
+    trained = _trained(over_sigma2)
     rows = [
         (*model, *(", ".join(f"{value:g}" for value in values) or "none" for values in groups))
         for model, groups in trained.items()
     ]
     means = "A σ_w² trains where the final training accuracy is above half of the study's best."
     return [
-        Table(SEEDS, SEEDS_COLUMNS, tuple(_seeds(row) for row in found["over_seeds"]), (note,)),
+        Table(SEEDS, SEEDS_COLUMNS, tuple(_seeds(row) for row in over_seeds), (note,)),
         Table(TRAINED, TRAINED_COLUMNS, tuple(rows), (note, means)),
-        claims_table(CLAIMS, _claims(trained, found["over_seeds"]), (note, means)),
+        claims_table(CLAIMS, _claims(trained, over_seeds), (note, means)),
     ]
 
 
