@@ -141,6 +141,14 @@ RECIPES = {
         augment={"shift": 2.0, "rotation": 9.0, "scale": 0.1},
         walks=True,
     ),
+    "detailed": Recipe(
+        "The same with 2×2 patches of the whole image as sites and all products of their pixels.",
+        sites="products",
+        lr=5e-4,
+        training={"schedule": "cosine"},
+        augment={"shift": 2.0, "rotation": 9.0, "scale": 0.1},
+        walks=True,
+    ),
     "few-labels": Recipe(
         "For 1 % of MNIST: bent images too, site dropout, small batches and many epochs.",
         lr=1e-3,
