@@ -97,7 +97,7 @@ def main() -> int:
     if thorough:
         for bond in (1, 20, 50, 100, 128):
             for precision in ("tf32", "bf16", "float32"):
-                for runs, width in ((1, 2), (10, 2), (1, 8)):
+                for runs, width in ((1, 2), (10, 2), (1, 8), (10, 16)):
                     wrong += sweeps(bond, precision, width, runs)
                 wrong += sweeps(bond, precision, mixed=True, want_x=True)
                 wrong += others(bond, precision)
