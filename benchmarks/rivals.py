@@ -63,9 +63,7 @@ def images(store: Store) -> list[dict[str, Any]]:
                 "mean_final": round(final, 2),
                 "paper": paper,
                 "reaches_the_paper_within_a_point": None if paper is None else final >= paper - POINTS,
-                "wall_seconds": found["wall_seconds"],
-                "provenance": found["provenance"],
-                "file": f"{cell.key}.json",
+                **_origin(cell, found),
             }
         )
     return rows
@@ -91,9 +89,7 @@ def tables(store: Store) -> list[dict[str, Any]]:
                 "mean_r2_on_random_splits": _rounded(statistics.fmean(by_split.values())),
                 "paper": paper,
                 "reaches_the_paper_within_0.01": None if paper is None else own >= paper - R2,
-                "wall_seconds": found["wall_seconds"],
-                "provenance": found["provenance"],
-                "file": f"{cell.key}.json",
+                **_origin(cell, found),
             }
         )
     return rows
@@ -113,6 +109,11 @@ def _paper_accuracy(name: str, dataset: str, fraction: float, bond_dim: int | No
         return None if printed is None else dict(zip(fractions["fractions"], printed, strict=True))[fraction][0]
     found: float | None = numbers["table2_accuracy"][label].get(TABLE2.get(name, ""))
     return found
+
+
+def _origin(cell: Cell, found: dict[str, Any]) -> dict[str, Any]:
+    names = ("wall_seconds", "provenance")
+    return {**{name: found[name] for name in names}, "file": f"{cell.key}.json"}
 
 
 def _rounded(value: float) -> float | None:

@@ -32,13 +32,7 @@ NORMALISED = {
 
 def cells(profile: str) -> list[Cell]:
     """The rivals that can be built here, TT-BN, TT, and Table IV's cells of MeanTT and ResTT."""
-    can = available("classification")
-    rivals = [
-        rival_cell("table2", profile, dataset, rival, 1.0, half=True)
-        for rival in RIVALS.values()
-        if rival in can
-        for dataset in NAMES
-    ]
+    rivals = [cell for rival in RIVALS.values() for dataset in NAMES if (cell := _rival(profile, dataset, rival))]
     normalised = [_normalised(profile, dataset, rival, how) for rival, how in NORMALISED.values() for dataset in NAMES]
     trains = [_train(profile, dataset, model) for model in ("tt", *MODELS) for dataset in NAMES]
     return [*rivals, *normalised, *trains]
@@ -57,14 +51,10 @@ def tables(store: Store, profile: str) -> list[Table]:
 
 
 def _claims(store: Store, profile: str) -> Table:
-    can = available("classification")
     against_restt, against_norm = [], []
     for dataset, name in NAMES.items():
         restt, meantt = (_train(profile, dataset, model) for model in ("restt", "meantt"))
-        others: dict[str, Cell | None] = {
-            label: rival_cell("table2", profile, dataset, rival, 1.0, half=True) if rival in can else None
-            for label, rival in RIVALS.items()
-        }
+        others = {label: _rival(profile, dataset, rival) for label, rival in RIVALS.items()}
         normalised = {label: _normalised(profile, dataset, rival, how) for label, (rival, how) in NORMALISED.items()}
         others |= {**normalised, "TT": _train(profile, dataset, "tt"), "MeanTT": meantt}
         against_restt += [Duel(f"{label}, {name}", restt, other) for label, other in others.items()]
@@ -77,13 +67,10 @@ def _claims(store: Store, profile: str) -> Table:
 
 
 def _table(store: Store, profile: str, kind: str) -> Table:
-    can = available("classification")
     bond_dim = BOND_DIM[profile]
     rows = []
     for label, rival in RIVALS.items():
-        ours = [
-            rival_cell("table2", profile, dataset, rival, 1.0, half=True) if rival in can else None for dataset in NAMES
-        ]
+        ours = [_rival(profile, dataset, rival) for dataset in NAMES]
         rows.append(_row(store, label, label, ours, kind))
     for label, (rival, how) in NORMALISED.items():
         ours = [_normalised(profile, dataset, rival, how) for dataset in NAMES]
@@ -110,6 +97,13 @@ def _row(
         entries.append("–" if printed is None else paper_mean_std(numbers[NAMES[dataset]][printed]))
         entries.append(NOT_YET if cell is None else shown_accuracy(store, cell, kind))
     return (label, *entries)
+
+
+def _rival(profile: str, dataset: str, rival: str) -> Cell | None:
+    """None for one that cannot be built here."""
+    if rival not in available("classification"):
+        return None
+    return rival_cell("table2", profile, dataset, rival, 1.0, half=True)
 
 
 def _normalised(profile: str, dataset: str, rival: str, how: str) -> Cell:
