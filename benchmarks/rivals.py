@@ -30,8 +30,6 @@ from restt.reproduce.store import Store
 # Which row of the paper's Table II a rival is; table5.RIVALS has those of Table V.
 TABLE2 = {
     "tt-bn": "TT-BN(r=100)",
-    "meantt": "MeanTT(r=100)",
-    "tt": "MeanTT(r=100)",
     **{rival: label for label, rival in table2.RIVALS.items()},
 }
 # How far below the paper a rival may stay: a point of accuracy, a hundredth of R².
@@ -103,7 +101,7 @@ def _paper_accuracy(name: str, dataset: str, fraction: float, bond_dim: int | No
     if name in table5.MULTITASK:
         printed = limited["MNIST_1_percent_multitask"][table5.MULTITASK[name]]
         return float(printed[0] if isinstance(printed, list) else printed)
-    if name == "meantt":
+    if name in ("meantt", "tt"):  # the paper has one plain train
         fractions = numbers["table4_fractions"]
         printed = fractions[label].get(f"MeanTT r={bond_dim}")
         return None if printed is None else dict(zip(fractions["fractions"], printed, strict=True))[fraction][0]

@@ -80,6 +80,10 @@ def test_table4_has_the_papers_rows_beside_ours(tmp_path, on_digits):
     row = next(row for row in final.rows if row[:3] == ("ResTT", "4", "ours"))
     assert row[-1].startswith(f"{sum(found['final']) / 2:.2f} ± ")
     assert found["lr"] in (0.01, 0.001, 0.0001)
+    best_train = [row[1:3] for row in final.rows if row[0] == table4.BEST_TRAIN_LABEL]
+    assert best_train == [(str(max(image_cells.sizes("quick").bond_dims)), "ours")]
+    shared = {cell.key for cell in table2.cells("quick")} & {cell.key for cell in table4.cells("quick")}
+    assert {key.split("-")[1] for key in shared} == {"tt", "meantt", "restt"}
     assert {path.name.rsplit("-r", 1)[0] for path in (tmp_path / "rates").iterdir()} == {
         "digits-restt",
         "digits-meantt",
