@@ -107,3 +107,16 @@ def test_total_time_is_known_once_all_cells_are_there(tmp_path):
     second = store.compute(cells[1], lambda cell: {})
     first = store.load(cells[0])
     assert targets.total_wall_seconds(store, cells) == first["wall_seconds"] + second["wall_seconds"]
+
+
+def test_ways_to_one_target_stand_together_and_keep_their_verdicts(tmp_path):
+    asked = [
+        targets.Target(name, "–", "at least", 90.0, lambda store, value=value: value, recipe=recipe)
+        for name, recipe, value in (("a", "first", 89.0), ("b", "only", None), ("a", "second", 91.0))
+    ]
+    rows = targets.targets_table(asked, Store(tmp_path)).rows
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("a", "first", "missed"),
+        ("a", "second", "met"),
+        ("b", "only", "not yet"),
+    ]

@@ -10,7 +10,7 @@ from restt.reproduce.image_cells import NAMES, compute_recipe, recipe_cell
 from restt.reproduce.image_reading import averaged, mean_final, shown_accuracy
 from restt.reproduce.recipes import RECIPES
 from restt.reproduce.store import Store
-from restt.reproduce.table4 import PARTS, papers_restt
+from restt.reproduce.table4 import PARTS, papers_restt, part_of
 from restt.reproduce.tables import NOT_YET, Table
 from restt.reproduce.targets import Target
 
@@ -86,29 +86,29 @@ def _of(recipe: str, dataset: str, fraction: float) -> Cell:
     return _cell("paper", next(case for case in CASES if case[:3] == (recipe, dataset, fraction)))
 
 
-def _target(name: str, bound: float, cell: Cell, read: Callable[[Store, Cell], float | None] = mean_final) -> Target:
-    paper = papers_restt(cell.settings["dataset"], cell.settings["fraction"])
-    return Target(name, paper, "at least", bound, lambda store: read(store, cell))
+def _target(
+    recipe: str,
+    dataset: str,
+    fraction: float,
+    bound: float,
+    what: str = "",
+    read: Callable[[Store, Cell], float | None] = mean_final,
+) -> Target:
+    cell = _of(recipe, dataset, fraction)
+    paper = papers_restt(dataset, fraction)
+    name = part_of(dataset, fraction) + what
+    return Target(name, paper, "at least", bound, lambda store: read(store, cell), recipe=recipe)
 
 
-def _parts(recipe: str, dataset: str) -> list[Target]:
-    return [
-        _target(f"{NAMES[dataset]}, {100 * fraction:g} % of the data, {recipe}", bound, _of(recipe, dataset, fraction))
-        for fraction, bound in PARTS[dataset].items()
-    ]
-
-
-AUGMENTED, PRODUCTS = _of("augmented", "mnist", 1.0), _of("products", "fashion-mnist", 1.0)
+ONE_MODEL, AVERAGE = ", augmented: one model", ", augmented: average of 10"
 TARGETS = (
-    *(_target(f"MNIST, {recipe}", 98.90, _of(recipe, "mnist", 1.0)) for recipe in ("steady", "annealed")),
-    *_parts("limited", "mnist"),
-    *_parts("limited", "fashion-mnist"),
-    *_parts("bent", "fashion-mnist"),
-    _target("MNIST with augmentation", 99.45, AUGMENTED),
-    _target("MNIST with augmentation, average of 10", 99.55, AUGMENTED, averaged),
-    _target("MNIST with augmentation, products of patches", 99.45, _of("detailed", "mnist", 1.0)),
-    _target("Fashion-MNIST, 2×2 patches as sites, no augmentation", 91.0, _of("patches", "fashion-mnist", 1.0)),
-    _target("Fashion-MNIST, products of patches, augmented: one model", 91.7, PRODUCTS),
-    _target("Fashion-MNIST, products of patches, augmented: average of 10", 91.7, PRODUCTS, averaged),
-    _target("MNIST, 1 % of the data, few-labels", 94.6, _of("few-labels", "mnist", 0.01)),
+    *(_target(recipe, "mnist", 1.0, 98.90) for recipe in ("steady", "annealed")),
+    *(_target("limited", dataset, part, bound) for dataset, bounds in PARTS.items() for part, bound in bounds.items()),
+    *(_target("bent", "fashion-mnist", part, bound) for part, bound in PARTS["fashion-mnist"].items()),
+    *(_target(recipe, "mnist", 1.0, 99.45, ONE_MODEL) for recipe in ("augmented", "detailed")),
+    *(_target(recipe, "mnist", 1.0, 99.55, AVERAGE, averaged) for recipe in ("augmented", "detailed")),
+    _target("patches", "fashion-mnist", 1.0, 91.0, ", 2×2 patches as sites"),
+    _target("products", "fashion-mnist", 1.0, 91.7, ONE_MODEL),
+    _target("products", "fashion-mnist", 1.0, 91.7, AVERAGE, averaged),
+    _target("few-labels", "mnist", 0.01, 94.6, ONE_MODEL),
 )

@@ -148,14 +148,23 @@ def papers_restt(dataset: str, fraction: float) -> str:
     return paper_mean_std(numbers[fraction])
 
 
+def part_of(dataset: str, fraction: float) -> str:
+    """
+    >>> part_of("mnist", 0.05), part_of("fashion-mnist", 1.0)
+    ('5 % of MNIST', 'Fashion-MNIST')
+    """
+    return NAMES[dataset] if fraction == 1.0 else f"{100 * fraction:g} % of {NAMES[dataset]}"
+
+
 def _restt(dataset: str, fraction: float, bound: float) -> Target:
     cell = paper_cell("paper", dataset, "restt", 100, fraction)
     return Target(
-        f"{NAMES[dataset]}, ResTT r = 100, {100 * fraction:g} % of the data, paper's recipe, final epoch",
+        part_of(dataset, fraction),
         papers_restt(dataset, fraction),
         "at least",
         bound,
         lambda store: mean_final(store, cell),
+        recipe="the paper's",
     )
 
 
