@@ -90,10 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", default="results/calibration.json")
     given = parser.parse_args(arguments)
     names, folds = (["iris"], 2) if given.quick else (list(SETS), given.folds)
+    command = f"python benchmarks/calibration.py --folds {folds} --seed {given.seed}"
+    origin = provenance(seed=given.seed, command=command)
     entries = [entry for name in names for entry in measure(name, folds, given.seed)]
     if not given.quick:
-        command = f"python benchmarks/calibration.py --folds {folds} --seed {given.seed}"
-        content = {"provenance": provenance(seed=given.seed, command=command), "folds": folds, "results": entries}
+        content = {"provenance": origin, "folds": folds, "results": entries}
         print(write_json_atomic(given.output, content))
     return 0
 

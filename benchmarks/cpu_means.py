@@ -142,6 +142,7 @@ def race(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[
 
 @torch.no_grad()
 def means(rounds: int) -> None:
+    origin = provenance(command=COMMAND)
     table: dict[str, dict[str, dict[str, float]]] = {}
     for bond in (20, 50, 100):
         times = race(contenders(bond), rounds)
@@ -154,7 +155,7 @@ def means(rounds: int) -> None:
             print(f"r={bond:<4} {name:<32} {row['median']:8.2f} ms   {ratios['median / GEMM']:5.2f} × GEMM")
     sizes = {"sites": SITES, "feature_dim": WIDTH, "batch": BATCH, "outputs": OUTPUTS, "threads": 1, "rounds": rounds}
     what = "forward sweep, one thread, processor time"
-    write_json_atomic(RESULT, {"what": what, "sizes": sizes, "table": table, "provenance": provenance(command=COMMAND)})
+    write_json_atomic(RESULT, {"what": what, "sizes": sizes, "table": table, "provenance": origin})
 
 
 def crossover(rounds: int) -> None:

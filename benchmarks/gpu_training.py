@@ -105,9 +105,9 @@ def main() -> None:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.experiments:
-        result = {"precision": precision, "guard": guard}[name](options)
         command = f"python benchmarks/gpu_training.py {name}"
-        document = {"provenance": provenance(options.device, seed=options.seed, command=command), **result}
+        origin = provenance(options.device, seed=options.seed, command=command)
+        document = {"provenance": origin, **{"precision": precision, "guard": guard}[name](options)}
         write_json_atomic(options.output / f"gpu_{name}.json", document)
         summary = {key: value for key, value in document.items() if key not in ("results", "result", "provenance")}
         print(name, summary, flush=True)

@@ -43,18 +43,40 @@ def checkout(tmp_path, monkeypatch):
     git("add", ".")
     git("commit", "-m", "first")
     monkeypatch.setattr(module, "__file__", str(package / "provenance.py"))
-    return package
+    return package, git
+
+
+def in_a_new_process():
+    module._checkout.cache_clear()
+    return provenance()
 
 
 def test_commit_and_dirty_flag_of_a_checkout(tmp_path, monkeypatch):
-    package = checkout(tmp_path, monkeypatch)
+    package, _ = checkout(tmp_path, monkeypatch)
     found = provenance()
     assert re.fullmatch("[0-9a-f]{40}", found["commit"])
     assert found["dirty"] is False
     (tmp_path / "results" / "old.json").write_text("2")
-    assert provenance()["dirty"] is False
+    assert in_a_new_process()["dirty"] is False
     (package / "provenance.py").write_text("changed")
-    assert provenance()["dirty"] is True
+    assert in_a_new_process()["dirty"] is True
+
+
+def test_a_new_source_file_makes_a_tree_dirty(tmp_path, monkeypatch):
+    package, _ = checkout(tmp_path, monkeypatch)
+    (tmp_path / "notes.txt").write_text("nobody runs this")
+    assert in_a_new_process()["dirty"] is False
+    (package / "new.py").write_text("1")
+    assert in_a_new_process()["dirty"] is True
+
+
+def test_a_commit_made_meanwhile_is_not_the_code_that_runs(tmp_path, monkeypatch):
+    package, git = checkout(tmp_path, monkeypatch)
+    began_with = provenance()["commit"]
+    (package / "provenance.py").write_text("changed")
+    git("commit", "-am", "second")
+    assert provenance()["commit"] == began_with
+    assert in_a_new_process()["commit"] != began_with
 
 
 def test_an_installed_package_does_not_borrow_the_commit_around_it(tmp_path, monkeypatch):

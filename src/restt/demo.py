@@ -83,6 +83,7 @@ def run(output: str | Path, seed: int = 0, epochs: int | None = None) -> list[Ou
 
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
+    origin = provenance(seed=seed)
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[score]}"), TimeRemainingColumn())
     outcomes: list[Outcome] = []
@@ -95,9 +96,7 @@ def run(output: str | Path, seed: int = 0, epochs: int | None = None) -> list[Ou
                 outcomes.append(_tensor_train(task, topology, data, train_rows, test_rows, seed, epochs, progress))
     console.print(_table(outcomes))
     _figure(outcomes, folder / "demo.png")
-    write_json_atomic(
-        folder / "demo.json", {**provenance(seed=seed), "results": [vars(outcome) for outcome in outcomes]}
-    )
+    write_json_atomic(folder / "demo.json", {**origin, "results": [vars(outcome) for outcome in outcomes]})
     console.print(f"saved {folder / 'demo.png'} and {folder / 'demo.json'}")
     return outcomes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -16,17 +17,19 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_ein
 def provenance(
     device: str = "cpu",
     *,
-    seed: int | None = None,
+    seed: int | list[int] | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """What a results file needs to be believed and repeated. No path and no host name is in it.
+
+    Ask before the work begins: the commit is that of the code which is loaded, so it is looked up once in a process.
 
     Parameters
     ----------
     device : str
         The torch device the work ran on.
-    seed : int, optional
-        The seed the run started from.
+    seed : int or list of int, optional
+        What the run's random numbers started from.
     command : str, optional
         The command that gives the result again.
 
@@ -93,18 +96,24 @@ def _commit() -> tuple[str, bool | None]:
 
     if told := os.environ.get("RESTT_COMMIT"):
         return told, None
-    unknown = f"restt {__version__}", None
-    package = Path(__file__).resolve().parent
+    return _checkout(Path(__file__).resolve().parent) or (f"restt {__version__}", None)
+
+
+@functools.cache
+def _checkout(package: Path) -> tuple[str, bool] | None:
+    """Commit and dirty flag of the checkout that ``package`` lies in; None where it is installed elsewhere."""
     top = _git(package, "rev-parse", "--show-toplevel")
     # An environment inside somebody else's checkout must not lend us its commit.
     if top is None or Path(top).resolve() / "src" / "restt" != package:
-        return unknown
+        return None
     commit = _git(package, "rev-parse", "HEAD")
     if commit is None:
-        return unknown
+        return None
     # Results are what a run writes, so they say nothing about the code that wrote them.
-    changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
-    return commit, changed != ""
+    written = (":(exclude)results", ":(exclude)docs/results.md")
+    changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", *written)
+    added = _git(package, "ls-files", "--others", "--exclude-standard")
+    return commit, changed != "" or added != ""
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -71,6 +71,25 @@ def test_a_file_says_what_it_holds_and_where_it_comes_from(tmp_path):
     assert found["wall_seconds"] >= 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "seed"),
+    [({"seed": 0, "seeds": 10}, 0), ({"seeds": [0, 1]}, [0, 1]), ({"splits": [16, 0]}, [16, 0]), ({}, None)],
+)
+def test_what_random_numbers_start_from_is_kept(tmp_path, settings, seed):
+    found = Store(tmp_path).compute(Cell("squares", "n1", {"number": 1, **settings}), square)
+    assert found["provenance"]["seed"] == seed
+
+
+def test_a_result_comes_from_the_code_its_work_began_with(tmp_path, monkeypatch):
+    def committing(cell: Cell) -> dict[str, int]:
+        monkeypatch.setenv("RESTT_COMMIT", "later")
+        return square(cell)
+
+    monkeypatch.setenv("RESTT_COMMIT", "at the start")
+    found = Store(tmp_path).compute(squares(1)[0], committing)
+    assert found["provenance"]["commit"] == "at the start"
+
+
 def test_finished_cells_are_neither_computed_again_nor_rewritten(tmp_path):
     store = Store(tmp_path)
     first = store.compute_all(squares(3), square)

@@ -112,6 +112,7 @@ def run(
     results = []
     try:
         for name in expand(list(suites)):
+            origin = provenance(device, seed=seed, command=command or f"restt bench {name}")
             start = time.perf_counter()
             result = _head(name, device, settings)
             if name == IMPORT_SUITE:
@@ -121,7 +122,7 @@ def run(
                     _on(SUITES[name](quick), device), settings, memory=memory, profile=profile, console=console
                 )
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
-            result["provenance"] = provenance(device, seed=seed, command=command or f"restt bench {name}")
+            result["provenance"] = origin
             show(result, console)
             if folder is not None:
                 _save(result, folder, device, plots=plots, console=console)

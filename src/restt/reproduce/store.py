@@ -19,6 +19,8 @@ from restt.reproduce.cells import Cell
 from restt.reproduce.locks import claimed
 
 LOCKS = ".locks"
+# What a cell's random numbers may start from; "seeds" beside "seed" is their number.
+SEEDS = ("seed", "seeds", "splits")
 FIELDS = ("cell", "settings", "provenance", "wall_seconds", "result")
 
 Work = Callable[[Cell], Mapping[str, Any]]
@@ -124,6 +126,8 @@ class Store:
         here = threading.get_ident(), cell.key
         outer, self._inner = self._inner, 0.0
         self._computing.add(here)
+        seeds = next((cell.settings[name] for name in SEEDS if name in cell.settings), None)
+        origin = provenance(self.device, seed=seeds, command=self.command)
         began = time.perf_counter()
         try:
             result = work(cell)
@@ -133,15 +137,12 @@ class Store:
             self._inner = outer
         if not isinstance(result, Mapping):
             raise TypeError(f"the result of {cell.key} must be a mapping, got {shown(result)}")
-        seed = cell.settings.get("seed")
         write_json_atomic(
             self.path(cell),
             {
                 "cell": cell.title,
                 "settings": cell.settings,
-                "provenance": provenance(
-                    self.device, seed=seed if isinstance(seed, int) else None, command=self.command
-                ),
+                "provenance": origin,
                 "wall_seconds": round(seconds, 3),
                 "result": _plain(result),
             },
