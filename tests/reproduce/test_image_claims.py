@@ -47,3 +47,11 @@ def test_steadier_compares_the_spread_of_seeds(measured):
     store, cells = measured(calm=[90.0, 90.1], wild=[80.0, None])
     assert steadier(store, "calm", [Duel("x", cells["calm"], cells["wild"])]).holds is True
     assert steadier(store, "wild", [Duel("x", cells["wild"], cells["calm"])]).holds is False
+
+
+def test_few_seeds_need_a_larger_lead(measured):
+    # 2.04 standard errors: clear with many seeds, chance in one of twelve with these.
+    few = {"a": [90.0, 90.3, 90.6, 90.9, 91.2], "b": [89.4, 89.7, 90.0, 90.3, 90.6]}
+    store, cells = measured(**few, many=few["a"] * 4, rest=few["b"] * 4)
+    assert more_accurate(store, "few", [Duel("x", cells["a"], cells["b"])]).row()[1].startswith("in 0 of 1; tie")
+    assert more_accurate(store, "many", [Duel("x", cells["many"], cells["rest"])]).holds is True

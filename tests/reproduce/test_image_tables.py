@@ -129,6 +129,11 @@ def test_a_rival_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_i
     assert by_name["MPS"][1] == NOT_YET
 
 
+def test_the_papers_numbers_at_another_r_do_not_stand_beside_a_quick_one(tmp_path):
+    rows = {row[0]: row for row in table2.tables(Store(tmp_path), "quick")[0].rows}
+    assert rows["ResTT, r = 20"][1] == "–"
+
+
 def test_batch_norm_trains_with_both_statistics(tmp_path, on_digits):
     store = Store(tmp_path)
     cells = [cell for cell in table2.cells("quick") if "tt-bn" in cell.name]
@@ -157,7 +162,7 @@ def test_unstable_means_seeds_that_differ_or_do_not_train(final, verdict, tmp_pa
     for cell in fig_training.cells("paper")[-2:]:
         store.compute(cell, lambda _: {"curves": [[11.0] * 99 + [value] for value in final]})
     claims = fig_training.tables(store, "paper")[1]
-    assert [row[-1] for row in claims.rows] == [NOT_YET, NOT_YET, verdict, verdict]
+    assert [row[-1] for row in claims.rows] == [NOT_YET, NOT_YET, NOT_YET, verdict, verdict]
 
 
 def test_constant_rates_are_tried_for_as_long_as_they_train():

@@ -9,6 +9,7 @@ import restt
 from restt import data, reproduce
 from restt.reproduce import table3
 from restt.reproduce.convergence import time_to_accuracy
+from restt.reproduce.store import Store
 from restt.train import TrainConfig
 
 TINY = table3.Setting((4,), 2, 0.1, 600, 100, 50, 20.0, 50, 8, (0, 1), lr=1e-2)
@@ -82,3 +83,23 @@ def test_the_paper_profile_has_the_paper_s_sizes():
         assert cell.settings["bar"] == 98.0
         assert cell.settings["batch"] == 512
         assert cell.settings["rows"] == 60_000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ([9.0, 7.0, 5.0, 6.0, 8.0], "holds"),  # falls, then r is too large
+        ([9.0, 7.0, 8.0, 6.0, 5.0], "does not hold"),  # rises between
+        ([5.0, 6.0, 7.0, 8.0, 9.0], "does not hold"),  # only rises
+    ],
+)
+def test_larger_r_converges_in_less_time_up_to_a_point(seconds, verdict, tmp_path):
+    store = Store(tmp_path)
+    for milliseconds, (cell, taken) in enumerate(zip(table3.cells("paper"), seconds, strict=True), start=1):
+        timed = {"median": float(milliseconds)}
+        run = {name: {"seconds": taken, "epochs": 5, "test_accuracy": 98.0} for name in ("by_validation", "by_test")}
+        names = ("inference", "backward", "inference_of_images")
+        result = {"milliseconds": dict.fromkeys(names, timed), "convergence": [run]}
+        store.compute(cell, lambda _, result=result: result)
+    claims = table3.tables(store, "paper")[-1]
+    assert [row[-1] for row in claims.rows] == ["holds", "holds", verdict]

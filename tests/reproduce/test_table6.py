@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from restt.data.dataset import PAPER_SPLIT_SEED
 from restt.reproduce import table6, tabular_candidates, tabular_restt, tabular_search, tabular_splits
@@ -147,14 +148,23 @@ def test_failed_splits_are_shown():
 def test_restt_is_best_only_if_it_is_on_both_kinds_of_splits(on_its_split, on_random):
     rows = [scores(name, 0.7, 0.7) for name in PAPER_RIVALS]
     rows += [scores(way, on_its_split, on_random) for way in ("restt-r50", "restt-average")]
-    shown = claims({"Boston": rows, "ALE": rows}).rows
+    shown = claims({"Boston": [*rows, scores("gp", 0.8, 0.8)], "ALE": [*rows, scores("gp", 0.95, 0.95)]}).rows
     expected = "holds" if min(on_its_split, on_random) > 0.7 else "does not hold"
-    assert [row[2] for row in shown[:4]] == [expected] * 4
+    assert [row[2] for row in shown[:6]] == [expected] * 3 + [expected] * 2 + ["does not hold"]
 
 
 def test_polynomial_against_linear():
-    better = [scores(name, 0.7, 0.8 if name.startswith("p") else 0.7) for name in PAPER_RIVALS]
+    better = [scores(name, *((0.8, 0.8) if name.startswith("p") else (0.7, 0.7))) for name in PAPER_RIVALS]
     rows = [*better, *(scores(way, 0.9, 0.9) for way in ("restt-r50", "restt-average"))]
     shown = claims({"Boston": rows, "ALE": rows}).rows
-    assert [row[2] for row in shown[4:]] == ["holds", "does not hold"]
-    assert shown[4][1] == "R² on random splits: PR 0.800, LR 0.700; PRR 0.800, RR 0.700; PLaR 0.800, LaR 0.700"
+    assert [row[2] for row in shown[6:]] == ["holds", "does not hold"]
+    assert shown[6][1].endswith("R² on random splits: PR 0.800, LR 0.700, PRR 0.800, RR 0.700, PLaR 0.800, LaR 0.700")
+
+
+def test_the_papers_recipe_draws_its_weights_as_the_paper_does():
+    split = made_up("boston", 0)
+    model = clone(tabular_restt.paper_recipe(0, "cpu").estimator).set_params(epochs=1)
+    module = model.fit(split.x_train, split.y_train).module_
+    assert (module.init, module.bond_dim) == ("paper", tabular_restt.PAPER_BOND)
+    assert table6._cell("paper", "boston", "restt-r50").settings["init"] == "paper"
+    assert tabular_restt.default_estimator(0).fit(split.x_train, split.y_train).module_.init == "balanced"

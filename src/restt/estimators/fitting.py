@@ -242,6 +242,7 @@ def _new_module(
         topology=estimator.topology,
         sigma2=estimator.sigma2,
         second_moment=moment,
+        init=estimator._init,
         bias=True,
         runs=int(estimator.runs),
         dtype=plan.dtype,

@@ -22,6 +22,8 @@ from restt.train.schedules import SCHEDULES
 class Parameters(CallbackSupport, BaseEstimator):
     """Stores what it is given; ``_parameter_constraints`` is checked when a fit begins."""
 
+    # How the module draws its weights; a subclass may know better.
+    _init: ClassVar[str] = "balanced"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "bond_dim": [Interval(Integral, 1, None, closed="left")],
         "feature_map": [StrOptions({"auto", *features.available()}), FeatureMap],

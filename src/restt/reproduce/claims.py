@@ -27,6 +27,9 @@ class Claim:
         return self.text, self.measured, {None: NOT_YET, True: "holds", False: "does not hold"}[self.holds]
 
 
+RULE = "A claim holds only if it does in every comparison; a tie is enough for it not to hold."
+
+
 def claims_table(title: str, claims: Iterable[Claim], notes: tuple[str, ...] = ()) -> Table:
     """One row per claim."""
     return Table(title, ("the paper's claim", "measured", "verdict"), tuple(claim.row() for claim in claims), notes)

@@ -26,15 +26,18 @@ def study_tables(found: Mapping[str, Any] | None) -> list[Table]:
             AGREEMENT,
             AGREEMENT_COLUMNS,
             tuple(_agreement(name, case) for name, case in cases),
-            (f"N = {setting['sites']}, r = {setting['bond_dim']}, {setting['runs']} random models a case.",),
+            (
+                f"N = {setting['sites']}, r = {setting['bond_dim']}, {setting['runs']} random models a case. It agrees "
+                f"if no site deviates by {CHANCE:g} standard errors.",
+            ),
         ),
         Table(
             WIDTH,
             WIDTH_COLUMNS,
             tuple(_width(row) for row in result["finite_width"]),
             (
-                f"{setting['width_runs']} random models a row. The theory's mean is carried by rare runs, so a "
-                "measured mean falls short of it; the typical run decays, faster the smaller r is.",
+                f"{setting['width_runs']} random models a row. The theory's mean is carried by rare runs, so at small "
+                "r a measured mean falls short of it; the typical run decays, faster the smaller r is.",
             ),
         ),
     ]

@@ -43,7 +43,10 @@ def stability_tables(files: Sequence[Mapping[str, Any] | None]) -> list[Table]:
         (*model, *(", ".join(f"{value:g}" for value in values) or "none" for values in groups))
         for model, groups in trained.items()
     ]
-    means = "A σ_w² trains where the final training accuracy is above half of the study's best."
+    means = (
+        "One run for each σ_w²; it trains where the final training accuracy is above half of the study's best. "
+        "MeanTT here is as in the paper, with its angle π/2; where it stays at chance its spread says nothing."
+    )
     return [
         Table(SEEDS, SEEDS_COLUMNS, tuple(_seeds(row) for row in over_seeds), (note,)),
         Table(TRAINED, TRAINED_COLUMNS, tuple(rows), (note, means)),

@@ -100,7 +100,7 @@ def _maker(cell: Cell, store: Store) -> Maker:
     if model == "restt-r50":
         return lambda seed: paper_recipe(seed, store.device)
     if model == "restt-estimator":
-        return lambda seed: default_estimator(seed, store.device)
+        return lambda seed: default_estimator(seed)
     if model in WAYS:
         return searched(model, search_cell(dataset, cell.settings["profile"], splits), store)
     if model.endswith(SELECTED):
