@@ -29,7 +29,7 @@ def fit(dataset: str, options: argparse.Namespace, runs: int, config: TrainConfi
     data = restt.data.load(dataset)
     module = restt.ResTT(196, 2, options.bond_dim, 10, init="paper", sigma2=0.01, runs=runs, device=options.device)
     module.reset_parameters(seed=options.seed)
-    rows = options.rows or len(data.x_train)
+    rows = len(data.x_train[: options.rows])
     began = time.perf_counter()
     records, events = [], []
     for record in train(
@@ -54,6 +54,7 @@ def fit(dataset: str, options: argparse.Namespace, runs: int, config: TrainConfi
         "dataset": dataset,
         "bond_dim": options.bond_dim,
         "runs": runs,
+        "rows": rows,
         "config": config.to_dict(),
         "final_accuracy": [100 * value for value in evaluate_runs(module, data)],
         "records": [record.to_dict() for record in records],
@@ -92,7 +93,18 @@ def guard(options: argparse.Namespace) -> dict[str, Any]:
     return {"result": result, "roll_backs": len(rolled_back), "met": result["weights_finite"]}
 
 
-def main() -> None:
+def command(name: str, options: argparse.Namespace, parser: argparse.ArgumentParser) -> str:
+    """What gives a result again; where it is written plays no part."""
+    changed = {
+        option: value
+        for option, value in vars(options).items()
+        if option not in ("experiments", "output") and value != parser.get_default(option)
+    }
+    words = [f"--{option.replace('_', '-')} {value}" for option, value in changed.items()]
+    return " ".join(["python benchmarks/gpu_training.py", name, *words])
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("experiments", nargs="+", choices=["precision", "guard"])
     parser.add_argument("--output", type=Path, default=Path("results/bench"))
@@ -102,11 +114,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int)
     parser.add_argument("--rows", type=int, help="only so many training images, to try the script out")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.experiments:
-        command = f"python benchmarks/gpu_training.py {name}"
-        origin = provenance(options.device, seed=options.seed, command=command)
+        origin = provenance(options.device, seed=options.seed, command=command(name, options, parser))
         document = {"provenance": origin, **{"precision": precision, "guard": guard}[name](options)}
         write_json_atomic(options.output / f"gpu_{name}.json", document)
         summary = {key: value for key, value in document.items() if key not in ("results", "result", "provenance")}

@@ -24,17 +24,16 @@ from restt.provenance import provenance
 from restt.reproduce import table2, table4, table5, table6
 from restt.reproduce.cells import Cell
 from restt.reproduce.image_cells import NAMES
+from restt.reproduce.image_reading import mean_final
 from restt.reproduce.paper import paper_numbers
 from restt.reproduce.store import Store
 
 # Which row of the paper's Table II a rival is; table5.RIVALS has those of Table V.
-TABLE2 = {
-    "tt-bn": "TT-BN(r=100)",
-    **{rival: label for label, rival in table2.RIVALS.items()},
-}
+TABLE2 = {rival: label for label, rival in table2.RIVALS.items()}
+# Of the two TT-BN the one of the authors' code, which Table II sets beside the paper's.
+PAPER_STATISTICS = "shared"
 # How far below the paper a rival may stay: a point of accuracy, a hundredth of R².
 POINTS, R2 = 1.0, 0.01
-TABLES = {"boston": "Boston", "ale": "ALE"}
 
 
 def images(store: Store) -> list[dict[str, Any]]:
@@ -46,13 +45,14 @@ def images(store: Store) -> list[dict[str, Any]]:
         if found is None or name == "restt":
             continue
         result = found["result"]
-        bond_dim = cell.settings.get("bond_dim")
-        paper = _paper_accuracy(name, cell.settings["dataset"], cell.settings["fraction"], bond_dim)
-        final = statistics.fmean(value or 0.0 for value in result["final"])  # a failed seed has no hits
+        params = cell.settings.get("params", {})
+        bond_dim = cell.settings.get("bond_dim", params.get("bond_dim"))
+        paper = _paper_accuracy(name, cell.settings["dataset"], cell.settings["fraction"], bond_dim, params)
+        final = mean_final(store, cell)
         rows.append(
             {
                 "rival": name,
-                "params": cell.settings.get("params") or cell.settings.get("recipe_settings"),
+                "params": params or cell.settings.get("recipe_settings"),
                 "dataset": cell.settings["dataset"],
                 "fraction": cell.settings["fraction"],
                 "bond_dim": bond_dim,
@@ -77,7 +77,7 @@ def tables(store: Store) -> list[dict[str, Any]]:
         scores = [math.nan if value is None else value for value in found["result"]["r2"]]  # of a failed fit
         by_split = dict(zip(found["result"]["splits"], scores, strict=True))
         own = by_split.pop(PAPER_SPLIT_SEED)
-        printed = paper_numbers()["table6_tabular"][TABLES[cell.settings["dataset"]]]
+        printed = paper_numbers()["table6_tabular"][table6.DATASETS[cell.settings["dataset"]]]
         paper = next((row[0] for label, row in printed.items() if label.lower() == model), None)
         rows.append(
             {
@@ -93,7 +93,9 @@ def tables(store: Store) -> list[dict[str, Any]]:
     return rows
 
 
-def _paper_accuracy(name: str, dataset: str, fraction: float, bond_dim: int | None) -> float | None:
+def _paper_accuracy(
+    name: str, dataset: str, fraction: float, bond_dim: int | None, params: dict[str, Any]
+) -> float | None:
     numbers, label = paper_numbers(), NAMES[dataset]
     limited = numbers["table5_limited"]
     if name in table5.RIVALS:
@@ -105,8 +107,14 @@ def _paper_accuracy(name: str, dataset: str, fraction: float, bond_dim: int | No
         fractions = numbers["table4_fractions"]
         printed = fractions[label].get(f"MeanTT r={bond_dim}")
         return None if printed is None else dict(zip(fractions["fractions"], printed, strict=True))[fraction][0]
-    found: float | None = numbers["table2_accuracy"][label].get(TABLE2.get(name, ""))
+    found: float | None = numbers["table2_accuracy"][label].get(_table2_row(name, bond_dim, params))
     return found
+
+
+def _table2_row(name: str, bond_dim: int | None, params: dict[str, Any]) -> str | None:
+    if name != "tt-bn":
+        return TABLE2.get(name)
+    return f"TT-BN(r={bond_dim})" if params["statistics"] == PAPER_STATISTICS else None
 
 
 def _origin(cell: Cell, found: dict[str, Any]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -6,8 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 import restt
-from restt.cli import app
+from restt.cli import app, main
 from restt.reproduce import EXPERIMENTS
+from restt.reproduce.cells import Cell
+from restt.reproduce.pack import pack
+from restt.reproduce.store import Store
 
 runner = CliRunner()
 
@@ -81,7 +85,8 @@ def test_unpack_says_what_it_kept_and_fails(tmp_path):
         (["table1", "a.tar.gz"], "takes no file"),
         (["pack"], "needs a file"),
         (["pack", "a.tar.gz", "--profile", "full"], "profile must be one of"),
-        (["unpack", "missing.tar.gz"], r"missing\.tar\.gz"),
+        (["unpack", "missing.tar.gz"], r"file must be a file, got 'missing\.tar\.gz', which is not there"),
+        (["table1", "--device", "xpu"], "device must be"),
     ],
 )
 def test_mistakes_of_reproduce_are_named(words, expected, tmp_path, monkeypatch):
@@ -89,6 +94,57 @@ def test_mistakes_of_reproduce_are_named(words, expected, tmp_path, monkeypatch)
     with pytest.raises((ValueError, OSError), match=expected):
         runner.invoke(app, ["reproduce", *words], catch_exceptions=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["reproduce", "table1", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["reproduce", "pack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["reproduce", "pack", "afolder"], "file must be a file, got the folder 'afolder'"),
+        (["reproduce", "unpack", "afolder"], "file must be a file, got the folder 'afolder'"),
+        (["reproduce", "unpack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["report", "--results", "afile"], "results must be a folder, got the file 'afile'"),
+        (["report", "--output", "."], "output must be a file, got the folder '.'"),
+        (["report", "--output", "afile/z.md"], "output must be a file, got 'afile/z.md', but 'afile' is no folder"),
+    ],
+)
+def test_paths_of_the_wrong_kind_are_named_with_their_argument(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("afile").touch()
+    Path("afolder").mkdir()
+    Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
+    pack("a.tar.gz", "there")
+    with pytest.raises(ValueError, match="must be") as error:
+        runner.invoke(app, words, catch_exceptions=False)
+    assert str(error.value) == expected
+
+
+def test_unpack_refuses_another_profile_than_that_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
+    pack("a.tar.gz", "there")
+    for output in ([], ["--output", "here"]):
+        words = ["reproduce", "unpack", "a.tar.gz", "--profile", "paper", *output]
+        with pytest.raises(ValueError, match=r"profile must be that of a\.tar\.gz, 'quick', got 'paper'"):
+            runner.invoke(app, words, catch_exceptions=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "there"]
+    words = ["reproduce", "unpack", "a.tar.gz", "--profile", "quick"]
+    assert "1 results written to results/quick" in runner.invoke(app, words).output
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp_path, monkeypatch):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", shown)
+    page = tmp_path / "page.md"
+    monkeypatch.setattr("sys.argv", ["restt", "report", "--results", str(tmp_path), "--output", str(page)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    shown.flush()
+    assert end.value.code == 0
+    assert str(page) in shown.buffer.getvalue().decode(encoding)
+    assert "–" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
-from restt import Topology
-from restt.drawing import _columns, _terms
+from restt import Topology, demo
+from restt.drawing import _columns, _terms, save_figure
+from restt.meanfield.plots import picture
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
@@ -10,6 +13,40 @@ def test_draw_saves_a_picture(tmp_path, ending):
     Topology.residual(3).skip_to_output(2).draw(path)
     head = path.read_bytes()[:100]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending] in head
+
+
+def draw_axes(path):
+    with picture(path, 1, 1):
+        pass
+
+
+def draw_demo(path):
+    demo._figure([demo.Outcome(task.dataset, "ResTT", [0.5], 1.0, 10, [0.4, 0.5]) for task in demo.tasks(0)], path)
+
+
+@pytest.mark.parametrize("draw", [Topology.residual(3).draw, draw_axes, draw_demo])
+def test_a_picture_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch, draw):
+    def breaks(self, target, **_):
+        write = target.write if hasattr(target, "write") else Path(target).write_bytes
+        write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", breaks)
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="disk full"):
+        draw(path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("name", "head"), [("a.SVG", b"<?xml"), ("plain", b"\x89PNG")])
+def test_the_ending_picks_the_format_and_the_name_stays(tmp_path, name, head):
+    from matplotlib.figure import Figure
+
+    path = save_figure(Figure(), tmp_path / "new" / name)
+    assert path == tmp_path / "new" / name
+    assert path.read_bytes().startswith(head)
 
 
 def test_long_chain_shows_its_ends_and_its_edits():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 
@@ -47,3 +49,35 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
     return value
+
+
+def check_folder(name: str, path: str | PathLike[str]) -> Path:
+    """``path`` if it is a folder or one can be made there."""
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{name} must be a folder, got the file {str(folder)!r}")
+    _check_above(name, "folder", folder)
+    return folder
+
+
+def check_new_file(name: str, path: str | PathLike[str]) -> Path:
+    """``path`` if it is a file or one can be written there."""
+    file = Path(path)
+    if file.is_dir():
+        raise ValueError(f"{name} must be a file, got the folder {str(file)!r}")
+    _check_above(name, "file", file)
+    return file
+
+
+def check_file(name: str, path: str | PathLike[str]) -> Path:
+    """``path`` if it is a file."""
+    file = check_new_file(name, path)
+    if not file.exists():
+        raise FileNotFoundError(f"{name} must be a file, got {str(file)!r}, which is not there")
+    return file
+
+
+def _check_above(name: str, kind: str, path: Path) -> None:
+    above = next((folder for folder in path.parents if folder.exists()), None)
+    if above is not None and not above.is_dir():
+        raise ValueError(f"{name} must be a {kind}, got {str(path)!r}, but {str(above)!r} is no folder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,11 +27,18 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Entry point: what a user did wrong is one line on stderr, not a traceback."""
+    _replace_what_cannot_be_shown()
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
         print(f"restt: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _replace_what_cannot_be_shown() -> None:
+    """A terminal without ± or σ shows "?" there; stderr never stops at such a character."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _show_version(wanted: bool) -> None:

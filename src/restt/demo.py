@@ -12,7 +12,7 @@ import torch
 
 import restt
 from restt._files import write_json_atomic
-from restt.drawing import require_matplotlib
+from restt.drawing import require_matplotlib, save_figure
 from restt.provenance import provenance
 from restt.train import Penalty, TrainConfig, train
 
@@ -194,5 +194,5 @@ def _figure(outcomes: list[Outcome], path: Path) -> None:
                 axes.axhline(mean, color="gray", linestyle="--", label=label)
         axes.set(title=title, xlabel="epoch", ylim=(min(0.0, best - 0.6), min(1.0, best + 0.1)))
         axes.legend(loc="lower right")
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
     plt.close(figure)

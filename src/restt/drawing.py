@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from itertools import combinations
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from restt._files import write_bytes_atomic
 from restt.topology import Topology
 
 _SHORTCUT, _STATE, _INPUT, _CORE = "#c0392b", "#1f4e9c", "#f4d58d", "#cfe0f5"
@@ -36,7 +38,7 @@ def draw_topology(topology: Topology, path: str | PathLike[str]) -> None:
         figure, left = plt.subplots(figsize=(width, height), layout="constrained")
     _draw_pipeline(left, topology, columns)
     try:
-        figure.savefig(target, dpi=150)
+        save_figure(figure, target)
     finally:
         plt.close(figure)
 
@@ -48,6 +50,14 @@ def require_matplotlib() -> Any:
     except ImportError as missing:
         raise ImportError("drawing needs matplotlib: pip install restt[plot]") from missing
     return plt
+
+
+def save_figure(figure: Any, path: str | PathLike[str], **options: Any) -> Path:
+    """Save a matplotlib figure whole or not at all; the file's ending picks the format, png where it has none."""
+    target = Path(path)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=target.suffix.lower().lstrip(".") or "png", dpi=150, **options)
+    return write_bytes_atomic(target, buffer.getvalue())
 
 
 def _columns(topology: Topology) -> list[int | None]:

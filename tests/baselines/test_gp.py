@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -41,6 +42,34 @@ def test_a_column_that_does_not_matter_gets_a_long_length_and_no_warning():
     shared = make("gp", task="regression", ard=False).fit(x, np.sin(2.0 * x[:, 0]))
     assert np.ndim(lengths(shared)) == 0
     assert fitted.score(x + 0.1, np.sin(2.0 * (x[:, 0] + 0.1))) > shared.score(x + 0.1, np.sin(2.0 * (x[:, 0] + 0.1)))
+
+
+@pytest.mark.parametrize(
+    ("target", "parameter", "bound"),
+    [
+        (lambda x: np.sin(0.1 * x), "noise_level", gp.NOISES[0]),  # there is none
+        (lambda x: (-1.0) ** x, "constant_value", gp.VARIANCES[0]),  # there is nothing to explain
+    ],
+    ids=["all explained", "nothing explained"],
+)
+def test_a_bound_that_says_something_about_the_data_is_no_warning(target, parameter, bound):
+    x = np.arange(40.0)
+    found = make("gp", task="regression").fit(x[:, None], target(x)).model_.regressor_[-1].kernel_.get_params()
+    assert next(value for name, value in found.items() if name.endswith(parameter)) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "narrow", "words"),
+    [("LENGTHS", (2.0, 1e3), "length_scale.*lower bound"), ("NOISES", (1e-6, 0.2), "noise_level.*upper bound")],
+)
+def test_a_length_too_short_or_noise_too_large_for_its_bounds_warns(bounds, narrow, words, monkeypatch):
+    monkeypatch.setattr(gp, bounds, narrow)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 1))
+    y = np.sin(2.0 * x[:, 0]) + rng.normal(size=60)
+    with pytest.warns(ConvergenceWarning) as caught:
+        make("gp", task="regression").fit(x, y)
+    assert any(re.search(words, str(warning.message)) for warning in caught)
 
 
 def test_other_convergence_warnings_are_kept():

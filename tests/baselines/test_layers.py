@@ -152,7 +152,7 @@ def test_side_of_square_images(columns, side):
 
 @pytest.mark.parametrize("columns", [0, 10, 783])
 def test_other_numbers_of_columns_are_no_images(columns):
-    with pytest.raises(ValueError, match=f"X must hold square images.*got {columns}"):
+    with pytest.raises(ValueError, match=f"columns of X, one for each pixel, must form a square.*got {columns}"):
         image_side(columns)
 
 

@@ -95,7 +95,7 @@ def test_images_are_rows_of_pixels_of_any_range():
 
 def test_bad_settings_are_named():
     X, y = np.zeros((6, 10)), np.array([0, 1] * 3)
-    with pytest.raises(ValueError, match="X must hold square images"):
+    with pytest.raises(ValueError, match="columns of X, one for each pixel, must form a square"):
         baselines.make("lenet5").fit(X, y)
     with pytest.raises(ValueError, match="activation"):
         baselines.make("lenet5", activation="gelu").fit(X[:, :9], y)

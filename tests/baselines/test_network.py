@@ -73,13 +73,22 @@ def test_mse_gives_probabilities_too():
     assert (shares.argmax(1) == outputs.argmax(1)).all()
 
 
-def test_with_mse_the_largest_output_takes_all_where_none_is_above_zero():
+@pytest.mark.parametrize(
+    ("outputs", "shares"),
+    [
+        ([-2.0, -1.0], [0.0, 1.0]),  # where none is above 0, the largest takes all
+        ([-0.5, 0.2], [0.0, 1.0]),
+        ([1.0, 3.0], [0.25, 0.75]),  # outputs above 1 keep their order
+    ],
+)
+def test_with_mse_the_predicted_class_is_the_most_probable(outputs, shares):
     X, y = small_table("classification")
     estimator = small(loss="mse", hidden=()).fit(X, y)
     with torch.no_grad():
         estimator.module_.layers[0].weight.zero_()
-        estimator.module_.layers[0].bias.copy_(torch.tensor([[-2.0, -1.0]]))
-    assert estimator.predict_proba(X[:1]).tolist() == [[0.0, 1.0]]
+        estimator.module_.layers[0].bias.copy_(torch.tensor([outputs]))
+    assert estimator.predict_proba(X[:1]).tolist() == [shares]
+    assert estimator.predict(X[:1]).tolist() == [1]
 
 
 def test_validation_rows_are_scored_after_each_epoch():

@@ -175,7 +175,7 @@ def test_predictions_do_not_depend_on_the_other_rows(thin):
 
 def test_bad_settings_are_named():
     X, y = np.zeros((6, 10)), np.array([0, 1] * 3)
-    with pytest.raises(ValueError, match="X must hold square images"):
+    with pytest.raises(ValueError, match="columns of X, one for each pixel, must form a square"):
         baselines.make("resnet18").fit(X, y)
     with pytest.raises(ValueError, match="precision"):
         baselines.make("resnet18", precision="float16").fit(X[:, :9], y)

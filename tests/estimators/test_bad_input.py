@@ -173,7 +173,7 @@ def test_parameters_are_checked_by_name(option, message):
         ({"penalty": {"cores": 1.0}}, r"penalty may hold chain, linear and head, got \['cores'\]"),
         ({"penalty": {"chain": -1.0}}, "penalty.chain must be"),
         ({"topology": Topology.residual(5)}, "topology has 5 sites, the module has sites=2"),
-        ({"device": "abacus"}, 'device must be "auto" or a torch device.*abacus'),
+        ({"device": "abacus"}, 'device must be "auto", "cpu", .* got .abacus.'),
         ({"site_order": ["a", "b"]}, "X has no column names"),
     ],
 )

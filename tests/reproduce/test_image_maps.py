@@ -59,8 +59,14 @@ def test_runs_axis_in_front_changes_nothing(bytes_):
 
 
 def test_odd_images_are_refused():
-    with pytest.raises(ValueError, match="square with an even side, got 9 pixels"):
+    with pytest.raises(ValueError, match="x must hold images with an even side, got images of 3×3 pixels"):
         Pixels()(torch.zeros(1, 9))
+
+
+@pytest.mark.parametrize("look", [Pixels(), lambda x: next(mirrored_and_moved(x))], ids=["sites", "views"])
+def test_images_that_are_not_square_are_refused(look):
+    with pytest.raises(ValueError, match=r"pixels of an image in x must form a square.*got 8"):
+        look(torch.zeros(1, 8))
 
 
 def test_walks_are_eight_different_permutations_along_neighbours():
@@ -70,7 +76,7 @@ def test_walks_are_eight_different_permutations_along_neighbours():
     for walk in walks[2:4]:  # a snake only ever goes to a neighbour
         rows, columns = walk // 6, walk % 6
         assert (rows.diff().abs() + columns.diff().abs() == 1).all()
-    with pytest.raises(ValueError, match="must form a square, got 8"):
+    with pytest.raises(ValueError, match=r"sites must form a square.*got 8"):
         image_walks(8)
 
 

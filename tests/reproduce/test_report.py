@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import types
 from pathlib import Path
 
 import pytest
 
 from restt import reproduce
 from restt.reproduce import fig_meanfield, report, table3
+from restt.reproduce.cells import Cell
 from restt.reproduce.store import Store
 
 COMMITTED = Path(__file__).parents[2] / "results"
@@ -88,6 +90,73 @@ def test_where_numbers_come_from_names_commits_devices_and_versions(tmp_path):
     assert row[1:3] == ("paper", f"{cells} of {cells}")
     assert row[4] == "NVIDIA H200"
     assert any(note.startswith("table3: python ") and "torch " in note for note in found.notes)
+
+
+def own_files(root: Path, name: str) -> list[str]:
+    section = next(section for section in report.collect(root).sections if section.name == name)
+    return sorted(f"{file['cell']} {file['settings'].get('number', '')}".strip() for file in section.own)
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """An experiment that shows a cell of another one, and whose own cells need a rate or a search first."""
+    before = {"rate": Cell("rates", "sgd", {"profile": "paper"}), "search": Cell("squares", "search", {})}
+
+    def cells(profile):
+        own = [Cell("squares", f"by-{name}", {name: cell.key}) for name, cell in before.items()]
+        return [*own, Cell("squares", "plain", {"number": 2, "rate": 0.1}), Cell("cubes", "shown", {})]
+
+    module = types.SimpleNamespace(TITLE="Squares", cells=cells, tables=lambda store, profile: [])
+    monkeypatch.setattr(report, "EXPERIMENTS", {"squares": "squares"})
+    for place in (report, reproduce):
+        monkeypatch.setattr(place, "experiment", lambda name: module)
+    return [*before.values(), *cells("paper")]
+
+
+def test_own_results_are_those_asked_for_and_the_choices_before_them(tmp_path, chosen):
+    store = Store(tmp_path / "paper")
+    for cell in [*chosen, Cell("squares", "plain", {"number": 1}), Cell("rates", "sgd", {"profile": "old"})]:
+        store.compute(cell, lambda cell: {})
+    expected = ["rates/sgd", "squares/by-rate", "squares/by-search", "squares/plain 2", "squares/search"]
+    assert own_files(tmp_path, "squares") == expected
+
+
+def test_a_choice_counts_before_the_cells_that_wait_for_it(tmp_path, chosen):
+    Store(tmp_path / "paper").compute(chosen[1], lambda cell: {})
+    assert own_files(tmp_path, "squares") == ["squares/search"]
+
+
+@pytest.mark.skipif(not COMMITTED.exists(), reason="the results are in the source checkout only")
+@pytest.mark.parametrize(("name", "choice"), [("table4", "rates/mnist-restt-r100"), ("table6", "table6/boston-search")])
+def test_choices_before_the_committed_results_are_counted_with_them(name, choice):
+    assert choice in own_files(COMMITTED, name)
+
+
+def test_files_of_other_kinds_in_a_folder_of_results_are_left_alone(tmp_path):
+    fill_table3(tmp_path / "paper", "paper", 2.0)
+    before = report.collect(tmp_path).to_markdown()
+    (tmp_path / "paper" / "table3" / "notes.json").write_text("[]")
+    (tmp_path / "paper" / "table3" / "dir.json").mkdir()
+    (tmp_path / "paper" / "table3" / "dir-01234567.json").mkdir()
+    assert report.collect(tmp_path).to_markdown() == before
+
+
+def test_links_are_markdown_whatever_the_folders_are_called(tmp_path):
+    root = tmp_path / "my results (new)]"
+    (root / "paper" / "pictures").mkdir(parents=True)
+    (root / "paper" / "pictures" / "table3-a [b.png").write_bytes(b"png")
+    (line,) = [line for line in report.collect(root).to_markdown(tmp_path).splitlines() if line.startswith("![")]
+    assert line == r"![table3-a \[b](my%20results%20%28new%29%5D/paper/pictures/table3-a%20%5Bb.png)"
+
+
+def test_paths_of_the_wrong_kind_are_named_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("afile").touch()
+    with pytest.raises(ValueError, match="results must be a folder, got the file 'afile'"):
+        report.collect("afile")
+    for output in (".", "afile/page.md"):
+        with pytest.raises(ValueError, match="output must be a file, got"):
+            report.write_report("afile", output)
 
 
 def test_pictures_are_linked_from_where_the_page_lies(tmp_path):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import types
 from pathlib import Path
 
 import pytest
 
 from restt import reproduce
+from restt.drawing import require_matplotlib
 from restt.reproduce import command, targets
 from restt.reproduce.cells import Cell
 from restt.reproduce.store import Store
@@ -71,6 +73,31 @@ def test_running_computes_shows_and_draws(tmp_path, squares, capsys):
     saved = json.loads(next(tmp_path.glob("squares/n2-*.json")).read_text())
     assert saved["result"] == {"square": 4, "device": "cpu"}
     assert saved["provenance"]["command"] == "restt reproduce squares --profile quick"
+
+
+def test_without_matplotlib_everything_but_the_pictures_is_there(tmp_path, squares, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", {"squares": "squares", "again": "squares"})
+    squares.pictures = lambda store, profile, folder: require_matplotlib()
+    command.reproduce("all", "quick", tmp_path, "cpu")
+    shown = capsys.readouterr().out
+    assert shown.count("no pictures: drawing needs matplotlib: pip install restt[plot]\n") == 2
+    assert shown.count("Squares (quick profile)") == 2
+    assert f"again: results in {tmp_path}" in shown
+
+
+def test_an_experiment_that_needs_a_missing_package_does_not_stop_the_others(tmp_path, squares, monkeypatch, capsys):
+    def lacking(cell, store):
+        raise ImportError("drawing needs matplotlib")
+
+    needy = types.SimpleNamespace(
+        **{**vars(squares), "compute": lacking, "cells": lambda profile: [Cell("needy", "n", {})]}
+    )
+    monkeypatch.setattr(reproduce, "EXPERIMENTS", {"needy": "needy", "squares": "squares"})
+    monkeypatch.setattr(reproduce, "experiment", {"needy": needy, "squares": squares}.__getitem__)
+    with pytest.raises(ImportError, match="needy was left out: drawing needs matplotlib"):
+        command.reproduce("all", "quick", tmp_path, "cpu")
+    assert len(list(tmp_path.glob("squares/*.json"))) == 3
 
 
 def test_tables_and_results_before_and_after(tmp_path, squares):

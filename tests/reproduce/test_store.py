@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -136,6 +137,29 @@ def test_time_of_a_cell_leaves_out_the_cells_it_needs(tmp_path, monkeypatch):
     assert store.load(Cell("needs", "one-too", {}))["wall_seconds"] == 1000.0
 
 
+def test_time_of_a_cell_keeps_what_other_threads_compute_meanwhile(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("restt.reproduce.store.time.perf_counter", lambda: now)
+    store = Store(tmp_path)
+    beside, cell = squares(2)
+
+    def short(_: Cell) -> dict[str, int]:
+        nonlocal now
+        now += 100.0
+        return {}
+
+    def long(_: Cell) -> dict[str, int]:
+        nonlocal now
+        thread = threading.Thread(target=store.compute, args=(beside, short))
+        thread.start()
+        thread.join()
+        now += 3.0
+        return {}
+
+    assert store.compute(cell, long)["wall_seconds"] == 103.0
+    assert store.load(beside)["wall_seconds"] == 100.0
+
+
 def test_a_cell_that_needs_itself_is_told_so_instead_of_waiting_for_ever(tmp_path):
     store = Store(tmp_path)
     cell = Cell("loop", "cell", {})
@@ -236,3 +260,22 @@ def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):
     assert waiter.returncode == 0
     assert log.read_text().split() == ["n0", "n0"]
     assert Store(folder).load(squares(1)[0])["result"] == {"square": 0}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("provenance", {}),
+        ("provenance", 3),
+        ("wall_seconds", "x"),
+        ("result", None),
+        ("settings", [1]),
+        ("result", {"a": float("nan")}),
+    ],
+)
+def test_a_file_with_the_right_names_and_wrong_content_is_told(tmp_path, field, value):
+    store, (cell,) = Store(tmp_path), squares(1)
+    found = store.compute(cell, square)
+    store.path(cell).write_text(json.dumps({**found, field: value}))
+    with pytest.raises(ValueError, match="is not a whole results file"):
+        store.load(cell)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from restt.reproduce.tables import Table
@@ -30,3 +32,21 @@ def test_nothing_is_cut_off_in_the_terminal(capsys):
     printed = capsys.readouterr().out
     assert "…" not in printed
     assert "29" in printed
+
+
+ENTRIES = ("Fashion-MNIST, r = 100", "98.96 ± 0.03", "–", "", "測定されていない", "12dc041cb0;2ec0750db7;3156b2e8c3")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+@pytest.mark.parametrize("columns", [1, 2, 8, 14])
+def test_every_character_is_there_however_narrow_the_terminal(capsys, monkeypatch, width, columns):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    # A dumb terminal has no signs for bold text, and rich asks for its size only where one of these is missing.
+    for name, value in {"TERM": "dumb", "COLUMNS": str(width), "LINES": "40"}.items():
+        monkeypatch.setenv(name, value)
+    names = tuple(f"column{k}" if k % 3 else "r" for k in range(columns))
+    rows = tuple(tuple(ENTRIES[(row + k) % len(ENTRIES)] for k in range(columns)) for row in range(len(ENTRIES)))
+    Table("T", names, rows, ("a note " * 20,)).print()
+    printed = "".join(capsys.readouterr().out.replace("─", "").split())
+    wanted = "".join(["T", "a note " * 20, *names, *(entry for row in rows for entry in row)]).replace(" ", "")
+    assert Counter(printed) == Counter(wanted)

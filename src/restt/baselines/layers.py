@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from restt._squares import square_side
 from restt.seeding import run_generator
 
 
@@ -126,10 +127,7 @@ def image_side(columns: int) -> int:
     >>> image_side(784)
     28
     """
-    side = math.isqrt(columns)
-    if columns < 1 or side * side != columns:
-        raise ValueError(f"X must hold square images, one column per pixel (such as 784 for 28×28), got {columns}")
-    return side
+    return square_side("columns of X, one for each pixel,", columns)
 
 
 def as_images(x: Tensor, side: int) -> Tensor:  # (B, P) or (S, B, P) -> (1 or S, B, 1, side, side)

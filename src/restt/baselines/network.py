@@ -279,12 +279,12 @@ class NetworkClassifier(ClassifierMixin, Network):
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
-        """The members' mean probabilities; with ``loss="mse"`` their mean output, cut to [0, 1] and brought to sum 1.
+        """The members' mean probabilities; with ``loss="mse"`` their mean output, cut below 0 and brought to sum 1.
 
         Where all outputs of a row are at most 0, the largest takes all.
         """
         scores = self._scores(X)
-        shares = scores.clip(0.0, 1.0)
+        shares = scores.clip(min=0.0)
         none = shares.sum(axis=1) == 0
         shares[none, scores[none].argmax(axis=1)] = 1.0
         return shares / shares.sum(axis=1, keepdims=True)

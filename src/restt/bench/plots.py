@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-from restt._files import write_bytes_atomic
 from restt.bench.race import Row
+from restt.drawing import save_figure
 
 AXES = {
     "bond_dim": "bond dimension r",
@@ -40,9 +39,7 @@ def plot_suite(
     drawing.set_title(result["title"])
     drawing.grid(visible=True, which="both", alpha=0.2)
     figure.legend(loc="outside right upper", fontsize="small")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
-    return write_bytes_atomic(path, buffer.getvalue())
+    return save_figure(figure, path, metadata={"Software": None})
 
 
 def _draw_contender(drawing: Any, axis: str, rows: list[Row]) -> None:

@@ -26,6 +26,9 @@ FEWEST_EPOCHS = 20
 # Multiplications of one step (rows · Σ widths · r² · runs) below which several threads only wait for each other.
 SMALL_FOR_THREADS = 1e8
 
+# Kinds of devices that models train on.
+DEVICES = ("cpu", "cuda", "mps")
+
 # Precisions whose parameters are float32; what differs is how the fused GPU kernels multiply.
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
 
@@ -84,12 +87,22 @@ def read_device(device: Any, work: float) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError:
-        raise ValueError(
-            f'device must be "auto" or a torch device such as "cpu" or "cuda", got {shown(device)}'
-        ) from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {shown(str(device))}, but torch finds no CUDA device")
+        chosen = None
+    if chosen is None or chosen.type not in DEVICES:
+        raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
+    count = _count_devices(chosen.type)
+    if (chosen.index or 0) >= count:
+        found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
+        raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
     return chosen
+
+
+def _count_devices(kind: str) -> int:
+    if kind == "cuda":
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    return 1
 
 
 def read_penalty(penalty: Any, auto: float) -> Penalty | None:

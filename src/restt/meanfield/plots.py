@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.drawing import require_matplotlib
+from restt.drawing import require_matplotlib, save_figure
 from restt.meanfield.compare import Comparison
 from restt.meanfield.phases import typical_log_decay
 from restt.meanfield.profile import Profile
@@ -40,7 +40,7 @@ def picture(
         yield axes
         for axis in axes.flat:
             axis.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path)
     finally:
         plt.close(figure)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from restt._errors import check_choice
+from restt._errors import check_choice, check_folder
 
 if TYPE_CHECKING:
     from restt.reproduce.store import Store
@@ -103,7 +103,7 @@ def open_store(name: str, profile: str, output: str | PathLike[str] | None = Non
     from restt.reproduce.store import Store
 
     check_choice("profile", profile, PROFILES)
-    folder = results_folder(profile) if output is None else Path(output)
+    folder = check_folder("output", results_folder(profile) if output is None else output)
     return Store(folder, read_device(device), f"restt reproduce {name} --profile {profile}")
 
 
@@ -121,7 +121,7 @@ def read_device(device: str) -> str:
 
     >>> read_device("gpu")
     Traceback (most recent call last):
-    ValueError: device must be "auto" or a torch device such as "cpu" or "cuda", got 'gpu'
+    ValueError: device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got 'gpu'
     """
     from restt.estimators.plan import read_device as read_torch_device
 

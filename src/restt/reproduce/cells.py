@@ -66,5 +66,17 @@ class Cell:
         return f"{self.title}-{digest[:DIGEST_DIGITS]}"
 
 
+def changed_since(unnamed: Mapping[str, Any], **now: Any) -> dict[str, Any]:
+    """Constants that are no longer as in ``unnamed``, for the settings of a cell.
+
+    ``unnamed`` are the values behind results whose settings do not name these constants, and never change. So those
+    results are found as long as they hold, and a changed constant is another cell.
+
+    >>> changed_since({"folds": 5}, folds=5), changed_since({"folds": 5}, folds=10)
+    ({}, {'folds': 10})
+    """
+    return {name: value for name, value in now.items() if value != unnamed[name]}
+
+
 def _canonical(settings: Mapping[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from restt import reproduce as experiments
-from restt._errors import check_choice
+from restt._errors import check_choice, check_file, check_folder, check_new_file
 from restt.reproduce import pack as packing
 
 
@@ -14,27 +14,45 @@ def reproduce(what: str, profile: str, output: Path | None, device: str) -> None
     names = list(experiments.EXPERIMENTS)
     check_choice("name", what, [*names, "all"])
     device = experiments.read_device(device)
+    left_out = []
     for name in names if what == "all" else [what]:
-        experiments.run(name, profile, output, device)
+        try:
+            experiments.run(name, profile, output, device)
+        except ImportError as error:  # of an optional package: the others can do without
+            left_out.append(f"{name} was left out: {error}")
+            continue
         for table in experiments.tables_of(name, profile, output):
             table.print()
-        for picture in experiments.pictures_of(name, profile, output):
-            print(picture)
+        _draw(name, profile, output)
         print(f"{name}: results in {experiments.open_store(name, profile, output).folder}", flush=True)
     if profile == "quick":
         print(experiments.QUICK_MEANS)
+    if left_out:
+        raise ImportError("; ".join(left_out))
+
+
+def _draw(name: str, profile: str, output: Path | None) -> None:
+    """Draw what can be drawn: without an optional package there are still results and tables."""
+    try:
+        for picture in experiments.pictures_of(name, profile, output):
+            print(picture)
+    except ImportError as error:
+        print(f"no pictures: {error}")
 
 
 def pack(file: Path, profile: str | None, output: Path | None) -> None:
     """Bundle a folder of results, by default that of the quick profile."""
-    folder = experiments.results_folder(profile or "quick") if output is None else output
-    keys = packing.pack(file, folder, profile)
+    folder = check_folder("output", output or experiments.results_folder(profile or "quick"))
+    keys = packing.pack(check_new_file("file", file), folder, profile)
     print(f"{len(keys)} results of {folder} in {file}")
 
 
 def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
     """Bring results back; whether all that is in the file is now here."""
-    folder = output or experiments.results_folder(profile or packing.unpack_profile(file))
+    packed = packing.unpack_profile(check_file("file", file))
+    if profile not in (None, packed):
+        raise ValueError(f"profile must be that of {file}, {packed!r}, got {profile!r}")
+    folder = check_folder("output", output or experiments.results_folder(packed))
     found = packing.unpack(file, folder)
     print(f"{len(found.written)} results written to {folder}, {len(found.same)} were there already")
     for key in found.different:

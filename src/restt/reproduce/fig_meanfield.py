@@ -25,7 +25,7 @@ from restt.meanfield.plots import (
 )
 from restt.meanfield.studies import compare_in_blocks, gradient_spread, gradients_in_blocks, mixed_topology
 from restt.reproduce import PICTURES, fig_trainability
-from restt.reproduce.cells import Cell
+from restt.reproduce.cells import Cell, changed_since
 from restt.reproduce.fig_trainability import trainability_map
 from restt.reproduce.meanfield_tables import study_tables
 from restt.reproduce.store import Store
@@ -39,6 +39,13 @@ OUTPUTS = 10
 TT_SLOPES = (0.9, 1.0, 1.1)
 RESTT_SLOPES = (0.001, 0.01, 0.1)
 MIXED_SEEDS = (1, 2, 3)
+# Of results whose settings do not name them, see changed_since.
+UNNAMED = {
+    "outputs": 10,
+    "tt_slopes": (0.9, 1.0, 1.1),
+    "restt_slopes": (0.001, 0.01, 0.1),
+    "mixed_seeds": (1, 2, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -64,28 +71,39 @@ SETTINGS = {
 }
 
 
-DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
+DRAWN = {
+    name: f"fig-meanfield-{name}.png"
+    for name in ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
+}
 
 
 def cells(profile: str) -> list[Cell]:
     """One: the measurements share their models."""
     setting = SETTINGS[check_choice("profile", profile, SETTINGS)]
-    trainability = fig_trainability.SETTINGS[profile]
-    settings = {"profile": profile, "setting": asdict(setting), "trainability": asdict(trainability), "seed": SEED}
+    settings = {
+        "profile": profile,
+        "setting": asdict(setting),
+        "trainability": fig_trainability.map_settings(fig_trainability.SETTINGS[profile]),
+        "seed": SEED,
+        **changed_since(
+            UNNAMED, outputs=OUTPUTS, tt_slopes=TT_SLOPES, restt_slopes=RESTT_SLOPES, mixed_seeds=MIXED_SEEDS
+        ),
+    }
     return [Cell("fig-meanfield", "study", settings)]
 
 
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
     """Measure and draw.
 
-    The pictures show every random model and are drawn here, once: the results keep summaries.
+    The pictures show every random model and are drawn here, once: the results keep summaries. So packs of results
+    carry them along.
     """
     profile = cell.settings["profile"]
     setting = SETTINGS[profile]
     require_matplotlib()  # before minutes of work that could not be shown
     folder = store.folder / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {name: _picture(folder, name) for name in DRAWN}
+    pictures = {name: folder / file for name, file in DRAWN.items()}
     generator = torch.Generator().manual_seed(SEED)
     x = Trigonometric()(torch.rand(setting.batch, setting.sites, generator=generator))
     cases = _cases(setting.sites)
@@ -121,11 +139,7 @@ def tables(store: Store, profile: str) -> list[Table]:
 
 def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
     """Those that were drawn when the study was made."""
-    return [path for name in DRAWN if (path := _picture(folder, name)).exists()]
-
-
-def _picture(folder: Path, name: str) -> Path:
-    return folder / f"fig-meanfield-{name}.png"
+    return [path for file in DRAWN.values() if (path := folder / file).exists()]
 
 
 @dataclass(frozen=True)

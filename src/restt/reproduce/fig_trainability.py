@@ -15,6 +15,7 @@ from restt import data
 from restt.meanfield import phase_diagram, signal_range
 from restt.meanfield.phase_plots import plot_phases
 from restt.meanfield.trainability import success, train_over_sigma2
+from restt.reproduce.cells import changed_since
 from restt.topology import Topology
 
 # Tenfold steps in general, fine ones around the plain train's only stable value.
@@ -26,6 +27,16 @@ PANELS = (
     ("plain", "orthogonal", "TT, balanced ends, orthogonal cores"),
     ("residual", "paper", "ResTT"),
 )
+
+# Of results whose settings do not name them, see changed_since.
+UNNAMED = {
+    "panels": (
+        ("plain", "paper", "TT"),
+        ("plain", "balanced", "TT, balanced ends"),
+        ("plain", "orthogonal", "TT, balanced ends, orthogonal cores"),
+        ("residual", "paper", "ResTT"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,11 @@ SETTINGS = {
     "paper": MapSetting("mnist", 600, (7, 4, 2), 20, 40),
     "quick": MapSetting("digits", 300, (2, 1), 10, 20, lr=3e-3, sigma2=(1e-4, 1e-2, 0.1, 1.0, 10.0)),
 }
+
+
+def map_settings(setting: MapSetting) -> dict[str, Any]:
+    """Everything that fixes a map, for its cell."""
+    return {**asdict(setting), **changed_since(UNNAMED, panels=PANELS)}
 
 
 def trainability_map(setting: MapSetting, path: str | PathLike[str], seed: int = 0) -> dict[str, Any]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
+from restt._squares import square_side
 from restt.data.preprocess import image_blocks
 from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
     """Flat square images in blocks of 2×2 pixels."""
-    side = math.isqrt(x.shape[-1])
-    if side * side != x.shape[-1] or side % 2:
-        raise ValueError(f"images must be square with an even side, got {x.shape[-1]} pixels")
+    side = square_side("pixels of an image in x", x.shape[-1])
+    if side % 2:
+        raise ValueError(f"x must hold images with an even side, got images of {side}×{side} pixels")
     return image_blocks(x.unflatten(-1, (side, side)))
 
 

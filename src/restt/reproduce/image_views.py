@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from torch import Tensor
 from torch.nn.functional import pad
+
+from restt._squares import square_side
 
 # Rows and columns by which an image is moved.
 MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
@@ -19,7 +20,7 @@ def mirrored_and_moved(x: Tensor) -> Iterator[Tensor]:  # (B, H·W) each
     >>> [view.tolist() for view in mirrored_and_moved(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))][1:3]
     [[[0.0, 1.0, 0.0, 3.0]], [[2.0, 0.0, 4.0, 0.0]]]
     """
-    side = math.isqrt(x.shape[-1])
+    side = square_side("pixels of an image in x", x.shape[-1])
     images = x.unflatten(-1, (side, side))
     for looked_at in (images, images.flip(-1)):
         for down, right in MOVES:

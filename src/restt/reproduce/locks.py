@@ -1,15 +1,20 @@
-"""One process at a time per name, freed by the system when its holder dies."""
+"""One process at a time per name, freed by the system when its holder dies; its forked children hold nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 POLL_SECONDS = 0.1
+# The lock files open in this process. A lock is shared by all copies of its descriptor, and a fork copies it: a child
+# that outlived its parent would hold it on.
+_opened: set[int] = set()
+_fork_guard = threading.RLock()  # nobody forks between opening or closing a file and noting it
 
 
 @contextlib.contextmanager
@@ -17,7 +22,8 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     """Hold the lock file ``path`` inside the block; yields whether it is ours.
 
     With ``wait`` the answer is always True, after whoever holds it is done or dead. The lock is the system's (flock,
-    on Windows msvcrt's byte lock), not the file's existence: a file left by a killed process holds nothing.
+    on Windows msvcrt's byte lock), not the file's existence: a file left by a killed process holds nothing. Nor does
+    a child forked inside the block.
 
     >>> path = getfixture("tmp_path") / "cell.lock"
     >>> with claimed(path, wait=False) as first, claimed(path, wait=False) as second:
@@ -26,7 +32,6 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     >>> path.exists()
     False
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _take(path)
     while descriptor is None and wait:
         time.sleep(POLL_SECONDS)
@@ -37,24 +42,39 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     try:
         yield True
     finally:
-        # While it is still ours, so that nobody's fresh lock is removed. Windows refuses to remove an open file; there
-        # the empty file stays.
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
+        if descriptor in _opened:  # a forked child that leaves the block has nothing to give back
+            # While it is still ours, so that nobody's fresh lock is removed. Windows refuses to remove an open file;
+            # there the empty file stays.
+            with contextlib.suppress(OSError):
+                path.unlink()
+            _close(descriptor)
 
 
 def _take(path: Path) -> int | None:
     """An open descriptor that holds the lock, or None where somebody else does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    path.parent.mkdir(parents=True, exist_ok=True)  # each time: somebody may tidy up while we wait
+    descriptor = _open(path)
     try:
         if _try_lock(descriptor) and _still_there(descriptor, path):
             return descriptor
     except BaseException:
-        os.close(descriptor)
+        _close(descriptor)
         raise
-    os.close(descriptor)
+    _close(descriptor)
     return None
+
+
+def _open(path: Path) -> int:
+    with _fork_guard:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        _opened.add(descriptor)
+    return descriptor
+
+
+def _close(descriptor: int) -> None:
+    with _fork_guard:
+        _opened.discard(descriptor)
+        os.close(descriptor)
 
 
 def _still_there(descriptor: int, path: Path) -> bool:
@@ -84,3 +104,13 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def _hold_nothing() -> None:
+        """In a forked child: closing a copy leaves the parent's lock alone, where unlocking would end it."""
+        for descriptor in _opened:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        _opened.clear()
+        _fork_guard.release()
+
+    os.register_at_fork(before=_fork_guard.acquire, after_in_parent=_fork_guard.release, after_in_child=_hold_nothing)

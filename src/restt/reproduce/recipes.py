@@ -14,9 +14,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from restt.module import ResTT
+from restt.reproduce import image_views
+from restt.reproduce.cells import changed_since
 from restt.reproduce.image_maps import SITE_MAPS
 from restt.reproduce.site_orders import Walking
 from restt.train import Augmentation, TrainConfig
+
+# Of results whose settings do not name them, see changed_since.
+UNNAMED = {"moves": ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ class Recipe:
         """Everything that fixes a result, as JSON values."""
         found = asdict(self)
         del found["about"]
-        if not self.views:  # as in results from before there were any
+        if self.views:
+            found |= changed_since(UNNAMED, moves=image_views.MOVES)
+        else:  # as in results from before there were any
             del found["views"]
         return found
 
@@ -141,8 +148,8 @@ RECIPES = {
         augment={"shift": 0.5, "elastic": 0.7},
     ),
     "augmented": Recipe(
-        "MNIST shifted, turned and scaled at random, the rate falling to zero; each model walks over the image in its "
-        "own way, which makes the average better.",
+        "MNIST shifted, turned and scaled at random, the rate falling to zero; the models walk over the image in eight "
+        "different ways, which makes the average better.",
         lr=5e-4,
         training={"schedule": "cosine"},
         augment={"shift": 2.0, "rotation": 9.0, "scale": 0.1},
@@ -171,7 +178,8 @@ RECIPES = {
     ),
     "products": Recipe(
         "For Fashion-MNIST: 2×2 patches of the whole image as sites, with all products of their pixels; images "
-        "mirrored and shifted by up to a pixel, the rate falling to zero, each model with its own walk over the image.",
+        "mirrored and shifted by up to a pixel, the rate falling to zero; eight different walks over the image. The "
+        "views are the image itself, mirrored, and both moved by a pixel.",
         sites="products",
         lr=5e-4,
         training={"schedule": "cosine"},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from restt._errors import check_folder, check_new_file
 from restt._files import write_bytes_atomic
 from restt.reproduce import EXPERIMENTS, PICTURES, QUICK_MEANS, experiment, results_of, tables_of
 from restt.reproduce.store import Store, read_cell
@@ -22,16 +25,16 @@ Written by `restt report` from the files of results; do not edit. `restt reprodu
 is missing. What was not measured yet says "not yet"; a target that was missed, and a claim of the paper that does not
 hold, say so."""
 COMMIT_DIGITS = 10
-# The folder of the chosen rates, and the experiment whose minutes they are.
-RATES, RATES_ARE_FOR = "rates", "table4"
+# Settings that may hold the key of the cell by which something was chosen before.
+CHOSEN_BY = ("rate", "search")
 
 
 @dataclass(frozen=True)
 class Section:
     """One experiment: its tables, its pictures, and the files they come from.
 
-    ``files`` has one entry per cell, None where it is missing; ``own`` are the files computed for this experiment and
-    no other, the choices of rates and settings before its cells included.
+    ``files`` has one entry per cell, None where it is missing; ``own`` are those computed for this experiment and no
+    other, and the choices of rates and settings before them.
     """
 
     name: str
@@ -68,7 +71,7 @@ class Report:
         for section in self.sections:
             parts.append(f"## {section.title}")
             parts += [table.to_markdown(heading=table.title != section.title) for table in section.tables]
-            parts += [f"![{path.stem}]({_link(path, folder)})" for path in section.pictures]
+            parts += [_link(path, folder) for path in section.pictures]
         parts += [f"## {self.provenance.title}", self.provenance.to_markdown(heading=False)]
         return "\n\n".join(parts) + "\n"
 
@@ -80,7 +83,7 @@ def collect(results: str | PathLike[str] = "results") -> Report:
     >>> {row[-1] for row in report.targets.rows}
     {'not yet'}
     """
-    root = Path(results)
+    root = check_folder("results", results)
     sections = tuple(_section(name, root) for name in EXPERIMENTS)
     targets: list[Target] = [target for name in EXPERIMENTS for target in getattr(experiment(name), "TARGETS", ())]
     return Report(targets_table(targets, Store(root / "paper")), sections, _provenance(sections))
@@ -88,8 +91,9 @@ def collect(results: str | PathLike[str] = "results") -> Report:
 
 def write_report(results: str | PathLike[str] = "results", output: str | PathLike[str] = "docs/results.md") -> Report:
     """:func:`collect`, and write the Markdown page. The same results give the same page."""
+    page = check_new_file("output", output)
     report = collect(results)
-    write_bytes_atomic(output, report.to_markdown(Path(output).parent).encode())
+    write_bytes_atomic(page, report.to_markdown(page.parent).encode())
     return report
 
 
@@ -102,20 +106,25 @@ def _section(name: str, root: Path) -> Section:
             profile, files = "quick", quick
     folder = root / profile
     pictures = sorted((folder / PICTURES).glob(f"{name}*.png"))
-    tables = tables_of(name, profile, folder)
-    return Section(
-        name, experiment(name).TITLE, profile, tuple(tables), tuple(pictures), tuple(files), tuple(_own(name, folder))
-    )
+    tables, own = tables_of(name, profile, folder), _own(name, profile, folder)
+    return Section(name, experiment(name).TITLE, profile, tuple(tables), tuple(pictures), tuple(files), tuple(own))
 
 
-def _own(name: str, folder: Path) -> list[dict[str, Any]]:
-    folders = [folder / name, *([folder / RATES] if name == RATES_ARE_FOR else [])]
-    paths = [path for own in folders for path in sorted(own.glob("*.json"))]
-    return [found for path in paths if (found := read_cell(path)) is not None]
+def _own(name: str, profile: str, folder: Path) -> list[dict[str, Any]]:
+    """What is asked for today; a folder may also hold results of earlier settings, and files of other kinds."""
+    asked = [cell for cell in experiment(name).cells(profile) if cell.experiment == name]
+    before = [cell.settings[choice] for cell in asked for choice in CHOSEN_BY if choice in cell.settings]
+    keys = dict.fromkeys([*(cell.key for cell in asked), *(key for key in before if isinstance(key, str))])
+    return [found for key in keys if (found := read_cell(folder / f"{key}.json")) is not None]
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
-    return Path(os.path.relpath(path, folder)).as_posix()
+    """
+    >>> print(_link(Path("my results/pictures/table3[1].png"), "docs"))
+    ![table3\\[1\\]](../my%20results/pictures/table3%5B1%5D.png)
+    """
+    name = re.sub(r"([\[\]\\])", r"\\\1", path.stem)
+    return f"![{name}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"
 
 
 def _provenance(sections: Sequence[Section]) -> Table:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
+from restt._squares import square_side
 from restt.module import ResTT
 
 
@@ -17,9 +16,7 @@ def image_walks(sites: int) -> Tensor:  # (8, N)
     >>> image_walks(4).tolist()[:4]
     [[0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 3, 2], [2, 3, 1, 0]]
     """
-    side = math.isqrt(sites)
-    if side * side != sites:
-        raise ValueError(f"sites must form a square, got {sites}")
+    side = square_side("sites", sites)
     square = torch.arange(sites).view(side, side)
     walks = []
     for lines in (square, square.T):

@@ -21,7 +21,13 @@ from restt.reproduce.locks import claimed
 LOCKS = ".locks"
 # What a cell's random numbers may start from; "seeds" beside "seed" is their number.
 SEEDS = ("seed", "seeds", "splits")
-FIELDS = ("cell", "settings", "provenance", "wall_seconds", "result")
+FIELDS: dict[str, Any] = {
+    "cell": str,
+    "settings": dict,
+    "provenance": dict,
+    "wall_seconds": (int, float),
+    "result": dict,
+}
 
 Work = Callable[[Cell], Mapping[str, Any]]
 
@@ -54,8 +60,7 @@ class Store:
         self.folder = Path(folder)
         self.device = device
         self.command = command
-        self._computing: set[tuple[int, str]] = set()
-        self._inner = 0.0  # seconds the cell now being computed has spent on cells it needs
+        self._here = _Thread()
 
     def path(self, cell: Cell) -> Path:
         """The file of ``cell``, there or not."""
@@ -77,7 +82,7 @@ class Store:
         """
         if (found := self.load(cell)) is not None:
             return found
-        if (threading.get_ident(), cell.key) in self._computing:
+        if cell.key in self._here.computing:
             raise RuntimeError(f"{cell.key} needs its own result to be computed")
         with self._apart(), self._claim(cell, wait=True):
             return self._work(cell, work)
@@ -123,18 +128,18 @@ class Store:
         """Compute and write; the claim is ours."""
         if (found := self.load(cell)) is not None:
             return found
-        here = threading.get_ident(), cell.key
-        outer, self._inner = self._inner, 0.0
-        self._computing.add(here)
+        here = self._here
+        outer, here.inner = here.inner, 0.0
+        here.computing.add(cell.key)
         seeds = next((cell.settings[name] for name in SEEDS if name in cell.settings), None)
         origin = provenance(self.device, seed=seeds, command=self.command)
         began = time.perf_counter()
         try:
             result = work(cell)
-            seconds = time.perf_counter() - began - self._inner
+            seconds = time.perf_counter() - began - here.inner
         finally:
-            self._computing.discard(here)
-            self._inner = outer
+            here.computing.discard(cell.key)
+            here.inner = outer
         if not isinstance(result, Mapping):
             raise TypeError(f"the result of {cell.key} must be a mapping, got {shown(result)}")
         write_json_atomic(
@@ -158,7 +163,7 @@ class Store:
         try:
             yield
         finally:
-            self._inner += time.perf_counter() - began
+            self._here.inner += time.perf_counter() - began
 
     def _claim(self, cell: Cell, *, wait: bool) -> AbstractContextManager[bool]:
         return claimed(self.folder / LOCKS / f"{cell.key}.lock", wait=wait)
@@ -185,18 +190,35 @@ def read_cell(path: Path) -> dict[str, Any] | None:
 def parse_cell(path: str | PathLike[str], text: str) -> dict[str, Any]:
     """The results in ``text``, which came from ``path``."""
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise _not_whole(path, str(error)) from error
     missing = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
     if missing:
         raise _not_whole(path, f"it has no {', '.join(missing)}")
     assert isinstance(found, dict)
+    wrong = [name for name, kind in FIELDS.items() if not isinstance(found[name], kind)]
+    if "provenance" not in wrong:
+        wrong += [f"provenance.{name}" for name in ("commit", "device", "versions") if name not in found["provenance"]]
+    if wrong:
+        raise _not_whole(path, f"{', '.join(wrong)} is not what it should be")
     return found
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _not_whole(path: str | PathLike[str], why: str) -> ValueError:
     return ValueError(f"{path} is not a whole results file ({why}); move it away or bring back a copy")
+
+
+class _Thread(threading.local):
+    """What the present thread is at; others compute meanwhile, at their own expense."""
+
+    def __init__(self) -> None:
+        self.computing: set[str] = set()
+        self.inner = 0.0  # seconds the cell now being computed has spent on cells it needs
 
 
 class _Progress:

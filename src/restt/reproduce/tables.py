@@ -12,6 +12,8 @@ from restt._errors import shown
 NOT_YET = "not yet"
 FAILED = "failed"
 PIPED_WIDTH = 160
+# Characters a column keeps however narrow the terminal is, unless all its entries are shorter.
+NARROWEST = 4
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,35 @@ class Table:
         return "\n".join(lines)
 
     def print(self) -> None:
-        """Show it in the terminal; what does not fit goes on in the next line, nothing is cut off."""
+        """Show it in the terminal; what does not fit goes on in the next line, nothing is cut off.
+
+        A terminal too narrow even for that breaks the lines itself.
+        """
         from rich import box
         from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text
 
         drawn = RichTable(box=box.SIMPLE_HEAD)
-        for column in self.columns:
-            drawn.add_column(Text(column), overflow="fold")
+        narrowest = self._narrowest()
+        for column, width in zip(self.columns, narrowest, strict=True):
+            drawn.add_column(Text(column), overflow="fold", min_width=width)
         for row in self.rows:
             drawn.add_row(*(Text(entry) for entry in row))
         # A file or a pipe has no width of its own.
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
         console.print(Text(self.title, style="bold"))
-        console.print(drawn)
+        # The box has a space on both sides of a column and one more between and around them.
+        needed = sum(width + 3 for width in narrowest) + 1
+        Console(width=max(console.width, needed)).print(drawn)
         for note in self.notes:
             console.print(Text(f"  {note}"))
+
+    def _narrowest(self) -> list[int]:
+        from rich.cells import cell_len
+
+        columns = zip(self.columns, *self.rows, strict=True)
+        return [min(NARROWEST, max(map(cell_len, entries))) for entries in columns]
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from restt.reproduce.locks import claimed
+
+# A holder forks a child that outlives it.
+DYING = """
+import os, sys, time
+from pathlib import Path
+from restt.reproduce.locks import claimed
+
+with claimed(Path(sys.argv[1]), wait=False) as ours:
+    assert ours
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        time.sleep(600)
+    os._exit(0)
+"""
+
+# A holder whose child walks out of the block, as an error in it would make it.
+LIVING = """
+import os, sys
+from pathlib import Path
+from restt.reproduce.locks import claimed
+
+path = Path(sys.argv[1])
+with claimed(path, wait=False) as ours:
+    assert ours
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        with claimed(path, wait=False) as again:
+            print(status, path.exists(), again)
+"""
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@needs_fork
+def test_a_forked_child_that_outlives_the_holder_holds_nothing(tmp_path):
+    path = tmp_path / "cell.lock"
+    holder = subprocess.Popen([sys.executable, "-c", DYING, str(path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    try:
+        assert holder.wait(timeout=60) == 0
+        os.kill(child, 0)  # it is alive
+        with claimed(path, wait=False) as ours:
+            assert ours
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.stdout.close()
+
+
+@needs_fork
+def test_a_forked_child_that_leaves_the_block_takes_no_lock_from_its_parent(tmp_path):
+    words = [sys.executable, "-c", LIVING, str(tmp_path / "cell.lock")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "True", "False"], done.stderr
+    assert not (tmp_path / "cell.lock").exists()
+
+
+def test_who_tidies_up_the_locks_does_not_stop_who_waits(tmp_path, monkeypatch):
+    path = tmp_path / "locks" / "cell.lock"
+    monkeypatch.setattr("restt.reproduce.locks.time.sleep", lambda _: shutil.rmtree(path.parent))
+    with claimed(path, wait=False), claimed(path, wait=True) as after_waiting:
+        assert after_waiting
