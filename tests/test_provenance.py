@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 
+import pytest
 import torch
 
 import restt
@@ -26,6 +27,11 @@ def test_no_path_and_no_host_name():
     text = json.dumps(provenance())
     assert platform.node() not in text or not platform.node()
     assert not re.search(r'"/|\s/\w|\\\\', text)
+
+
+@pytest.fixture(autouse=True)
+def told_nothing(monkeypatch):
+    monkeypatch.delenv("RESTT_COMMIT", raising=False)
 
 
 def checkout(tmp_path, monkeypatch):

@@ -40,6 +40,37 @@ with claimed(path, wait=False) as ours:
             print(status, path.exists(), again)
 """
 
+# The same, while a thread of the child holds a lock of its own, under the number that the parent's had.
+BUSY = """
+import os, sys, threading
+from pathlib import Path
+from restt.reproduce.locks import claimed
+
+path, other = map(Path, sys.argv[1:])
+held, left = threading.Event(), threading.Event()
+
+def hold():
+    with claimed(other, wait=False) as ours:
+        assert ours
+        held.set()
+        left.wait()
+
+with claimed(path, wait=False) as ours:
+    assert ours
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        with claimed(path, wait=False) as again:
+            print(status, path.exists(), again)
+    else:
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+if not child:
+    left.set()
+    thread.join()
+"""
+
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
@@ -67,8 +98,16 @@ def test_a_forked_child_that_leaves_the_block_takes_no_lock_from_its_parent(tmp_
     assert not (tmp_path / "cell.lock").exists()
 
 
+@needs_fork
+def test_a_forked_child_with_a_lock_of_its_own_takes_none_from_its_parent(tmp_path):
+    words = [sys.executable, "-c", BUSY, str(tmp_path / "cell.lock"), str(tmp_path / "other.lock")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "True", "False"], done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not remove an open file")
 def test_who_tidies_up_the_locks_does_not_stop_who_waits(tmp_path, monkeypatch):
     path = tmp_path / "locks" / "cell.lock"
-    monkeypatch.setattr("restt.reproduce.locks.time.sleep", lambda _: shutil.rmtree(path.parent))
+    monkeypatch.setattr("restt.reproduce.locks._pause", lambda: shutil.rmtree(path.parent))
     with claimed(path, wait=False), claimed(path, wait=True) as after_waiting:
         assert after_waiting

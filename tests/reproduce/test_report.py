@@ -34,6 +34,7 @@ def fill_table3(folder: Path, profile: str, seconds: float | None, device: str =
 
 
 def test_an_empty_folder_gives_a_whole_page_of_not_yet(tmp_path):
+    (tmp_path / "nothing").mkdir()
     found = report.write_report(tmp_path / "nothing", tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
     for name in reproduce.EXPERIMENTS:
@@ -147,6 +148,14 @@ def test_links_are_markdown_whatever_the_folders_are_called(tmp_path):
     (root / "paper" / "pictures" / "table3-a [b.png").write_bytes(b"png")
     (line,) = [line for line in report.collect(root).to_markdown(tmp_path).splitlines() if line.startswith("![")]
     assert line == r"![table3-a \[b](my%20results%20%28new%29%5D/paper/pictures/table3-a%20%5Bb.png)"
+
+
+def test_a_misspelt_folder_does_not_replace_the_page(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_text("a page of results")
+    with pytest.raises(FileNotFoundError, match=r"results must be a folder of results, got '.*resutls'"):
+        report.write_report(tmp_path / "resutls", page)
+    assert page.read_text() == "a page of results"
 
 
 def test_paths_of_the_wrong_kind_are_named_before_anything_is_read(tmp_path, monkeypatch):

@@ -143,8 +143,9 @@ def outputs(estimator: Any, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (S,
     multiplication = chain.precision(_multiplication(estimator.precision_))
     with torch.no_grad(), multiplication, fitting_threads(work):
         for start in range(0, len(numbers), ROWS_AT_ONCE):
-            chunk = torch.from_numpy(numbers[start : start + ROWS_AT_ONCE]).to(module.first.device)
-            vectors = estimator.encoding_.vectors(chunk).to(module.first.dtype)
+            # Encoded on the CPU like the rows of a fit: the numbers are float64, which not every device has.
+            chunk = torch.from_numpy(numbers[start : start + ROWS_AT_ONCE])
+            vectors = estimator.encoding_.vectors(chunk).to(module.first)
             parts.append(module(vectors).double().cpu())
     return torch.cat(parts, dim=1).numpy()
 

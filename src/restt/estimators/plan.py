@@ -86,12 +86,13 @@ def read_device(device: Any, work: float) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() and work > SMALL_FOR_GPU else "cpu")
     try:
         chosen = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         chosen = None
     if chosen is None or chosen.type not in DEVICES:
         raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
     count = _count_devices(chosen.type)
-    if (chosen.index or 0) >= count:
+    # torch keeps an index in a byte: as text it is still what was asked for.
+    if int(str(device).partition(":")[2] or 0) >= count:
         found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
         raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
     return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from restt import reproduce as experiments
@@ -44,7 +45,16 @@ def pack(file: Path, profile: str | None, output: Path | None) -> None:
     """Bundle a folder of results, by default that of the quick profile."""
     folder = check_folder("output", output or experiments.results_folder(profile or "quick"))
     keys = packing.pack(check_new_file("file", file), folder, profile)
-    print(f"{len(keys)} results of {folder} in {file}")
+    print(f"{_counted(keys)} of {folder} in {file}")
+
+
+def _counted(keys: Sequence[str]) -> str:
+    """
+    >>> _counted(["table1/a-1", "pictures/b"]), _counted([])
+    ('1 results and 1 pictures', '0 results')
+    """
+    pictures = sum(key.startswith(f"{experiments.PICTURES}/") for key in keys)
+    return f"{len(keys) - pictures} results" + (f" and {pictures} pictures" if pictures else "")
 
 
 def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
@@ -54,7 +64,7 @@ def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
         raise ValueError(f"profile must be that of {file}, {packed!r}, got {profile!r}")
     folder = check_folder("output", output or experiments.results_folder(packed))
     found = packing.unpack(file, folder)
-    print(f"{len(found.written)} results written to {folder}, {len(found.same)} were there already")
+    print(f"{_counted(found.written)} written to {folder}, {len(found.same)} were there already")
     for key in found.different:
         print(f"kept, and different in the file: {key}")
     for key in found.busy:

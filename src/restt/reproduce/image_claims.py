@@ -78,13 +78,15 @@ def _final(store: Store, cell: Cell | None) -> list[float] | None:
 
 def _lead(first: Sequence[float], second: Sequence[float]) -> Outcome:
     """
+    >>> _lead([98.0], [90.0, 90.1])
+    'tie'
     >>> _lead([98.0, 98.1], [90.0, 90.1]), _lead([98.0, 98.2], [98.0, 98.1]), _lead([90.0, 90.1], [98.0, 98.1])
     ('yes', 'tie', 'no')
     """
     from scipy.stats import ttest_ind
 
     lead = statistics.fmean(first) - statistics.fmean(second)
-    if lead == 0:
+    if lead == 0 or min(len(first), len(second)) < 2:  # one seed tells nothing of chance
         return "tie"
     if statistics.pvariance(first) == 0 and statistics.pvariance(second) == 0:  # nothing to test: seeds do not differ
         return "yes" if lead > 0 else "no"

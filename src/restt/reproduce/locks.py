@@ -34,20 +34,25 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     """
     descriptor = _take(path)
     while descriptor is None and wait:
-        time.sleep(POLL_SECONDS)
+        _pause()
         descriptor = _take(path)
+    holder = os.getpid()
     if descriptor is None:
         yield False
         return
     try:
         yield True
     finally:
-        if descriptor in _opened:  # a forked child that leaves the block has nothing to give back
+        if os.getpid() == holder:  # a forked child that leaves the block has nothing to give back
             # While it is still ours, so that nobody's fresh lock is removed. Windows refuses to remove an open file;
             # there the empty file stays.
             with contextlib.suppress(OSError):
                 path.unlink()
             _close(descriptor)
+
+
+def _pause() -> None:
+    time.sleep(POLL_SECONDS)
 
 
 def _take(path: Path) -> int | None:

@@ -92,6 +92,10 @@ def collect(results: str | PathLike[str] = "results") -> Report:
 def write_report(results: str | PathLike[str] = "results", output: str | PathLike[str] = "docs/results.md") -> Report:
     """:func:`collect`, and write the Markdown page. The same results give the same page."""
     page = check_new_file("output", output)
+    if not Path(results).exists():  # a page of "not yet" must not replace one of results by a slip
+        raise FileNotFoundError(
+            f"results must be a folder of results, got {str(results)!r}, which is not there; restt reproduce fills one"
+        )
     report = collect(results)
     write_bytes_atomic(page, report.to_markdown(page.parent).encode())
     return report

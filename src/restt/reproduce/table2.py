@@ -75,7 +75,7 @@ def _table(store: Store, profile: str, kind: str) -> Table:
         rows.append(_row(store, label, label, ours, kind))
     for label, (rival, how) in NORMALISED.items():
         ours = [_normalised(profile, dataset, rival, how) for dataset in NAMES]
-        rows.append(_row(store, label, "TT-BN(r=100)" if how == "shared" else None, ours, kind))
+        rows.append(_row(store, label, "TT-BN(r=100)" if how == "shared" and bond_dim == 100 else None, ours, kind))
     rows.append(_row(store, BEST_TRAIN_LABEL, None, _trains(profile, BEST_TRAIN), kind))
     for model, label in MODELS.items():
         printed = f"{label}(r=100)" if bond_dim == 100 else None

@@ -25,6 +25,7 @@ from restt.reproduce.tabular_rivals import (
 from restt.reproduce.tabular_splits import RANDOM_SPLITS, Maker, score_splits
 
 TITLE = "Table VI: Boston Housing and ALE"
+DEVICE = "cpu"  # whatever else there is: small tables, and rivals that know no other
 DATASETS = {"boston": "Boston", "ale": "ALE"}
 SELECTED = "-selected"
 _RIVALS = {**PAPER_RIVALS, **OTHER_RIVALS}
