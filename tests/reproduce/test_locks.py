@@ -24,32 +24,17 @@ with claimed(Path(sys.argv[1]), wait=False) as ours:
     os._exit(0)
 """
 
-# A holder whose child walks out of the block, as an error in it would make it.
+# A holder whose child walks out of the block, as an error in it would make it. With a second name a thread of the child
+# holds a lock of its own meanwhile, under the number that the parent's had.
 LIVING = """
-import os, sys
-from pathlib import Path
-from restt.reproduce.locks import claimed
-
-path = Path(sys.argv[1])
-with claimed(path, wait=False) as ours:
-    assert ours
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        with claimed(path, wait=False) as again:
-            print(status, path.exists(), again)
-"""
-
-# The same, while a thread of the child holds a lock of its own, under the number that the parent's had.
-BUSY = """
 import os, sys, threading
 from pathlib import Path
 from restt.reproduce.locks import claimed
 
-path, other = map(Path, sys.argv[1:])
+path, *others = map(Path, sys.argv[1:])
 held, left = threading.Event(), threading.Event()
 
-def hold():
+def hold(other):
     with claimed(other, wait=False) as ours:
         assert ours
         held.set()
@@ -62,13 +47,10 @@ with claimed(path, wait=False) as ours:
         _, status = os.waitpid(child, 0)
         with claimed(path, wait=False) as again:
             print(status, path.exists(), again)
-    else:
-        thread = threading.Thread(target=hold)
-        thread.start()
+    elif others:
+        threading.Thread(target=hold, args=others).start()
         held.wait()
-if not child:
-    left.set()
-    thread.join()
+left.set()
 """
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -91,18 +73,12 @@ def test_a_forked_child_that_outlives_the_holder_holds_nothing(tmp_path):
 
 
 @needs_fork
-def test_a_forked_child_that_leaves_the_block_takes_no_lock_from_its_parent(tmp_path):
-    words = [sys.executable, "-c", LIVING, str(tmp_path / "cell.lock")]
+@pytest.mark.parametrize("names", [["cell.lock"], ["cell.lock", "other.lock"]], ids=["idle", "with a lock of its own"])
+def test_a_forked_child_that_leaves_the_block_takes_no_lock_from_its_parent(tmp_path, names):
+    words = [sys.executable, "-c", LIVING, *(str(tmp_path / name) for name in names)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["0", "True", "False"], done.stderr
     assert not (tmp_path / "cell.lock").exists()
-
-
-@needs_fork
-def test_a_forked_child_with_a_lock_of_its_own_takes_none_from_its_parent(tmp_path):
-    words = [sys.executable, "-c", BUSY, str(tmp_path / "cell.lock"), str(tmp_path / "other.lock")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["0", "True", "False"], done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not remove an open file")

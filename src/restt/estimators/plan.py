@@ -91,8 +91,8 @@ def read_device(device: Any, work: float) -> torch.device:
     if chosen is None or chosen.type not in DEVICES:
         raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
     count = _count_devices(chosen.type)
-    # torch keeps an index in a byte: as text it is still what was asked for.
-    if int(str(device).partition(":")[2] or 0) >= count:
+    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has what was asked for.
+    if max(chosen.index or 0, int(str(device).partition(":")[2] or 0)) >= count:
         found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
         raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
     return chosen

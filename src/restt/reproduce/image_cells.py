@@ -19,6 +19,14 @@ NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 MODELS = {"meantt": "MeanTT", "restt": "ResTT"}
 
 
+def part_of(dataset: str, fraction: float) -> str:
+    """
+    >>> part_of("mnist", 0.05), part_of("fashion-mnist", 1.0)
+    ('5 % of MNIST', 'Fashion-MNIST')
+    """
+    return NAMES[dataset] if fraction == 1.0 else f"{100 * fraction:g} % of {NAMES[dataset]}"
+
+
 @dataclass(frozen=True)
 class Sizes:
     """How much is trained."""

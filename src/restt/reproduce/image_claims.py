@@ -9,6 +9,7 @@ from typing import Literal
 
 from restt.reproduce.cells import Cell
 from restt.reproduce.claims import RULE, Claim
+from restt.reproduce.image_reading import final_accuracies
 from restt.reproduce.store import Store
 
 # A lead that chance gives with at least this probability is a tie.
@@ -54,7 +55,8 @@ def _claim(
     parts: dict[str, list[str]] = {"yes": [], "tie": [], "no": []}
     missing = 0
     for duel in duels:
-        first, second = _final(store, duel.first), _final(store, duel.second)
+        first = final_accuracies(store, duel.first)
+        second = None if duel.second is None else final_accuracies(store, duel.second)
         if first is None or second is None:
             missing += 1
             continue
@@ -68,12 +70,6 @@ def _claim(
         told.append(f"{missing} not yet compared")
     refuted = bool(parts["tie"] or parts["no"])
     return Claim(text, "; ".join(told), False if refuted else None if missing else True)
-
-
-def _final(store: Store, cell: Cell | None) -> list[float] | None:
-    """Each seed's accuracy after the last epoch; one that failed has no hits."""
-    found = None if cell is None else store.load(cell)
-    return None if found is None else [value or 0.0 for value in found["result"]["final"]]
 
 
 def _lead(first: Sequence[float], second: Sequence[float]) -> Outcome:

@@ -25,13 +25,16 @@ def shown_accuracy(store: Store, cell: Cell, kind: str) -> str:
     return "–" if values is None else mean_std(values)
 
 
-def mean_final(store: Store, cell: Cell) -> float | None:
-    """Accuracy after the last epoch, in the mean over seeds; a failed one counts as no hit at all."""
+def final_accuracies(store: Store, cell: Cell) -> list[float] | None:
+    """Each seed's accuracy after the last epoch; a failed one counts as no hit at all."""
     found = store.load(cell)
-    if found is None:
-        return None
-    values = found["result"]["final"]
-    return sum(value or 0.0 for value in values) / len(values)
+    return None if found is None else [value or 0.0 for value in found["result"]["final"]]
+
+
+def mean_final(store: Store, cell: Cell) -> float | None:
+    """Accuracy after the last epoch, in the mean over seeds."""
+    values = final_accuracies(store, cell)
+    return None if values is None else sum(values) / len(values)
 
 
 def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from restt.reproduce.cells import Cell
-from restt.reproduce.image_cells import NAMES, compute_recipe, recipe_cell
+from restt.reproduce.image_cells import NAMES, compute_recipe, part_of, recipe_cell
 from restt.reproduce.image_reading import averaged, mean_final, shown_accuracy
 from restt.reproduce.recipes import RECIPES
 from restt.reproduce.store import Store
-from restt.reproduce.table4 import PARTS, papers_restt, part_of
+from restt.reproduce.table4 import PARTS, papers_restt
 from restt.reproduce.tables import NOT_YET, Table
 from restt.reproduce.targets import Target
 

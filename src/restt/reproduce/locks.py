@@ -36,10 +36,10 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     while descriptor is None and wait:
         _pause()
         descriptor = _take(path)
-    holder = os.getpid()
     if descriptor is None:
         yield False
         return
+    holder = os.getpid()
     try:
         yield True
     finally:

@@ -9,8 +9,9 @@ from typing import Any
 
 from restt.reproduce.cells import Cell
 from restt.reproduce.claims import claims_table
-from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, recipe_rate_cell, sizes
+from restt.reproduce.image_cells import MODELS, NAMES, compute_recipe, paper_cell, part_of, recipe_rate_cell, sizes
 from restt.reproduce.image_claims import NOTE, Duel, more_accurate, steadier
+from restt.reproduce.image_data import VALIDATION_SHARE
 from restt.reproduce.image_reading import THREE, mean_final, shown_accuracy
 from restt.reproduce.paper import paper_numbers
 from restt.reproduce.store import Store
@@ -67,7 +68,7 @@ def _duels(profile: str, rival: str) -> list[Duel]:
     """ResTT against ``rival`` wherever both are trained."""
     return [
         Duel(
-            f"{100 * fraction:g} % of {NAMES[dataset]}, r = {bond_dim}",
+            f"{part_of(dataset, fraction)}, r = {bond_dim}",
             paper_cell(profile, dataset, "restt", bond_dim, fraction),
             paper_cell(profile, dataset, rival, bond_dim, fraction),
         )
@@ -103,18 +104,20 @@ def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
         )
         rows.append((label, f"{bond_dim}", "ours", *ours))
     columns = ("model", "r", "", *(f"{100 * fraction:g} %" for fraction in chosen.fractions))
-    return Table(f"Table IV: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), (_notes(kind), RECIPE_NOTE))
+    return Table(
+        f"Table IV: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), (_notes(profile, kind), RECIPE_NOTE)
+    )
 
 
-def _notes(kind: str) -> str:
+def _notes(profile: str, kind: str) -> str:
     if kind == "best_on_test":
         return (
             "The epoch is chosen on the test images, as the paper's public code does: only to compare with the paper."
         )
     if kind == "selected":
         return (
-            "The epoch is one for all seeds: the best of two further runs on nine tenths of their images, judged on "
-            "the rest. The seeds themselves train on all of theirs."
+            f"The epoch is one for all seeds: the best of further runs ({sizes(profile).held_out}) that hold out "
+            f"{100 * VALIDATION_SHARE:g} % of their training images. The seeds themselves train on all of theirs."
         )
     return (
         "Mean ± standard deviation (of the sample, n − 1) over seeds, each with a random part of the training images "
@@ -148,14 +151,6 @@ def papers_restt(dataset: str, fraction: float) -> str:
     printed = paper_numbers()["table4_fractions"]
     numbers = dict(zip(printed["fractions"], printed[NAMES[dataset]]["ResTT r=100"], strict=True))
     return paper_mean_std(numbers[fraction])
-
-
-def part_of(dataset: str, fraction: float) -> str:
-    """
-    >>> part_of("mnist", 0.05), part_of("fashion-mnist", 1.0)
-    ('5 % of MNIST', 'Fashion-MNIST')
-    """
-    return NAMES[dataset] if fraction == 1.0 else f"{100 * fraction:g} % of {NAMES[dataset]}"
 
 
 def _restt(dataset: str, fraction: float, bound: float) -> Target:

@@ -7,7 +7,7 @@ from typing import Any
 from restt.baselines import available
 from restt.reproduce.cells import Cell
 from restt.reproduce.claims import claims_table
-from restt.reproduce.image_cells import NAMES, compute_recipe, paper_cell, sizes
+from restt.reproduce.image_cells import NAMES, compute_recipe, paper_cell, part_of, sizes
 from restt.reproduce.image_claims import NOTE, Duel, more_accurate, steadier
 from restt.reproduce.image_reading import THREE, shown_accuracy
 from restt.reproduce.paper import paper_numbers
@@ -55,7 +55,7 @@ def _claims(store: Store, profile: str) -> Table:
     def duels(*rivals: str) -> list[Duel]:
         return [
             Duel(
-                f"{RIVALS[rival]} at {100 * fraction:g} % of {NAMES[dataset]}",
+                f"{RIVALS[rival]} at {part_of(dataset, fraction)}",
                 _restt(profile, dataset, fraction),
                 _rival(profile, dataset, rival, fraction),
             )
@@ -93,13 +93,14 @@ def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
         ]
         rows.append((label, "ours", *(shown_accuracy(store, cell, kind) for cell in ours)))
     columns = ("model", "", *(f"{100 * fraction:g} %" for fraction in fractions))
+    resnet = ", ".join(f"{epochs}" for epochs in RESNET_EPOCHS.values())
     notes = (
         "The paper's rows near 10 % are trainings that failed.",
         f"ResTT at r = {max(sizes(profile).bond_dims)}, the paper's recipe.",
         "Ours: each seed with a random part of the training images of its own; the authors' code takes the first ones.",
         "The rivals see the images in full, 28×28; ResTT sees means of 2×2 pixels, as in the paper. Epochs: ResTT 100 "
         "as in the paper, the rivals what their recipes in restt.baselines have"
-        + (", ResNet18 60, 30 and 15 (more images, fewer passes) in bfloat16." if profile == "paper" else "."),
+        + (f", ResNet18 {resnet} (more images, fewer passes) in bfloat16." if profile == "paper" else "."),
     )
     return Table(f"Table V: {NAMES[dataset]}, {THREE[kind]}", columns, tuple(rows), notes)
 
