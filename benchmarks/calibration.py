@@ -22,9 +22,9 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from restt._files import write_json_atomic
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.estimators import ResTTClassifier
-from restt.provenance import provenance
 
 SETS = {"iris": load_iris, "wine": load_wine, "breast-cancer": load_breast_cancer, "digits": load_digits}
 BINS = 10

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 import restt
-from restt._files import write_json_atomic
-from restt.provenance import provenance
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 
 SITES, WIDTH, BATCH, OUTPUTS = 196, 2, 512, 10
 RESULT = Path(__file__).parents[1] / "results" / "bench" / "cpu_means.json"

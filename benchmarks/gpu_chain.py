@@ -28,9 +28,9 @@ from gpu.tuning import fastest, tune, tune_cases
 from gpu.verdicts import speed_ups, verdicts
 from gpu.workers import spread
 
-from restt._files import write_json_atomic
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.chain import cuda_launch
-from restt.provenance import provenance
 
 SEED = 0
 

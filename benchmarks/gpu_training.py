@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 import restt
-from restt._files import write_json_atomic
-from restt.provenance import provenance
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.train import TrainConfig, train
 
 PRECISIONS = ("float32", "tf32", "bf16")

@@ -18,15 +18,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from restt._files import write_json_atomic
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.data.dataset import PAPER_SPLIT_SEED
-from restt.provenance import provenance
-from restt.reproduce import table2, table4, table5, table6
-from restt.reproduce.cells import Cell
-from restt.reproduce.image_cells import NAMES
-from restt.reproduce.image_reading import mean_final
-from restt.reproduce.paper import paper_numbers
-from restt.reproduce.store import Store
+from restt_paper import table2, table4, table5, table6
+from restt_paper.cells import Cell
+from restt_paper.image_cells import NAMES
+from restt_paper.image_reading import mean_final
+from restt_paper.paper import paper_numbers
+from restt_paper.store import Store
 
 # Which row of the paper's Table II a rival is; table5.RIVALS has those of Table V.
 TABLE2 = {rival: label for label, rival in table2.RIVALS.items()}

@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 import restt
 from restt.cli import app, main
-from restt.reproduce import EXPERIMENTS
-from restt.reproduce.cells import Cell
-from restt.reproduce.pack import pack
-from restt.reproduce.store import Store
+from restt_paper import EXPERIMENTS
+from restt_paper.cells import Cell
+from restt_paper.pack import pack
+from restt_paper.store import Store
 
 runner = CliRunner()
 

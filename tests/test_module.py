@@ -5,8 +5,8 @@ import torch
 
 import restt
 from restt import Topology
-from restt.counting import paper_count
 from restt.module import ROLES
+from restt_paper.counting import paper_count
 from tests.chain.parity import random_module
 
 

@@ -24,11 +24,11 @@ from gpu.measure import (
     kernel_times,
     milliseconds,
 )
-from restt.bench.case import Case
-from restt.bench.contenders.base import Contender
-from restt.bench.contenders.tensorkrowch import TensorKrowch
-from restt.bench.contenders.textbook import Textbook
 from restt.train.graphed import GraphedStep
+from restt_bench.case import Case
+from restt_bench.contenders.base import Contender
+from restt_bench.contenders.tensorkrowch import TensorKrowch
+from restt_bench.contenders.textbook import Textbook
 
 IMAGES, TINY_IMAGES = 10_000, 50
 

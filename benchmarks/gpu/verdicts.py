@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu.measure import Record
-from restt.bench.targets import Target
+from restt_bench.targets import Target
 
 STEP_MS = {"tf32": {20: 0.3, 50: 0.6, 100: 1.0}, "bf16": {20: 0.25, 50: 0.45, 100: 0.7}}
 TEN_RUNS_TIMES_ONE = {20: 3.0, 50: 4.0, 100: 5.0}

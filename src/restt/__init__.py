@@ -15,7 +15,7 @@ _LAZY = {
     "ResTTRegressor": "restt.estimators",
     "load": "restt.estimators",
 }
-_SUBMODULES = ("baselines", "chain", "data", "features", "interop", "meanfield", "reproduce", "testing", "train")
+_SUBMODULES = ("baselines", "chain", "data", "features", "interop", "meanfield", "testing", "train")
 
 __all__ = [
     "ResTT",
@@ -30,13 +30,12 @@ __all__ = [
     "interop",
     "load",
     "meanfield",
-    "reproduce",
     "testing",
     "train",
 ]
 
 if TYPE_CHECKING:
-    from restt import baselines, chain, data, features, interop, meanfield, reproduce, testing, train
+    from restt import baselines, chain, data, features, interop, meanfield, testing, train
     from restt.estimators import ResTTClassifier, ResTTRegressor, load
     from restt.module import ResTT
     from restt.topology import Topology

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import restt
-from restt.reproduce import EXPERIMENTS
+from restt_paper import EXPERIMENTS
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -89,7 +89,7 @@ def bench(
     plots: Annotated[bool, typer.Option(help="Draw the scaling suites.")] = True,
 ) -> None:
     """Time training steps against peers and the machine's limit; refuses to compare while parity is red."""
-    from restt.bench import run
+    from restt_bench import run
 
     chosen = suites or (["all"] if quick else ["main"])
     flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory), ("profile", profile)) if given]
@@ -150,7 +150,7 @@ def reproduce(
     `pack FILE` bundles a folder of results in one file, `unpack FILE` brings them
     back and overwrites nothing.
     """
-    from restt.reproduce import command
+    from restt_paper import command
 
     if what in ("pack", "unpack"):
         if file is None:
@@ -171,7 +171,7 @@ def report(
     output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
 ) -> None:
     """Show everything measured beside the paper's numbers, in the terminal and as one Markdown page."""
-    from restt.reproduce.report import write_report
+    from restt_paper.report import write_report
 
     write_report(results, output).print()
     print(output)

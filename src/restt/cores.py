@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.chain.augmented import augmented_first, augmented_inner, augmented_last
 from restt.module import ResTT
 from restt.topology import Topology

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import restt
-from restt._files import write_json_atomic
-from restt.drawing import require_matplotlib, save_figure
-from restt.provenance import provenance
+from restt._common.drawing import require_matplotlib, save_figure
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.train import Penalty, TrainConfig, train
 
 if TYPE_CHECKING:

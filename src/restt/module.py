@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from restt import chain
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
+from restt._common.seeds import fresh_seed, run_generator
 from restt.chain.weights import ChainWeights
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
-from restt.seeding import fresh_seed, run_generator
 from restt.topology import Topology
 
 ROLES = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip")
@@ -239,7 +239,7 @@ class ResTT(nn.Module):
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.
 
-        The paper's Table I leaves some tensors out; see :func:`restt.counting.paper_count`.
+        The paper's Table I leaves some tensors out; see :func:`restt_paper.counting.paper_count`.
         """
         total = 0 if self.bias is None else self.outputs
         for role in ROLES:

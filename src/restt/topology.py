@@ -8,7 +8,7 @@ from itertools import groupby
 from os import PathLike
 from typing import Any, Literal, cast
 
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
 
 Skip = Literal["full", "output", "none"]
 SKIP_MODES: tuple[Skip, ...] = ("full", "output", "none")
@@ -292,7 +292,7 @@ class Topology:
 
     def draw(self, path: str | PathLike[str]) -> None:
         """Save a picture in the style of the paper's Fig. 3; the file ending picks the format (png, svg, pdf)."""
-        from restt.drawing import draw_topology
+        from restt.topology_picture import draw_topology
 
         draw_topology(self, path)
 

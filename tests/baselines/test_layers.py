@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from restt._common.seeds import run_generator
 from restt.baselines.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
-from restt.seeding import run_generator
 
 RUNS = 3
 

@@ -11,8 +11,8 @@ import torch
 
 import restt
 from restt.data.dataset import PAPER_SPLIT_SEED
-from restt.reproduce import table2, table6
-from restt.reproduce.store import Store
+from restt_paper import table2, table6
+from restt_paper.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

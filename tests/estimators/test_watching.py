@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from restt import ResTT
+from restt._common.devices import fitting_threads
 from restt.estimators import ResTTClassifier, ResTTRegressor, callbacks
-from restt.estimators.plan import fitting_threads, make_plan, read_penalty
+from restt.estimators.plan import make_plan, read_penalty
 from restt.estimators.targets import Labels
 from restt.train import Penalty
 from tests.estimators.conftest import QUICK

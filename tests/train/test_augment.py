@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from restt._common.seeds import stream_keys
 from restt.features import Trigonometric
 from restt.train import Augmentation, TrainConfig, train
-from restt.train.noise import stream_keys
 from tests.train.problems import small_module
 
 KEYS = stream_keys([0, 0], [0, 1], "augment", 0)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from restt import Topology
+from restt._common.seeds import stream_keys
 from restt.train import TrainConfig, train
 from restt.train.dropout import SiteDropout, droppable_sites
-from restt.train.noise import stream_keys
 from tests.train.problems import regression, small_module
 
 MIXED = Topology.residual(5).without_skip(3).skip_to_output(4)

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from restt._errors import check_int
+from restt._common.errors import check_int
+from restt._common.seeds import run_generator
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.baselines.shapes import with_runs
-from restt.seeding import run_generator
 from restt.train.training import FeatureMap
 
 TASKS = ("classification", "regression")

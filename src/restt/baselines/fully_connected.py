@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.module import ResTT
 from restt.train.training import FeatureMap

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 
 SCALINGS = ("none", "standard", "minmax", "shared")
 

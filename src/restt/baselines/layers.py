@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from restt._squares import square_side
-from restt.seeding import run_generator
+from restt._common.errors import square_side
+from restt._common.seeds import run_generator
 
 
 class Linear(nn.Module):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 from restt.baselines.layers import Conv2d, Linear, as_images, draw_fan_in, image_side
 from restt.baselines.network import NetworkClassifier
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from restt._errors import check_int, shown
+from restt._common.errors import check_int, shown
 from restt.baselines.layers import Linear, draw_fan_in
 from restt.baselines.network import NetworkClassifier, NetworkRegressor
 

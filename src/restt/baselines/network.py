@@ -21,9 +21,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from restt._errors import check_int, shown
+from restt._common.devices import fitting_threads, read_device
+from restt._common.errors import check_int, shown
 from restt.baselines.inputs import Inputs, check_log_target
-from restt.estimators.plan import fitting_threads, read_device
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, Values, class_numbers
 from restt.train import EpochRecord, TrainConfig, train

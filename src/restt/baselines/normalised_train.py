@@ -28,10 +28,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from restt._errors import check_choice, check_int, check_positive
+from restt._common.errors import check_choice, check_int, check_positive
+from restt._common.seeds import run_generator
 from restt.baselines.shapes import with_runs
 from restt.init.orthogonal import orthogonal_cores
-from restt.seeding import run_generator
 
 STATISTICS = ("site", "shared")
 INFERENCES = ("reference", "running")

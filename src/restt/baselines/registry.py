@@ -7,7 +7,7 @@ import importlib.util
 from types import ModuleType
 from typing import Any
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 
 TASKS = ("classification", "regression")
 

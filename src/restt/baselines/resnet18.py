@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
+from restt._common.seeds import run_generator
 from restt.baselines.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
 from restt.baselines.network import NetworkClassifier
-from restt.seeding import run_generator
 
 TASKS = ("classification",)
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from torch import Tensor
 
-from restt._errors import check_positive
+from restt._common.errors import check_positive
 from restt.baselines.network import Network
 from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.baselines.shapes import with_runs
 from restt.module import ResTT

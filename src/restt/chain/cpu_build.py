@@ -123,7 +123,7 @@ def _compile(compiler: tuple[str, ...], type_name: str, target: Path) -> Path:
 
 
 def _cache_folder() -> Path:
-    from restt.data.folders import user_cache
+    from restt._common.files import user_cache
 
     return user_cache() / "compiled"
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 from restt.chain.recompute import in_segments, recomputing
 from restt.chain.sweep import contract_with
 from restt.chain.weights import ChainWeights

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.chain.dispatch import BACKENDS, choose, unsupported
 from restt.chain.weights import ChainWeights
 from restt.topology import Topology

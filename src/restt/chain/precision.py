@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 
 PRECISIONS = ("tf32", "float32", "bf16")
 

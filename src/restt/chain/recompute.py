@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.chain.sweep import Sweep
 from restt.topology import Topology
 

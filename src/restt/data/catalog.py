@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
 from restt.data.dataset import Dataset
 
 TASKS = ("auto", "classification", "regression")

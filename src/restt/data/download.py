@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from restt._files import sync_folder
+from restt._common.files import sync_folder
 from restt.data.catalog import Mirror, RemoteFile
 
 Progress = Callable[[str, int, int], None]

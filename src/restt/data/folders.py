@@ -7,19 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from restt._errors import shown
+from restt._common.errors import shown
+from restt._common.files import user_cache
 
 HOME_VARIABLE = "RESTT_DATA_HOME"
-
-
-def user_cache() -> Path:
-    """The folder of this user for downloaded data, as the platform has it."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        return base / "restt" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "restt"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restt"
 
 
 def system_folders() -> tuple[Path, ...]:

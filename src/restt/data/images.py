@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int, check_positive
+from restt._common.errors import check_choice, check_int, check_positive
 from restt.data.catalog import Entry
 from restt.data.dataset import Dataset
 from restt.data.idx import parse_idx

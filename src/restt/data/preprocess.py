@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 
 FULL_SCALE = 255
 # The authors' public code centres pixels so; the paper says [0, 1].

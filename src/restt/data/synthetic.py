@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int
+from restt._common.errors import check_choice, check_int
 from restt.data.catalog import Entry
 from restt.data.dataset import Dataset
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.estimators.tables import Table
 
 

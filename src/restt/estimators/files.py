@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from restt import features
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.estimators.encoding import Encoding
 from restt.estimators.targets import Labels, Values
 from restt.features import FeatureMap

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
 from restt import chain
-from restt._errors import shown
+from restt._common.devices import fitting_threads
+from restt._common.errors import shown
 from restt.estimators.encoding import KNOTS, ROWS_AT_ONCE, Encoding, fit_encoding
 from restt.estimators.memory import check_fits
-from restt.estimators.plan import Plan, fitting_threads, make_plan, read_penalty
+from restt.estimators.plan import Plan, make_plan, read_penalty
 from restt.estimators.reading import read_sample_weight, read_x
 from restt.estimators.tables import Table
 from restt.module import ResTT

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
+
+from restt._common.devices import available_memory, gibibytes
 
 # Copies of the weights that a training holds: the module, its working copy, gradients, Adam's two moments, and two
 # snapshots of weights and moments for the guard.
@@ -42,25 +41,3 @@ def check_fits(
             f"X has too many columns: {size} would need {gibibytes(need)}, and a chain of more than {MOST_SITES} sites "
             "takes minutes for every step; select or group columns first"
         )
-
-
-def available_memory(device: torch.device) -> float:
-    """Bytes that can be had on a device; infinite where the system does not say."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024.0 * float(line.split()[1])
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return float("inf")
-
-
-def gibibytes(size: float) -> str:
-    """
-    >>> gibibytes(3 * 2**29)
-    '1.5 GiB'
-    """
-    return f"{size / 2**30:.1f} GiB"

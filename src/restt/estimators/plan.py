@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from restt._errors import shown
+from restt._common.devices import read_device
 from restt.train import Penalty
 
-# Multiplications of one epoch (rows · Σ widths · r² · runs) below which a GPU would only wait for its launches.
-SMALL_FOR_GPU = 2e8
 # The same below which float64 costs nothing that matters on a CPU.
 SMALL_FOR_FLOAT64 = 2e9
 # Tables of up to this many rows train in one batch; larger ones in batches of BATCH rows.
@@ -22,12 +19,6 @@ BATCH = 512
 # Steps that "auto" aims at, and the fewest epochs it takes for large tables.
 STEPS = 150
 FEWEST_EPOCHS = 20
-
-# Multiplications of one step (rows · Σ widths · r² · runs) below which several threads only wait for each other.
-SMALL_FOR_THREADS = 1e8
-
-# Kinds of devices that models train on.
-DEVICES = ("cpu", "cuda", "mps")
 
 # Precisions whose parameters are float32; what differs is how the fused GPU kernels multiply.
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
@@ -64,46 +55,6 @@ def make_plan(
     count = max(FEWEST_EPOCHS, -(-STEPS // steps)) if epochs == "auto" else epochs
     step_work = work * min(1.0, batch / rows)
     return Plan(chosen, precision, None if batch >= rows else int(batch), int(count), step_work)
-
-
-@contextmanager
-def fitting_threads(work: float) -> Iterator[None]:
-    """One thread for products so small that several would be slower, by far so on a busy machine."""
-    before = torch.get_num_threads()
-    if work > SMALL_FOR_THREADS or before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def read_device(device: Any, work: float) -> torch.device:
-    """A usable torch device; ``"auto"`` takes the GPU where there is one and enough to do."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() and work > SMALL_FOR_GPU else "cpu")
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError):
-        chosen = None
-    if chosen is None or chosen.type not in DEVICES:
-        raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
-    count = _count_devices(chosen.type)
-    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has what was asked for.
-    if max(chosen.index or 0, int(str(device).partition(":")[2] or 0)) >= count:
-        found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
-        raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
-    return chosen
-
-
-def _count_devices(kind: str) -> int:
-    if kind == "cuda":
-        return torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "mps":
-        return int(torch.backends.mps.is_available())
-    return 1
 
 
 def read_penalty(penalty: Any, auto: float) -> Penalty | None:

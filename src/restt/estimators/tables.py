@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
 SPARSE_LIMIT = 2**30

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 # Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a
 # smaller penalty does the same; squares of one-hot targets are smaller by the variance of the targets.

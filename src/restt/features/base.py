@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 
 class FeatureMap(ABC):

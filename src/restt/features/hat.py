@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
 from restt.features.quantiles import quantile_knots, uniform_knots

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.features.reading import check_shape
 
 Level = int | float | str

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 from restt.features.base import FeatureMap, tensor64
 from restt.features.reading import position, read_values, read_weights
 

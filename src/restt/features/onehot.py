@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import FeatureMap, tensor64
 from restt.features.levels import Level, Table, code_column, distinct_levels, read_level
 from restt.features.reading import position, read_weights

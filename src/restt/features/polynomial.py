@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from restt._errors import check_int, shown
+from restt._common.errors import check_int, shown
 from restt.features.numeric import NumericMap
 
 

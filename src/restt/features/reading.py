@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 
 def read_values(x: Any, dimensions: tuple[int, ...] = (2,)) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt._errors import check_choice, shown
+from restt._common.errors import check_choice, shown
 from restt.features.affine import Affine
 from restt.features.base import FeatureMap
 from restt.features.hat import Hat

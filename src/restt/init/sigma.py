@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from restt._errors import check_positive, shown
+from restt._common.errors import check_positive, shown
 from restt.topology import Topology
 
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from restt._errors import check_choice, shown
-from restt._files import write_bytes_atomic
+from restt._common.errors import check_choice, shown
+from restt._common.files import write_bytes_atomic
 from restt.features import FeatureMap
 from restt.interop.chain_part import ChainPart
 from restt.interop.maps import MapPart, map_part

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from restt import features
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
 from restt.interop.ops import GraphPart, Ops, Value

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from restt import __version__
-from restt._errors import shown
-from restt._files import write_bytes_atomic
+from restt._common.errors import shown
+from restt._common.files import write_bytes_atomic
 from restt.module import ResTT
 from restt.topology import Topology
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice
+from restt._common.errors import check_choice
 from restt.init.sigma import per_site
 from restt.init.slopes import LastSite, Slopes, last_site, log, slopes
 from restt.init.variances import weight_variances

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.chain.sweep import outer
 from restt.chain.weights import ChainWeights
 from restt.meanfield.profile import Profile

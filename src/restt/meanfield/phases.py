@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.init.sigma import per_site
 from restt.init.slopes import slopes
 from restt.meanfield.rules import Phase, SignalRange

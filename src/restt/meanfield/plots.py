@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.drawing import require_matplotlib, save_figure
+from restt._common.drawing import require_matplotlib, save_figure
 from restt.meanfield.compare import Comparison
 from restt.meanfield.phases import typical_log_decay
 from restt.meanfield.profile import Profile

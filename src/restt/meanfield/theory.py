@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int, shown
 from restt.init.sigma import per_site, resolve_sigma2
 from restt.init.slopes import LastSite, Slopes, last_site, log, log_jacobians, log_output, log_states, slopes
 from restt.init.variances import INITS, weight_variances

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, interpolate
 
-from restt._errors import check_int, check_positive
-from restt.train.noise import uniform
+from restt._common.errors import check_int, check_positive
+from restt._common.seeds import uniform
 
 # An elastic field is drawn on a coarse grid of this many points a side and smoothed by bicubic interpolation.
 ELASTIC_POINTS = 4
@@ -38,7 +38,7 @@ class Augmentation:
 
     Pixels that come in from outside are 0.
 
-    >>> from restt.train.noise import stream_keys
+    >>> from restt._common.seeds import stream_keys
     >>> images = torch.rand(2, 3, 196)
     >>> Augmentation(shift=2.0, rotation=9.0, scale=0.1)(images, stream_keys([0, 0], [0, 1], "augment", 0)).shape
     torch.Size([2, 3, 196])

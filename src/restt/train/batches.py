@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from restt._common.seeds import bits, stream_keys
 from restt.train.augment import Augmentation
 from restt.train.dropout import SiteDropout
-from restt.train.noise import bits, stream_keys
 from restt.train.rows import FeatureFunction, Rows
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from restt.train.files import BadFile, read_file, remove_leftovers, write_file
+from restt._common.tensorfile import BadFile, read_file, remove_leftovers, write_file
 from restt.train.fingerprint import differences
 from restt.train.record import Event
 from restt.train.stacked import Stacked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
-from restt._errors import check_choice, check_int, check_positive, shown
+from restt._common.errors import check_choice, check_int, check_positive, shown
 from restt.train.augment import Augmentation
 from restt.train.losses import LOSSES
 from restt.train.penalty import Penalty

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from restt._common.seeds import uniform
 from restt.topology import Topology
-from restt.train.noise import uniform
 
 
 def droppable_sites(topology: Topology) -> tuple[bool, ...]:  # N

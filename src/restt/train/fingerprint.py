@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from restt._common.tensorfile import tensor_bytes
 from restt.train.config import TrainConfig
-from restt.train.files import tensor_bytes
 from restt.train.rows import Rows
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 LOSSES = ("mse", "cross-entropy", "huber")
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_positive
+from restt._common.errors import check_positive
 from restt.train.per_run import PerRun, as_list, check_each, per_run
 
 # W(1) is site 1's linear entry: y(1) = x(1) W(1). A bias (order 0) is never penalised.

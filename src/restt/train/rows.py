@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 
 FeatureFunction = Callable[[Tensor], Tensor]
 

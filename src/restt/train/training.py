@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from restt._errors import check_choice, shown
-from restt.seeding import fresh_seed
+from restt._common.errors import check_choice, shown
+from restt._common.seeds import fresh_seed
 from restt.topology import Topology
 from restt.train.batches import Batches
 from restt.train.captured import CapturedStep

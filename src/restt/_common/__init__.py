@@ -1,0 +1,1 @@
+"""What several rooms need. Nothing here imports any of them."""

@@ -1,0 +1,124 @@
+"""Where a measured number comes from: commit, versions, device. Every results file carries it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum")
+
+
+def provenance(
+    device: str = "cpu",
+    *,
+    seed: int | list[int] | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """What a results file needs to be believed and repeated. No path and no host name is in it.
+
+    Ask before the work begins: the commit is that of the code which is loaded, so it is looked up once in a process.
+
+    Parameters
+    ----------
+    device : str
+        The torch device the work ran on.
+    seed : int or list of int, optional
+        What the run's random numbers started from.
+    command : str, optional
+        The command that gives the result again.
+
+    Examples
+    --------
+    >>> from restt._common.provenance import provenance
+    >>> sorted(provenance(seed=0))
+    ['command', 'commit', 'date', 'device', 'dirty', 'platform', 'seed', 'threads', 'versions']
+    """
+    import torch
+
+    commit, dirty = _commit()
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "seed": seed,
+        "device": describe_device(device),
+        "threads": torch.get_num_threads(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "versions": _versions(),
+    }
+
+
+def describe_device(device: str = "cpu") -> str:
+    """The device in words: the processor's model and its cores, or the accelerator's name."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return f"{_cpu_model()}, {cores} core{'s' * (cores != 1)}"
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    from restt import __version__
+
+    found = {"python": platform.python_version(), "restt": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> tuple[str, bool | None]:
+    """The commit of the checkout restt runs from and whether its files differ from it.
+
+    RESTT_COMMIT comes first: it names the commit of a copy whose own git, if it has any, knows nothing of it. Without
+    either the commit is the version.
+    """
+    from restt import __version__
+
+    if told := os.environ.get("RESTT_COMMIT"):
+        return told, None
+    return _checkout(Path(__file__).resolve().parents[2]) or (f"restt {__version__}", None)
+
+
+@functools.cache
+def _checkout(source: Path) -> tuple[str, bool] | None:
+    """Commit and dirty flag of the checkout whose packages lie in ``source``; None where they lie elsewhere."""
+    top = _git(source, "rev-parse", "--show-toplevel")
+    # An environment inside somebody else's checkout must not lend us its commit.
+    if top is None or Path(top).resolve() / "src" != source:
+        return None
+    commit = _git(source, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    # Results are what a run writes, so they say nothing about the code that wrote them.
+    written = (":(exclude)results", ":(exclude)docs/results.md")
+    changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", *written)
+    added = _git(source, "ls-files", "--others", "--exclude-standard")
+    return commit, changed != "" or added != ""
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

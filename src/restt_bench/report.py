@@ -1,0 +1,128 @@
+"""Results as tables in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from restt_bench.case import Case
+from restt_bench.contenders.registry import CHOSEN
+from restt_bench.race import Row, median_ms
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print everything one suite found. ``result`` has passed the parity gate, or it would not exist."""
+    where = result["provenance"]
+    console.print(f"\n[bold]{result['title']}[/bold]  ({where['device']}, {where['threads']} threads)")
+    if result["suite"] == "import":
+        console.print(_import_table(result))
+    else:
+        console.print(f"parity: {len(result['parity'])} checks against the reference, all green")
+        for case in dict.fromkeys(Case(**row["case"]) for row in result["rows"]):
+            console.print(_race_table(case, result["rows"]))
+            for row in (row for row in result["rows"] if row["case"] == case.as_dict() and "skipped" in row):
+                console.print(f"[dim]{row['label']}: {row['skipped']}[/dim]")
+    sections = {"memory": _memory_table, "exponents": _exponent_table, "parameters": _parameter_table}
+    for section, table in sections.items():
+        if result.get(section):
+            console.print(table(result[section]))
+    for profiled in result.get("profile", []):
+        console.print(_profile_table(profiled))
+    if result["targets"]:
+        console.print(_target_table(result["targets"]))
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="")
+    table.add_column(columns[0])
+    for column in columns[1:]:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _race_table(case: Case, rows: list[Row]) -> Table:
+    columns = ("step, ms", "quartiles", "inference, ms", "rounds", "× limit", "restt's speed-up")
+    table = _table(str(case), "", *columns)
+    own, limit = median_ms(rows, CHOSEN, case), median_ms(rows, "limit", case)
+    for row in (row for row in rows if row["case"] == case.as_dict()):
+        if "skipped" in row:
+            continue
+        step, infer = row["step"], row["infer"]
+        times_limit = f"{step['median'] / limit:.2f}" if limit else ""
+        speedup = f"{step['median'] / own:.1f}×" if own and row["role"] == "peer" else ""
+        quartiles = f"{_ms(step['lower'])}–{_ms(step['upper'])}"
+        cells = (_ms(step["median"]), quartiles, _ms(infer["median"]), str(step["rounds"]), times_limit, speedup)
+        table.add_row(row["label"], *cells)
+    return table
+
+
+def _import_table(result: dict[str, Any]) -> Table:
+    table = _table("", "", "ms [quartiles]")
+    for row in result["rows"]:
+        spent = row["milliseconds"]
+        table.add_row(row["what"], f"{spent['median']:.1f} [{spent['lower']:.1f}–{spent['upper']:.1f}]")
+    table.add_row("heavy packages that came along", ", ".join(result["loaded"]) or "none")
+    return table
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"
+
+
+def _memory_table(entries: list[dict[str, Any]]) -> Table:
+    table = _table("Peak memory of training beyond what torch itself holds", "", "MiB", "case")
+    for entry in entries:
+        found = entry["failed"] if "failed" in entry else f"{entry['step_mib']:.0f}"
+        table.add_row(entry["contender"], found, str(Case(**entry["case"])))
+    return table
+
+
+def _exponent_table(exponents: list[dict[str, Any]]) -> Table:
+    table = _table("Growth of a training step's time", "", "measured", "largest sizes", "paper", "arithmetic")
+    for entry in exponents:
+        if "factor_per_site" in entry:
+            measured = f"×{entry['factor_per_site']:.2f} per site"
+            table.add_row(entry["contender"], "", measured, f"×{entry['claimed_factor']} per site", "the same")
+            continue
+        letter = {"bond_dim": "r", "sites": "N", "batch": "B", "runs": "S"}[entry["axis"]]
+        claimed = "not stated" if entry["paper_exponent"] is None else f"{letter}^{entry['paper_exponent']:g}"
+        table.add_row(
+            entry["contender"],
+            f"{letter}^{entry['exponent']:.2f}",
+            f"{letter}^{entry['exponent_of_largest']:.2f}",
+            claimed,
+            f"{letter}^{entry['holds_exponent']:g}",
+        )
+    return table
+
+
+def _parameter_table(counted: list[dict[str, Any]]) -> Table:
+    table = _table("Parameters", "", *(str(size) for size in counted[0]["sizes"]), "exponent", "paper")
+    for entry in counted:
+        exponent = f"{entry['exponent']:.2f}" if "exponent" in entry else "exponential"
+        table.add_row(entry["model"], *(str(count) for count in entry["parameters"]), exponent, entry["paper"])
+    return table
+
+
+def _profile_table(profiled: dict[str, Any]) -> Table:
+    phases = ", ".join(f"{name} {spent:.3f} ms" for name, spent in profiled["milliseconds"].items())
+    title = f"{profiled['contender']}, {Case(**profiled['case'])}: {phases}"
+    table = _table(title, "operation", "share of a step", "calls a step")
+    for entry in profiled["operations"]:
+        table.add_row(entry["operation"], f"{entry['share']:.1%}", f"{entry['calls_per_step']:g}")
+    return table
+
+
+def _target_table(targets: list[dict[str, Any]]) -> Table:
+    table = _table("Targets", "", "target", "measured", "")
+    for target in targets:
+        sign = "≤" if target["kind"] == "at most" else "≥"
+        bound, measured = (f"{target[key]:g} {target['unit']}".strip() for key in ("bound", "measured"))
+        colour = "green" if target["met"] else "red"
+        table.add_row(target["what"], f"{sign} {bound}", measured, f"[{colour}]{target['verdict']}[/{colour}]")
+    return table

@@ -1,0 +1,130 @@
+"""Interleaved timing: everybody in turn, so that whatever else the machine does meets all alike."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from restt._common.errors import check_int, check_positive
+
+MIN_ROUNDS = 3
+# Up to this many seconds a call, each turn starts with one untimed call that undoes what the turn before did to the
+# caches. Longer calls refill the caches themselves.
+SETTLE_BELOW = 1.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median and quartiles of one contender's timed calls, in seconds."""
+
+    median: float
+    lower: float
+    upper: float
+    fastest: float
+    rounds: int
+
+    def as_milliseconds(self) -> dict[str, float | int]:
+        """For results files: milliseconds, and the number of rounds."""
+        return {key: value if key == "rounds" else round(1e3 * value, 6) for key, value in asdict(self).items()}
+
+
+def summarise(seconds: Sequence[float]) -> Summary:
+    """Median and quartiles, interpolated.
+
+    >>> summarise([3.0, 1.0, 2.0, 5.0, 4.0])
+    Summary(median=3.0, lower=2.0, upper=4.0, fastest=1.0, rounds=5)
+    """
+    if not seconds:
+        raise ValueError("seconds must hold at least one timed call, got none")
+    ordered = sorted(seconds)
+
+    def quantile(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    return Summary(quantile(0.5), quantile(0.25), quantile(0.75), ordered[0], len(ordered))
+
+
+def planned_rounds(seconds: float, *, rounds: int, budget: float) -> int:
+    """How many rounds a contender of ``seconds`` a call gets: all, or as many as its budget in seconds pays for.
+
+    >>> planned_rounds(0.001, rounds=50, budget=5.0), planned_rounds(1.0, rounds=50, budget=5.0)
+    (50, 5)
+    >>> planned_rounds(60.0, rounds=50, budget=5.0)
+    3
+    """
+    return max(min(MIN_ROUNDS, rounds), min(rounds, int(budget / max(seconds, 1e-9))))
+
+
+def interleaved(planned: Mapping[str, int]) -> list[str]:
+    """Who is timed when. Rounds go through everybody in order; whoever has fewer rounds spreads them over the run.
+
+    >>> interleaved({"quick": 4, "slow": 2})
+    ['quick', 'quick', 'slow', 'quick', 'quick', 'slow']
+    """
+    total = max(planned.values(), default=0)
+    order = []
+    for turn in range(total):
+        order += [name for name, own in planned.items() if (turn + 1) * own // total > turn * own // total]
+    return order
+
+
+def measure(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    budget: float,
+    synchronize: Callable[[], object] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Summary]:
+    """Time all calls in turn; two untimed calls each come first.
+
+    Parameters
+    ----------
+    calls : mapping of str to callable
+        What to time.
+    rounds : int
+        Rounds of whoever is quick enough.
+    budget : float
+        Seconds each may use for its timed calls; slow ones get fewer rounds, never under three.
+    synchronize : callable, optional
+        Waits until the device is done; called before the clock is read.
+
+    Examples
+    --------
+    >>> measure({"sum": lambda: sum(range(100))}, rounds=3, budget=1.0)["sum"].rounds
+    3
+    """
+    check_int("rounds", rounds, minimum=1)
+    check_positive("budget", budget)
+
+    def timed(call: Callable[[], object]) -> float:
+        gc.disable()
+        try:
+            if synchronize is not None:
+                synchronize()
+            start = clock()
+            call()
+            if synchronize is not None:
+                synchronize()
+            return clock() - start
+        finally:
+            gc.enable()
+
+    first = {}
+    for name, call in calls.items():
+        # The first call may compile or allocate; the second says how long a call takes. One is enough for a slow one.
+        first[name] = timed(call)
+        if first[name] < SETTLE_BELOW:
+            first[name] = timed(call)
+    planned = {name: planned_rounds(seconds, rounds=rounds, budget=budget) for name, seconds in first.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for name in interleaved(planned):
+        if first[name] < SETTLE_BELOW:
+            calls[name]()
+        seconds[name].append(timed(calls[name]))
+    return {name: summarise(values) for name, values in seconds.items()}

@@ -1,0 +1,120 @@
+"""The plane of σ_w² and N with measured trainings on it: where theory says trainable, does it train?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from restt import data
+from restt.meanfield import phase_diagram, signal_range
+from restt.meanfield.phase_plots import plot_phases
+from restt.meanfield.trainability import success, train_over_sigma2
+from restt.topology import Topology
+from restt_paper.cells import changed_since
+
+# Tenfold steps in general, fine ones around the plain train's only stable value.
+SIGMA2 = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 3.0, 10.0)
+# Orthogonal cores come with balanced ends, so the Gaussian train is shown with both kinds of ends.
+PANELS = (
+    ("plain", "paper", "TT"),
+    ("plain", "balanced", "TT, balanced ends"),
+    ("plain", "orthogonal", "TT, balanced ends, orthogonal cores"),
+    ("residual", "paper", "ResTT"),
+)
+
+# Of results whose settings do not name them, see changed_since.
+UNNAMED = {
+    "panels": (
+        ("plain", "paper", "TT"),
+        ("plain", "balanced", "TT, balanced ends"),
+        ("plain", "orthogonal", "TT, balanced ends, orthogonal cores"),
+        ("residual", "paper", "ResTT"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class MapSetting:
+    """Sizes of the trainings."""
+
+    dataset: str
+    rows: int
+    pools: tuple[int, ...]  # sides of the pixel blocks that become one site
+    bond_dim: int
+    epochs: int
+    lr: float = 1e-3
+    batch_size: int = 50
+    sigma2: tuple[float, ...] = SIGMA2
+
+
+SETTINGS = {
+    # 1 % of MNIST and r = 20, where the paper finds MeanTT unstable (Sec. V-B).
+    "paper": MapSetting("mnist", 600, (7, 4, 2), 20, 40),
+    "quick": MapSetting("digits", 300, (2, 1), 10, 20, lr=3e-3, sigma2=(1e-4, 1e-2, 0.1, 1.0, 10.0)),
+}
+
+
+def map_settings(setting: MapSetting) -> dict[str, Any]:
+    """Everything that fixes a map, for its cell."""
+    return {**asdict(setting), **changed_since(UNNAMED, panels=PANELS)}
+
+
+def trainability_map(setting: MapSetting, path: str | PathLike[str], seed: int = 0) -> dict[str, Any]:
+    """Train every cell, draw the map, and return what was measured."""
+    images, labels = _images(setting, seed)
+    classes = int(labels.max()) + 1
+    cells, points = [], []
+    for preset, init, title in PANELS:
+        scores: list[tuple[float, int, float]] = []
+        for pool in setting.pools:
+            x = avg_pool2d(images.unsqueeze(1), pool).flatten(1)
+            topology = Topology.preset(preset, x.shape[1])
+            accuracy = train_over_sigma2(
+                topology,
+                setting.sigma2,
+                x,
+                labels,
+                bond_dim=setting.bond_dim,
+                epochs=setting.epochs,
+                lr=setting.lr,
+                batch_size=setting.batch_size,
+                init=init,
+                seed=seed,
+            )[:, -1]
+            for sigma2, reached in zip(setting.sigma2, accuracy.tolist(), strict=True):
+                scores.append((sigma2, topology.sites, float(success(torch.tensor(reached), classes))))
+                cells.append(
+                    {
+                        "model": title,
+                        "sites": topology.sites,
+                        "sigma2": sigma2,
+                        "predicted": signal_range(topology, 1.0, sigma2).phase,
+                        "training_accuracy": round(reached, 4),
+                    }
+                )
+        points.append(_columns(scores))
+    grid = torch.logspace(-4.6, 1.3, 160, dtype=torch.float64)
+    lengths = torch.logspace(0.5, 3, 120).round().int().unique()
+    diagrams = [phase_diagram(preset, grid, lengths) for preset, _, _ in PANELS]
+    plot_phases(diagrams, path, success=points, titles=[title for _, _, title in PANELS])
+    return {"setting": asdict(setting), "cells": cells}
+
+
+def _columns(scores: Sequence[tuple[float, int, float]]) -> tuple[Tensor, Tensor, Tensor]:
+    sigma2, sites, reached = zip(*scores, strict=True)
+    return torch.tensor(sigma2), torch.tensor(sites), torch.tensor(reached)
+
+
+def _images(setting: MapSetting, seed: int) -> tuple[Tensor, Tensor]:  # (M, side, side) in [0, 1], (M,)
+    if setting.dataset == "digits":
+        digits = data.load("digits")
+        images = digits.x.float().view(len(digits.x), 8, 8)
+        return images[: setting.rows] / images.max(), digits.y[: setting.rows]
+    rows = data.load(setting.dataset, preprocess="raw", fraction=setting.rows / 60_000, seed=seed)
+    return rows.x_train.float() / 255, rows.y_train

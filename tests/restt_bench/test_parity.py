@@ -1,0 +1,110 @@
+import io
+
+import pytest
+import torch
+from rich.console import Console
+
+import restt_bench as bench
+from restt import cli
+from restt.chain import eager
+from restt_bench.case import Case
+from restt_bench.contenders.base import Contender
+from restt_bench.contenders.ours import Ours
+from restt_bench.parity import ParityError, check, relative_error, require_parity
+
+SMALL = Case(sites=5, bond_dim=3, outputs=2, batch=4)
+
+
+def contract_with_wrong_gradient(x, weights, topology):
+    """Right output, but the core's gradient comes out double."""
+    doubled = weights.chain * 2 - weights.chain.detach()
+    return eager_contract(x, weights._replace(chain=doubled), topology)
+
+
+def contract_with_wrong_output(x, weights, topology):
+    return eager_contract(x, weights, topology) * 1.001
+
+
+eager_contract = eager.contract
+
+
+@pytest.fixture
+def quiet():
+    return Console(file=io.StringIO(), width=120)
+
+
+def test_a_sound_backend_passes():
+    [found] = require_parity([Ours("eager")], [SMALL], seed=0)
+    assert found.passed
+    assert found.contender == "eager"
+
+
+def test_a_wrong_gradient_is_found_and_named(monkeypatch):
+    monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
+    with pytest.raises(ParityError, match="eager differs from the reference; worst in 'chain'") as caught:
+        require_parity([Ours("reference"), Ours("eager")], [SMALL], seed=0)
+    [failure] = caught.value.failures
+    assert failure.tensor == "chain"
+    assert failure.error == pytest.approx(1.0, rel=1e-3)
+
+
+def test_an_output_off_by_a_thousandth_is_red(monkeypatch):
+    monkeypatch.setattr(eager, "contract", contract_with_wrong_output)
+    assert not check(Ours("eager"), SMALL, seed=0).passed
+
+
+def test_a_backend_that_raises_is_red_not_skipped(monkeypatch):
+    def raising(x, weights, topology):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(eager, "contract", raising)
+    with pytest.raises(ParityError, match="eager raised RuntimeError: no such kernel"):
+        require_parity([Ours("eager")], [SMALL], seed=0)
+
+
+def test_run_neither_times_nor_prints_nor_saves_while_parity_is_red(monkeypatch, quiet, tmp_path):
+    monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
+    monkeypatch.setattr(bench.runner, "race", lambda *_: pytest.fail("timed in spite of red parity"))
+    with pytest.raises(ParityError, match="chain"):
+        bench.run(["small"], quick=True, threads=1, output=tmp_path, console=quiet)
+    assert quiet.file.getvalue() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_ends_with_an_error_while_parity_is_red(monkeypatch, capsys):
+    monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
+    monkeypatch.setattr("sys.argv", ["restt", "bench", "small", "--quick", "--threads", "1"])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 1
+    printed = capsys.readouterr()
+    assert "parity is red" in printed.err
+    assert "'chain'" in printed.err
+    assert printed.out == ""
+
+
+def test_what_a_contender_cannot_run_is_not_checked():
+    class Refusing(Contender):
+        name = "refusing"
+
+        def refusal(self, case):
+            return "not today"
+
+        def found_and_expected(self, case, seed):
+            raise AssertionError("asked although it refused")
+
+    assert require_parity([Refusing()], [SMALL], seed=0) == []
+
+
+def test_relative_error_does_not_hide_small_tensors():
+    tiny = torch.full((3,), 1e-9)
+    assert relative_error(tiny * 2, tiny) == pytest.approx(1.0)
+    assert relative_error(tiny[:2], tiny) == float("inf")
+    assert relative_error(tiny * 0, tiny * 0) == 0.0
+
+
+def test_the_check_keeps_the_bond_and_shrinks_the_rest():
+    small = Case(bond_dim=100, runs=64, batch=512, sites=10_000).scaled_down()
+    assert (small.bond_dim, small.runs) == (100, 3)
+    assert small.sites < 100
+    assert small.batch % 2 == 1
