@@ -8,9 +8,9 @@ collect_ignore = (
     []
     if importlib.util.find_spec("triton")
     else [
-        "src/restt/chain/cuda_backward.py",
-        "src/restt/chain/cuda_forward.py",
-        "src/restt/chain/cuda_gradients.py",
-        "tests/chain/compile_cuda_kernels.py",
+        "src/restt/chain/cuda/backward.py",
+        "src/restt/chain/cuda/forward.py",
+        "src/restt/chain/cuda/gradients.py",
+        "tests/chain/cuda/compile_kernels.py",
     ]
 )

@@ -5,7 +5,7 @@
 --check compares outputs and every gradient with float64, fresh memory poisoned by NaN, and repeats every run bit for
 bit. --time times whole training steps, peers and the machine's limits, and holds them against the targets. --tune times
 other launch constants (all, or only those of the sweeps or the weights); it changes none, the fastest are for
-restt/chain/cuda_launch.py. --tiny shrinks all sizes and runs on the CPU under TRITON_INTERPRET=1, to test this script.
+restt/chain/cuda/launch.py. --tiny shrinks all sizes and runs on the CPU under TRITON_INTERPRET=1, to test this script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpu.workers import spread
 
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
-from restt.chain import cuda_launch
+from restt.chain.cuda import launch as cuda_launch
 
 SEED = 0
 

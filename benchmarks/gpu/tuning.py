@@ -1,4 +1,4 @@
-"""Times launch constants; the fastest are what restt/chain/cuda_launch.py should hold."""
+"""Times launch constants; the fastest are what restt/chain/cuda/launch.py should hold."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gpu.measure import (
     kernel_times,
     milliseconds,
 )
-from restt.chain import cuda_launch
-from restt.chain.cuda_launch import SweepLaunch, WeightLaunch
+from restt.chain.cuda import launch as cuda_launch
+from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
 
 KERNELS = {"forward_ms": "forward_sweep", "backward_ms": "backward_sweep", "dW_ms": "weight_grad"}
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
 from restt.topology import Topology
 
@@ -203,7 +203,7 @@ class ResTT(nn.Module):
         x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
     ) -> Tensor:  # (B, O) or, with runs, (S, B, O)
         """The outputs. Values are not checked here, so that nothing waits for the device."""
-        self._check_input(x)
+        self.check_input(x)
         if x.dim() == 3:
             x = x.unsqueeze(0)
         if self.padding is not None:
@@ -213,7 +213,8 @@ class ResTT(nn.Module):
             output = output + self.bias
         return output if self.runs is not None else output[0]
 
-    def _check_input(self, x: Any) -> None:
+    def check_input(self, x: Any) -> None:
+        """Raise TypeError or ValueError, naming what was expected, where ``x`` is nothing for :meth:`forward`."""
         if not isinstance(x, Tensor):
             raise TypeError(
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"

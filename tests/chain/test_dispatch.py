@@ -6,15 +6,15 @@ import torch
 
 import restt
 from restt import Topology
-from restt.chain import cpu_build, dispatch
+from restt.chain import dispatch
+from restt.chain.cpu import build
 from restt.chain.dispatch import choose
-
-COMPILED = cpu_build.problem(torch.float32) is None
+from tests.chain.cpu.compiled import needs_compiler
 
 
 @pytest.fixture
 def uncompiled(monkeypatch):
-    monkeypatch.setenv(cpu_build.DISABLE_VARIABLE, "1")
+    monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
 
 
 def inputs(sites=5, bond=4, batch=6, runs=None, dtype=torch.float32, **options):
@@ -22,7 +22,7 @@ def inputs(sites=5, bond=4, batch=6, runs=None, dtype=torch.float32, **options):
     return torch.rand(1, batch, sites, 2, dtype=dtype), module.weights(), module.topology
 
 
-@pytest.mark.skipif(not COMPILED, reason="no compiled path")
+@needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_compiled_where_it_can_be(dtype):
     assert choose(*inputs(dtype=dtype))[0] == "fused_cpu"
@@ -38,7 +38,7 @@ def test_eager_for_types_without_kernels():
 def test_without_compiled_code_everything_still_works():
     name, reason = choose(*inputs())
     assert name == "eager"
-    assert cpu_build.DISABLE_VARIABLE in reason
+    assert build.DISABLE_VARIABLE in reason
     module = restt.ResTT(5, 2, 4, 1)
     x = torch.rand(6, 5, 2)
     with restt.chain.backend("reference"):
@@ -62,8 +62,8 @@ def test_forced_backend_that_cannot_raises_with_the_reason(monkeypatch):
     expected = 'forced chain backend "fused_cpu" .* it takes float32 and float64'
     with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=expected):
         module(torch.rand(2, 4, 2, dtype=torch.bfloat16))
-    monkeypatch.setenv(cpu_build.DISABLE_VARIABLE, "1")
-    with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=cpu_build.DISABLE_VARIABLE):
+    monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
+    with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=build.DISABLE_VARIABLE):
         restt.ResTT(4, 2, 3, 1)(torch.rand(2, 4, 2))
 
 
@@ -96,7 +96,7 @@ def test_transforms_of_torch_func_work():
 def test_a_cpu_tensor_never_loads_triton():
     code = "import sys, restt; restt.chain.explain(); print([n for n in sys.modules if 'triton' in n or 'fused' in n])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "restt.chain.fused_cuda" not in found.stdout
+    assert "restt.chain.cuda" not in found.stdout
     assert "'triton'" not in found.stdout
 
 
@@ -116,7 +116,7 @@ class TestExplain:
     def test_names_what_is_missing(self):
         text = restt.chain.explain(sites=50)
         assert text.splitlines()[0].endswith("eager")
-        assert cpu_build.DISABLE_VARIABLE in text
+        assert build.DISABLE_VARIABLE in text
 
     def test_half_of_the_arguments(self):
         with pytest.raises(TypeError, match="together with its input"):

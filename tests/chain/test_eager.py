@@ -3,7 +3,7 @@ import torch
 
 import restt
 from restt import Topology
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
 from tests.chain.parity import ChainParity, random_module
 
 

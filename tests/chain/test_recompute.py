@@ -4,17 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import restt
 from restt import Topology
-from restt.chain import cpu_build
 from restt.chain.recompute import segment_length
+from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import ChainParity
-
-COMPILED = pytest.mark.skipif(
-    cpu_build.problem(torch.float32) is not None, reason=f"no compiled path: {cpu_build.problem(torch.float32)}"
-)
 
 
 class Recomputed(ChainParity):
@@ -42,19 +37,19 @@ class TestEagerInThree(Recomputed):
     examples = 5
 
 
-@COMPILED
+@needs_compiler
 class TestFusedCpu(Recomputed):
     backend = "fused_cpu"
 
 
-@COMPILED
+@needs_compiler
 class TestFusedCpuInOne(Recomputed):
     backend = "fused_cpu"
     segments = 1
     examples = 5
 
 
-@COMPILED
+@needs_compiler
 class TestFusedCpuInThree(Recomputed):
     backend = "fused_cpu"
     segments = 3
@@ -117,7 +112,7 @@ def test_ten_thousand_sites_train_in_under_a_gibibyte(recompute):
     assert peak_mebibytes(10_000, 20, 64, "auto", recompute) < 1024
 
 
-@pytest.mark.parametrize("backend", ["eager", pytest.param("fused_cpu", marks=COMPILED)])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("fused_cpu", marks=needs_compiler)])
 def test_recomputing_saves_most_of_the_states(backend):
     sites, bond, batch = 400, 4, 8_192
     states = sites * bond * batch * 4 / 2**20

@@ -1,14 +1,27 @@
-"""Files that are either whole or absent: written beside their place, then moved into it."""
+"""Files that are either whole or absent: written beside their place, then moved into it.
+
+What is being made carries a tag of the process that makes it, so that what a killed process left behind can be told
+from what another one is writing right now.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
+import re
+import secrets
+import shutil
 import sys
-import tempfile
+import time
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+_TAG = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<process>[0-9]+)-[0-9a-f]{8}\.part$")
+_ABANDONED_AFTER_SECONDS = 24 * 3600  # where the process cannot be asked for, being on another machine
 
 
 def write_bytes_atomic(path: str | PathLike[str], content: bytes) -> Path:
@@ -20,16 +33,20 @@ def write_bytes_atomic(path: str | PathLike[str], content: bytes) -> Path:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    remove_abandoned(target.parent)
+    temporary = unfinished(target.parent, f".{target.name}.")
+    # Opened with the mode of any new file, which the system cuts down by the umask. The umask cannot be asked for
+    # without setting it, for all threads.
+    binary = getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files only the owner may read
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
     return target
@@ -46,10 +63,52 @@ def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:
     return write_bytes_atomic(path, text.encode())
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def unfinished(folder: Path, prefix: str) -> Path:
+    """A new name in ``folder`` for something that is being made; if this process dies, others may remove it.
+
+    >>> path = unfinished(Path("results"), ".a.json.")
+    >>> path.name.startswith(".a.json."), path.suffix
+    (True, '.part')
+    """
+    return folder / f"{prefix}{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.part"
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete what processes that are no more had begun to make in ``folder``; what is being made stays."""
+    for entry in os.scandir(folder):
+        if not entry.name.endswith(".part") or not _is_abandoned(entry):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    tag = _TAG.search(entry.name)
+    if tag is None:
+        return False
+    if tag["machine"] == _machine() and os.name == "posix":
+        return not _is_running(int(tag["process"]))
+    try:
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER_SECONDS
+    except FileNotFoundError:  # its process has just finished it
+        return False
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # signal 0 is sent to nobody: it only asks
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@cache
+def _machine() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 def sync_folder(folder: Path) -> None:
@@ -70,4 +129,7 @@ def user_cache() -> Path:
         return base / "restt" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "restt"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restt"
+    given = os.environ.get("XDG_CACHE_HOME")
+    if given and not os.path.isabs(given):
+        raise ValueError(f"the environment variable XDG_CACHE_HOME must be an absolute path, got {given!r}")
+    return Path(given or Path.home() / ".cache") / "restt"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
 from restt.topology import Topology
 
 

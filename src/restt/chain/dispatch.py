@@ -1,4 +1,4 @@
-"""Picks the implementation of the contraction."""
+"""Picks the implementation of the contraction, and says which and why not the others."""
 
 from __future__ import annotations
 
@@ -7,20 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_choice
+from restt._common.errors import check_choice, check_int
 from restt.chain.recompute import in_segments, recomputing
+from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contract_with
-from restt.chain.weights import ChainWeights
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
-# Each is a module under restt.chain with `contract` and, unless it takes everything, `unsupported`.
-BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
+# Each is a module with `contract` and, unless it takes everything, `unsupported`; loaded when first asked for.
+_HOMES = {
+    "reference": "restt.chain.reference",
+    "eager": "restt.chain.eager",
+    "tree": "restt.chain.tree",
+    "fused_cpu": "restt.chain.cpu.contraction",
+    "fused_cuda": "restt.chain.cuda.contraction",
+}
+BACKENDS = tuple(_HOMES)
+_SLOWER = {
+    "reference": "the equations as they stand, for testing the others",
+    "eager": "works everywhere, but step by step",
+    "tree": "pays only for few samples of a long chain where nothing compiled is available",
+    "fused_cpu": "slower here",
+    "fused_cuda": "slower here",
+}
 
 # Without a compiled path the tree is faster than eager for up to this many samples times (R+1)³ …
 TREE_WORK_PER_SITE = 20_000
@@ -118,5 +133,73 @@ def implementation(name: str) -> Contract:
 
 def _module(name: str) -> ModuleType:
     if name not in _modules:
-        _modules[name] = importlib.import_module(f"restt.chain.{name}")
+        _modules[name] = importlib.import_module(_HOMES[name])
     return _modules[name]
+
+
+class Contractible(Protocol):
+    """What :func:`explain` needs to know of a module."""
+
+    topology: Topology
+
+    def weights(self) -> ChainWeights:
+        """Its tensors, with the runs axis in front."""
+
+    def check_input(self, x: Tensor) -> None:
+        """Raise where ``x`` does not fit."""
+
+
+def explain(
+    module: Contractible | None = None,
+    x: Tensor | None = None,  # (B, N, I) or (S, B, N, I)
+    *,
+    sites: int = 196,
+    feature_dim: int = 2,
+    bond_dim: int = 20,
+    batch: int = 512,
+    runs: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> str:
+    """Which backend contracts the chain, and why: for a module and its input, or for sizes.
+
+    >>> import restt, torch
+    >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
+    >>> print(restt.chain.explain(model, torch.rand(5, 3, 2)))  # doctest: +ELLIPSIS
+    N=3 I=2 r=4 B=5 S=1 torch.float32 on cpu: ...
+    >>> print(restt.chain.explain(sites=100, bond_dim=8, batch=32, dtype=torch.bfloat16))  # doctest: +ELLIPSIS
+    N=100 I=2 r=8 B=32 S=1 torch.bfloat16 on cpu: eager
+      taken: fused_cpu is not available: it takes float32 and float64, x is torch.bfloat16
+    ...
+    """
+    if (module is None) != (x is None):
+        raise TypeError("explain takes a module together with its input x, or sizes alone")
+    if module is not None and x is not None:
+        module.check_input(x)
+        weights, topology = module.weights(), module.topology
+        x = x.unsqueeze(0) if x.dim() == 3 else x
+    else:
+        numbers = {"sites": sites, "feature_dim": feature_dim, "bond_dim": bond_dim, "runs": runs}
+        for name, value in numbers.items():
+            check_int(name, value, minimum=1)
+        check_int("batch", batch, minimum=0)
+        topology = Topology.residual(sites)
+        # One number seen as a whole tensor: the choice looks at sizes, types and places only.
+        number = torch.zeros((), dtype=dtype, device=device)
+        x = number.expand(1, batch, sites, feature_dim)
+        core = number.expand(runs, max(0, sites - 2), feature_dim, bond_dim, bond_dim)
+        first = number.expand(runs, feature_dim, bond_dim)
+        weights = ChainWeights(first, core, core[..., 0, :], first[..., None], first[..., :1], first[:, 0, :, None], 1)
+    return _text(x, weights, topology)
+
+
+def _text(x: Tensor, weights: ChainWeights, topology: Topology) -> str:
+    runs, _, bond = weights.first.shape
+    name, reason = choose(x, weights, topology)
+    _, batch, sites, width = x.shape
+    lines = [f"N={sites} I={width} r={bond} B={batch} S={runs} {x.dtype} on {x.device}: {name}", f"  taken: {reason}"]
+    for other in BACKENDS:
+        if other != name:
+            problem = unsupported(other, x, weights, topology)
+            lines.append(f"  not {other}: {_SLOWER[other] if problem is None else problem}")
+    return "\n".join(lines)

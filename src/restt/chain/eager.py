@@ -7,14 +7,14 @@ batched product over the sites afterwards. README.md beside this file has the de
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from restt.chain.sweep import contract_with, outer
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
+from restt.chain.sweep import contract_with, outer, plain_gradients, plain_sweep, wants_plain_operations
 from restt.topology import Topology
 
 # The batched weight product reads x ⊗ y of many sites at once; this bounds what that scratch may hold.
@@ -34,7 +34,7 @@ def sweep(
     topology: Topology,
 ) -> tuple[Tensor, Tensor | None]:
     """y(N-1) and the sum of the states that leave for the output."""
-    last, leaving = _Sweep.apply(y, x, chain, linear, topology)
+    last, leaving = _Sweep.apply(y, x.contiguous(), chain, linear, topology)
     return last, leaving
 
 
@@ -43,7 +43,6 @@ class _Sweep(torch.autograd.Function):
     def forward(
         ctx: Any, y: Tensor, x: Tensor, chain: Tensor | None, linear: Tensor | None, topology: Topology
     ) -> tuple[Tensor, Tensor | None]:
-        x = x.contiguous()
         states = y.new_empty(len(x) + 1, *y.shape)
         states[0] = y
         if linear is None:
@@ -61,15 +60,18 @@ class _Sweep(torch.autograd.Function):
             if topology.chains[n]:
                 assert chain is not None
                 state.baddbmm_(outer(previous, x[n]), chain[:, n].flatten(1, 2))
-        ctx.save_for_backward(x, chain, linear, states)
+        ctx.save_for_backward(y, x, chain, linear, states)
         ctx.topology = topology
         return states[-1].clone(), leaving
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_leaving: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, chain, linear, states = ctx.saved_tensors
+        y, x, chain, linear, states = ctx.saved_tensors
         topology: Topology = ctx.topology
+        if wants_plain_operations():
+            sweep_again = partial(plain_sweep, topology=topology)
+            wanted, grads_of_outputs = ctx.needs_input_grad[:4], (grad, grad_leaving)
+            return *plain_gradients(sweep_again, (y, x, chain, linear), wanted, grads_of_outputs), None
         sites, _, batch, width = x.shape
         runs, bond = grad.shape[0], grad.shape[-1]
         grads = torch.empty_like(states[1:])  # (N-2, S, B, R): dL/dy(n) of the sites' outputs

@@ -1,4 +1,4 @@
-"""The recurrence as einsum, straight from the equations: the truth every other path is tested against.
+"""The tensors of a chain, and the recurrence as einsum, straight from the equations: the truth of every other path.
 
 Legend, used in all of restt (the paper's symbols in brackets):
 
@@ -12,11 +12,29 @@ Legend, used in all of restt (the paper's symbols in brackets):
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from restt.chain.weights import ChainWeights
 from restt.topology import Topology
+
+
+class ChainWeights(NamedTuple):
+    """What the chain contracts with: one stacked tensor per role, each with the runs axis S in front.
+
+    A role that no site of the topology uses is None. Where only some sites use a role, the others' slices are ignored
+    by every backend and get a zero gradient. Ragged feature widths are padded to one I; the caller zeroes the padding
+    of x, so padded weights neither act nor get a gradient.
+    """
+
+    first: Tensor  # (S, I, R), W(1); (S, I, O) when N = 1
+    chain: Tensor | None  # (S, N-2, I, R, R), W(n,1) of sites 2…N-1, indexed [s, n-2, i, v_{n-1}, v_n]
+    linear: Tensor | None  # (S, N-2, I, R), W(n,2) of sites 2…N-1
+    last_chain: Tensor | None  # (S, I, R, O), W(N,1)
+    last_linear: Tensor | None  # (S, I, O), W(N,2)
+    last_skip: Tensor | None  # (S, R, O), W(N,3)
+    outputs: int  # O, which no tensor tells where nothing reaches the output
 
 
 def contract(

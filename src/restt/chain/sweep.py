@@ -1,17 +1,18 @@
-"""What every sweep over sites shares: the first site before it, the output site after it.
+"""What every sweep over sites shares: the first site before it, the output site after it, and higher derivatives.
 
 A *sweep* is the hot loop, the states of sites 2…N-1. Each backend brings its own; the two ends are a handful of
-matrix products that autograd handles well.
+matrix products that autograd handles well. A hand-written backward is not itself differentiable, so where a graph of
+the gradient is asked for (``create_graph=True``) the gradient comes from :func:`plain_sweep` instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
-from restt.chain.reference import disconnected_output
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights, disconnected_output
 from restt.topology import Topology
 
 # (y(1) (S,B,R), x (N-2, S or 1, B, I), chain or None, linear or None, topology of sites 2…N-1)
@@ -57,6 +58,79 @@ def _output_site(
     for term in terms[1:]:
         output = output + term
     return output.expand(y.shape[0], -1, -1)
+
+
+def plain_sweep(
+    y: Tensor,  # (S, B, R)
+    x: Tensor,  # (N-2, S or 1, B, I)
+    chain: Tensor | None,  # (S, N-2, I, R, R)
+    linear: Tensor | None,  # (S, N-2, I, R)
+    topology: Topology,
+) -> tuple[Tensor, Tensor | None]:
+    """The sweep in operations that autograd and torch.func know, to any order of derivative."""
+    leaving: Tensor | None = None
+    # Unbound, not sliced: the gradient of one unbind is one stack, that of a slice a full-size tensor of zeros.
+    cores = [None] * len(x) if chain is None else chain.flatten(2, 3).unbind(1)
+    entries = [None] * len(x) if linear is None else linear.unbind(1)
+    for n, (features, core, entry) in enumerate(zip(x.unbind(0), cores, entries, strict=True)):
+        previous, y = y, torch.zeros_like(y)
+        if topology.skips[n] == "full":
+            y = previous
+        elif topology.skips[n] == "output":
+            leaving = previous if leaving is None else leaving + previous
+        if topology.chains[n]:
+            assert core is not None
+            y = y + outer(previous, features) @ core
+        if topology.linears[n]:
+            assert entry is not None
+            y = y + features @ entry
+    return y, leaving
+
+
+def wants_plain_operations() -> bool:
+    """Whether a backward pass must be made of plain operations: its own graph is asked for, or it is transformed."""
+    return torch.is_grad_enabled() or torch._C._are_functorch_transforms_active()
+
+
+def plain_gradients(
+    compute: Callable[..., Sequence[Tensor | None]],
+    inputs: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    grads: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of ``compute(*inputs)`` for the outputs' gradients ``grads``, for use inside a backward.
+
+    ``compute`` runs again in plain operations. With ``create_graph=True`` the results are connected to the inputs and
+    to ``grads``, so they can be differentiated in turn.
+    """
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Of aliases: hooks on the caller's own tensors run once, for the gradient that leaves this backward.
+        aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
+        pairs = [
+            (output, grad)
+            for output, grad in zip(compute(*aliases), grads, strict=True)
+            if output is not None and grad is not None and output.requires_grad
+        ]
+        asked = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
+        outputs, cotangents = [output for output, _ in pairs], [grad for _, grad in pairs]
+        found = iter(torch.autograd.grad(outputs, asked, cotangents, create_graph=create_graph, allow_unused=True))
+    return [next(found) if tensor is not None and want else None for tensor, want in zip(inputs, wanted, strict=True)]
+
+
+def plain_contraction_gradients(
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I), then the six roles of ChainWeights
+    wanted: Sequence[bool],
+    grad: Tensor,  # (S, B, O)
+    outputs: int,
+    topology: Topology,
+) -> list[Tensor | None]:
+    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
+
+    def contract_again(x: Tensor, *roles: Tensor) -> tuple[Tensor]:
+        return (contract_with(plain_sweep, x, ChainWeights(*roles, outputs=outputs), topology),)
+
+    return plain_gradients(contract_again, inputs, wanted, (grad,))
 
 
 def outer(

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from restt.chain.augmented import augmented_bond
+from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contract_with
-from restt.chain.weights import ChainWeights
 from restt.topology import Topology
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.chain.reference import ChainWeights
 from restt.chain.sweep import outer
-from restt.chain.weights import ChainWeights
 from restt.meanfield.profile import Profile
 from restt.topology import Topology
 
@@ -65,7 +65,7 @@ def measure(
 
     if not isinstance(module, ResTT):
         raise TypeError(f"module must be a restt.ResTT, got {shown(module)}")
-    module._check_input(x)
+    module.check_input(x)
     if x.shape[-3] == 0:
         raise ValueError("x must hold at least one sample, got an empty batch")
     x = x if x.dim() == 4 else x.unsqueeze(0)

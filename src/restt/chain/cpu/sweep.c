@@ -3,7 +3,7 @@
  * A tile is TILE samples. Everything a tile touches is stored with the samples innermost, so a vector register holds one
  * number of several samples and a weight is one broadcast: the bond dimension needs no padding and no weight is packed
  * or transposed. Each thread walks a few tiles through all sites while a site's core sits in its cache. ../README.md has
- * the derivation, ../cpu_build.py builds this file, ../fused_cpu.py calls it and mirrors `struct chain` of work.h.
+ * the derivation, build.py builds this file, contraction.py calls it and mirrors `struct chain` of work.h.
  *
  * Legend: S runs, B batch, N sites, I feature width, R bond dimension, O outputs.
  */

@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from restt.chain.cuda_forward import CHAIN, LINEAR, SKIP_FULL, SKIP_OUTPUT, load_core, product
+from restt.chain.cuda.forward import CHAIN, LINEAR, SKIP_FULL, SKIP_OUTPUT, load_core, product
 
 
 @triton.jit

@@ -9,14 +9,16 @@ import sys
 import pytest
 import torch
 
+from tests.chain.cuda.interpreter import mend_interpreter
 from tests.chain.parity import ChainParity, random_module
 
 pytest.importorskip("triton", reason="the fused GPU kernels need triton, which comes with CUDA builds of torch")
 
 import restt
 from restt import Topology
-from restt.chain import eager, fused_cuda
-from restt.chain.cuda_launch import SweepLaunch
+from restt.chain import eager
+from restt.chain.cuda import contraction
+from restt.chain.cuda.launch import SweepLaunch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -24,6 +26,9 @@ ON_GPU = DEVICE == "cuda"
 pytestmark = pytest.mark.skipif(
     not ON_GPU and os.environ["TRITON_INTERPRET"] != "1", reason="neither a GPU nor Triton's interpreter"
 )
+
+if not ON_GPU:
+    mend_interpreter()
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +62,8 @@ class TestFusedCuda(ChainParity):
 
     def test_bond_wider_than_one_tile(self, monkeypatch):
         if not ON_GPU:  # tiles of the true size take minutes to interpret
-            monkeypatch.setattr("restt.chain.cuda_launch.NARROW", 16)
-            monkeypatch.setattr("restt.chain.cuda_launch.WIDE_TILE", 16)
+            monkeypatch.setattr("restt.chain.cuda.launch.NARROW", 16)
+            monkeypatch.setattr("restt.chain.cuda.launch.WIDE_TILE", 16)
         bond = 130 if ON_GPU else 18
         self.assert_parity(Topology.residual(4), bond=bond, batch=3)
         mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
@@ -73,13 +78,13 @@ class TestFusedCuda(ChainParity):
     @pytest.mark.parametrize("width", [3, 8])
     def test_site_in_several_parts(self, width, monkeypatch):
         one_by_one = {(32, "tf32"): SweepLaunch(columns=16, part=1, warps=2, stages=2)}
-        monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", one_by_one)
+        monkeypatch.setattr("restt.chain.cuda.launch.SWEEPS", one_by_one)
         mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
         for topology in (Topology.residual(3), mixed):
             self.assert_parity(topology, widths=[width] * topology.sites, bond=17)
 
     def test_cores_by_copy_engine(self, monkeypatch):
-        monkeypatch.setattr("restt.chain.cuda_launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
+        monkeypatch.setattr("restt.chain.cuda.launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
         self.assert_parity(Topology.residual(5), bond=17, runs=2)
 
 
@@ -216,13 +221,13 @@ def test_float64_is_refused_with_the_reason():
     module = restt.ResTT(4, 2, 3, 1, dtype=torch.float64, device=DEVICE)
     x = torch.rand(6, 4, 2, dtype=torch.float64, device=DEVICE)
     with pytest.raises(ValueError, match=r"stores float32, got torch\.float64"):
-        fused_cuda.contract(x[None], module.weights(), module.topology)
+        contraction.contract(x[None], module.weights(), module.topology)
     assert eager.contract(x[None], module.weights(), module.topology).dtype == torch.float64
 
 
 def test_kernels_compile_for_hopper():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.chain.compile_cuda_kernels"]
+    command = [sys.executable, "-m", "tests.chain.cuda.compile_kernels"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,13 +1,18 @@
+import ctypes
+import gc
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import restt
 from restt import Topology
-from restt.chain import cpu_build, fused_cpu
+from restt.chain.cpu import build, contraction
+from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import ChainParity, random_module
 
-MISSING = cpu_build.problem(torch.float32) or cpu_build.problem(torch.float64)
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=f"no compiled path: {MISSING}")
+pytestmark = needs_compiler
 
 MIXED = Topology.residual(6).skip_to_output(3, 5).without_chain(4).without_linear(2).without_skip(4)
 
@@ -15,7 +20,7 @@ MIXED = Topology.residual(6).skip_to_output(3, 5).without_chain(4).without_linea
 @pytest.fixture
 def two_threads(monkeypatch):
     """Two threads even for the smallest problem."""
-    monkeypatch.setattr(fused_cpu, "_SERIAL_OPERATIONS", 0)
+    monkeypatch.setattr(contraction, "_SERIAL_OPERATIONS", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -74,7 +79,7 @@ class TestOwnThreads(Sizes):
 
     @pytest.fixture(autouse=True)
     def without_team(self, monkeypatch):
-        monkeypatch.setattr(cpu_build, "thread_team", lambda: 0)
+        monkeypatch.setattr(build, "thread_team", lambda: 0)
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def test_shared_features_without_their_gradient(problem):
 def test_same_bits_every_time_and_for_any_number_of_threads(problem, monkeypatch):
     module, x = problem
     first = gradients(module, x)
-    monkeypatch.setattr(fused_cpu, "_SERIAL_OPERATIONS", 0)
+    monkeypatch.setattr(contraction, "_SERIAL_OPERATIONS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     for again in (gradients(module, x), gradients(module, x)):
         assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -175,4 +180,59 @@ def test_no_gradient_is_computed_that_nobody_wants(problem):
 )
 def test_says_what_it_cannot_take(x, reason):
     module = restt.ResTT(4, 2, 3, 1)
-    assert reason in fused_cpu.unsupported(x, module.weights(), module.topology)
+    assert reason in contraction.unsupported(x, module.weights(), module.topology)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_compiles_wherever_there_is_a_compiler(dtype):
+    assert build.problem(dtype) is None
+
+
+# Threads that meet a topology nobody has seen yet, over and over: what C was given must not be freed under it.
+THREADS = """
+import threading, torch, restt
+torch.set_num_threads(1)
+sites, rounds = 20_000, 15
+module = restt.ResTT(sites, 1, 1, 1)
+x = torch.rand(1, sites, 1)
+with restt.chain.backend("fused_cpu"), torch.no_grad():
+    expected = module(x)
+wrong = []
+
+def call(start, topology):
+    start.wait()
+    with restt.chain.backend("fused_cpu"), torch.no_grad():
+        if not torch.equal(restt.chain.contract(x[None], module.weights(), topology)[0], expected):
+            wrong.append(1)
+
+for _ in range(rounds):
+    topology = restt.Topology.residual(sites)
+    start = threading.Barrier(8)
+    threads = [threading.Thread(target=call, args=(start, topology)) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+print(len(wrong))
+"""
+
+
+def test_threads_may_share_a_module():
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr[-500:]
+
+
+def test_the_flags_that_c_reads_outlive_every_other_use_of_them(monkeypatch):
+    """The address given to C is that of bytes somebody holds, even if the topology forgets them in between."""
+    topology = Topology.residual(300)
+    module = restt.ResTT(300, 2, 2, 1, topology)
+    library, held = contraction._library(torch.float32), []
+
+    def forward(chain):
+        topology.__dict__.pop("connection_flags")  # as if another thread had replaced them
+        gc.collect()
+        held.append(ctypes.string_at(ctypes.cast(chain, ctypes.POINTER(contraction._Chain)).contents.flags, 299))
+        library.forward(chain)
+
+    monkeypatch.setitem(contraction._libraries, torch.float32, library._replace(forward=forward))
+    with restt.chain.backend("fused_cpu"):
+        module(torch.rand(3, 300, 2))
+    assert held == [topology.connection_flags]

@@ -1,4 +1,4 @@
-"""Triton's interpreter, which runs the GPU kernels as Python on CPU tensors: how they are tested without a GPU."""
+"""Mends two gaps of Triton's interpreter, which runs the GPU kernels as Python on CPU tensors."""
 
 from __future__ import annotations
 
@@ -7,18 +7,10 @@ from typing import Any
 
 
 @cache
-def interpreted() -> bool:
-    """Whether TRITON_INTERPRET was set both when triton and when our kernels were imported."""
-    from triton.language import zeros
-    from triton.runtime.interpreter import InterpretedFunction
-
-    from restt.chain.cuda_forward import forward_sweep
-
-    found = isinstance(zeros, InterpretedFunction) and isinstance(forward_sweep, InterpretedFunction)
-    if found:
-        _let_loops_end_at_arguments()
-        _let_dots_read_bf16()
-    return found
+def mend_interpreter() -> None:
+    """To be called before a kernel is interpreted; once is enough."""
+    _let_loops_end_at_arguments()
+    _let_dots_read_bf16()
 
 
 def _let_loops_end_at_arguments() -> None:

@@ -1,27 +1,24 @@
 """The chain as a handful of Triton kernels: the state stays on chip, the weights stream through.
 
-README.md beside this file has the derivation, the layouts and how the launch constants were chosen.
+../README.md has the derivation, the layouts and how the launch constants were chosen.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from restt.chain import eager
-from restt.chain.cuda_interpreter import interpreted
-from restt.chain.cuda_launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
 from restt.chain.precision import current_precision
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
+from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
-
-_SKIP_FLAGS = {"full": 4, "output": 8, "none": 0}
 
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
@@ -44,28 +41,31 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     others = {tensor.dtype for tensor in weights[:-1] if tensor is not None} | {x.dtype}
     if others != {torch.float32}:
         return f"it stores float32, got {', '.join(sorted(map(str, others)))}; the eager backend takes any dtype"
-    if x.device.type != "cuda" and not interpreted():
+    if x.device.type != "cuda" and not _interpreted():
         return f"it needs CUDA tensors, got {x.device.type} (or TRITON_INTERPRET=1 to run its kernels as Python)"
     return None
 
 
-@lru_cache(maxsize=256)
-def _site_flags(topology: Topology) -> tuple[int, ...]:
-    """The connections of sites 2…N-1 as the kernels read them."""
-    sites = zip(topology.chains[:-1], topology.linears[:-1], topology.skips[:-1], strict=True)
-    return tuple(chain + 2 * linear + _SKIP_FLAGS[skip] for chain, linear, skip in sites)
+@cache
+def _interpreted() -> bool:
+    """Whether TRITON_INTERPRET was set when triton was imported: the kernels are then Python over CPU tensors."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from restt.chain.cuda.forward import forward_sweep
+
+    return isinstance(forward_sweep, InterpretedFunction)
 
 
 @lru_cache(maxsize=256)
 def _device_flags(topology: Topology, device: torch.device) -> Tensor:
     """Made once per topology: a copy from the host could neither be captured nor overlap."""
-    return torch.tensor(_site_flags(topology) or (0,), dtype=torch.int32, device=device)
+    return torch.tensor(list(topology.connection_flags), dtype=torch.int32, device=device)
 
 
 @lru_cache(maxsize=256)
 def _constants(topology: Topology) -> dict[str, Any]:
     """What every sweep over this topology is compiled with; MIXED ones read their sites' flags instead of SKIP."""
-    mixed = len(set(_site_flags(topology))) > 1
+    mixed = len(set(topology.connection_flags[:-1])) > 1
     return {
         "HAS_CHAIN": topology.has_chain,
         "HAS_LINEAR": topology.has_linear,
@@ -80,7 +80,7 @@ def _constants(topology: Topology) -> dict[str, Any]:
 
 def _pack(chain: Tensor, layout: Layout, keep: bool) -> tuple[Tensor, Tensor | None]:
     """The cores as the forward and, if ``keep``, the backward sweep read them."""
-    from restt.chain.cuda_gradients import pack_cores
+    from restt.chain.cuda.gradients import pack_cores
 
     runs, inner, width = chain.shape[:3]
     shape = (runs, inner, width, layout.bond, layout.ld)
@@ -122,13 +122,11 @@ class _Chain(torch.autograd.Function):
         precision: str,
         keep: bool,
     ) -> Tensor:
-        from restt.chain.cuda_forward import forward_sweep, forward_sweep_wide
+        from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
 
+        inputs = (x, first, chain, linear, last_chain, last_linear, last_skip)
         first = first.contiguous()
-        optional = (chain, linear, last_chain, last_linear, last_skip)
-        chain, linear, last_chain, last_linear, last_skip = [
-            None if weight is None else weight.contiguous() for weight in optional
-        ]
+        chain, linear, last_chain, last_linear, last_skip = _contiguous(inputs[2:])
         runs = first.shape[0]
         batch, sites, width = x.shape[1:]
         inner, bond, columns = sites - 2, first.shape[-1], round_up(batch, 16)
@@ -170,19 +168,23 @@ class _Chain(torch.autograd.Function):
                 **shared,
             )
         if keep:
-            ctx.save_for_backward(
-                x, first, chain, linear, last_chain, last_linear, last_skip, kept_core, states, leaving
-            )
+            # The inputs themselves, not their contiguous copies: a gradient of the gradient leads back to them.
+            ctx.save_for_backward(*inputs, kept_core, states, leaving)
             ctx.settings = topology, precision, outputs
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        from restt.chain.cuda_backward import backward_sweep, backward_sweep_wide
+        from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
 
-        x, first, chain, linear, last_chain, last_linear, last_skip, core, states, leaving = ctx.saved_tensors
+        *inputs, core, states, leaving = ctx.saved_tensors
         topology, precision, outputs = ctx.settings
+        if wants_plain_operations():
+            wanted = ctx.needs_input_grad[: len(inputs)]
+            again = plain_contraction_gradients(inputs, wanted, grad_output, outputs, topology)
+            return *again, None, None, None, None
+        x, first = inputs[0], inputs[1].contiguous()
+        chain, linear, last_chain, last_linear, last_skip = _contiguous(inputs[2:])
         grad_output = grad_output.contiguous()
         runs = first.shape[0]
         batch, sites, width = x.shape[1:]
@@ -233,7 +235,7 @@ def _weight_gradients(
     layout: Layout,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    from restt.chain.cuda_gradients import weight_gradients
+    from restt.chain.cuda.gradients import weight_gradients
 
     want_first, want_chain, want_linear = wanted
     grad_first = torch.empty_like(first) if want_first else None
@@ -266,7 +268,7 @@ def _head_gradients(
     layout: Layout,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    from restt.chain.cuda_gradients import head_gradients
+    from restt.chain.cuda.gradients import head_gradients
 
     gradients = [
         torch.empty_like(weight) if weight is not None and want else None
@@ -308,6 +310,10 @@ def _end_features(
         share += torch.einsum("sbio,sbo->sbi", reached, grad_output)
     if last_linear is not None:
         share += grad_output @ last_linear.transpose(1, 2)
+
+
+def _contiguous(weights: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [None if weight is None else weight.contiguous() for weight in weights]
 
 
 def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:

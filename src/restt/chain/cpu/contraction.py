@@ -1,28 +1,24 @@
 """The fused CPU path: the whole contraction and all its gradients in compiled C (cpu/sweep.c), on torch's threads.
 
 A tile of samples walks through all sites while each core sits in cache; nothing of size B·I·R or B·R² is ever stored.
-The C code is built at first use where there is a compiler (cpu_build.py); README.md beside this file has the
+The C code is built at first use where there is a compiler (build.py); README.md beside this file has the
 derivation and the comparison with other means.
 """
 
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from restt.chain import cpu_build
-from restt.chain.cpu_memory import uninitialised
+from restt.chain.cpu import build
+from restt.chain.cpu.memory import uninitialised
 from restt.chain.recompute import segment_length
-from restt.chain.weights import ChainWeights
+from restt.chain.reference import ChainWeights
+from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
-
-_CHAIN, _LINEAR, _FULL, _OUTPUT = 1, 2, 4, 8  # as in cpu/work.h
-_SKIP_FLAG = {"full": _FULL, "output": _OUTPUT, "none": 0}
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
 _SITE_SCRATCH_BYTES = 4 * 2**20
@@ -42,7 +38,7 @@ _WEIGHTS = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip"
 
 
 class _Chain(ctypes.Structure):
-    """``struct chain`` of cpu/work.h."""
+    """``struct chain`` of work.h."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in (*_SIZES, *_STRIDES, *_PLAN)),
@@ -80,9 +76,9 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
         return "compiled code cannot be traced"
     if x.device.type != "cpu":
         return f"it runs on the CPU, x is on {x.device}"
-    if x.dtype not in cpu_build.TYPES:
+    if x.dtype not in build.TYPES:
         return f"it takes float32 and float64, x is {x.dtype}"
-    return cpu_build.problem(x.dtype)
+    return build.problem(x.dtype)
 
 
 class _Contraction(torch.autograd.Function):
@@ -90,8 +86,9 @@ class _Contraction(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:
         *roles, outputs, topology, training = given
         library = _library(x.dtype)
-        weights = [None if role is None else role.contiguous() for role in roles]
-        chain = _described(x, weights, outputs, topology)
+        # C is given addresses: what lies there is held by a name until the call is over.
+        weights, flags = _contiguous(roles), topology.connection_flags
+        chain = _described(x, weights, outputs, flags)
         chain.keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
         library.plan(ctypes.byref(chain))
         saved, scratch = uninitialised(chain.saved_size, x.dtype), torch.empty(chain.forward_size, dtype=x.dtype)
@@ -99,23 +96,26 @@ class _Contraction(torch.autograd.Function):
         chain.saved, chain.scratch, chain.output = saved.data_ptr(), scratch.data_ptr(), output.data_ptr()
         library.forward(ctypes.byref(chain))
         if training:
-            ctx.save_for_backward(saved, *weights)
-            ctx.chain, ctx.x_shape = chain, x.shape
-            ctx.topology = topology  # it owns the flags that the chain points to
+            ctx.save_for_backward(saved, x, *roles)
+            ctx.chain, ctx.topology = chain, topology
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved, *weights = ctx.saved_tensors
+        saved, *inputs = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[: len(inputs)]
+        if wants_plain_operations():
+            again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology)
+            return (*again, None, None, None)
         library = _library(saved.dtype)
+        weights, flags = _contiguous(inputs[1:]), ctx.topology.connection_flags
         chain = _Chain.from_buffer_copy(ctx.chain)
+        chain.flags = _address(flags)
         _point_to(chain, weights)
-        shapes = [ctx.x_shape, *(None if tensor is None else tensor.shape for tensor in weights)]
-        grads: list[Tensor | None] = [None] * len(shapes)
-        for n, (name, shape) in enumerate(zip(("x", *_WEIGHTS), shapes, strict=True)):
-            if shape is not None and ctx.needs_input_grad[n]:
-                grads[n] = made = torch.empty(shape, dtype=saved.dtype)
+        grads: list[Tensor | None] = [None] * len(inputs)
+        for n, (name, tensor) in enumerate(zip(("x", *_WEIGHTS), inputs, strict=True)):
+            if tensor is not None and wanted[n]:
+                grads[n] = made = torch.empty(tensor.shape, dtype=saved.dtype)
                 setattr(chain, f"grad_{name}", made.data_ptr())
         chain.threads = _threads(chain)
         library.plan(ctypes.byref(chain))
@@ -126,17 +126,26 @@ class _Contraction(torch.autograd.Function):
         return (*grads, None, None, None)
 
 
-def _described(x: Tensor, weights: list[Tensor | None], outputs: int, topology: Topology) -> _Chain:
+def _contiguous(roles: list[Tensor | None]) -> list[Tensor | None]:
+    return [None if role is None else role.contiguous() for role in roles]
+
+
+def _address(flags: bytes) -> int | None:
+    """Where the bytes lie; the caller holds them for as long as the address is used."""
+    return ctypes.cast(flags, ctypes.c_void_p).value
+
+
+def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: bytes) -> _Chain:
     first = weights[0]
     assert first is not None
     chain = _Chain()
     chain.x_runs, chain.batch, chain.sites, chain.width = x.shape
     chain.x_run, chain.x_sample, chain.x_site, chain.x_feature = x.stride()
     chain.runs, _, chain.bond = first.shape
-    chain.outputs, chain.flags, chain.x = outputs, ctypes.addressof(_flags(topology)), x.data_ptr()
+    chain.outputs, chain.flags, chain.x = outputs, _address(flags), x.data_ptr()
     chain.site_scratch = _SITE_SCRATCH_BYTES // x.element_size()
     _point_to(chain, weights)
-    chain.threads, chain.parallel = _threads(chain), cpu_build.thread_team()
+    chain.threads, chain.parallel = _threads(chain), build.thread_team()
     return chain
 
 
@@ -151,30 +160,11 @@ def _threads(chain: _Chain) -> int:
     return torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
 
 
-_flag_arrays: dict[int, tuple[weakref.ref[Topology], Any]] = {}
-
-
-def _flags(topology: Topology) -> Any:
-    """One byte per site 2…N that says which connections it keeps."""
-    # By identity: hashing a topology of 10,000 sites takes longer than a small contraction.
-    key = id(topology)
-    known = _flag_arrays.get(key)
-    if known is not None and known[0]() is topology:
-        return known[1]
-    values = [
-        _CHAIN * chain | _LINEAR * linear | _SKIP_FLAG[skip]
-        for chain, linear, skip in zip(topology.chains, topology.linears, topology.skips, strict=True)
-    ]
-    array = (ctypes.c_uint8 * len(values))(*values)
-    _flag_arrays[key] = (weakref.ref(topology, lambda _: _flag_arrays.pop(key, None)), array)
-    return array
-
-
 def _library(dtype: torch.dtype) -> _Library:
     if dtype not in _libraries:
-        loaded = cpu_build.load(dtype)
+        loaded = build.load(dtype)
         if loaded.restt_chain_bytes() != ctypes.sizeof(_Chain):
-            raise RuntimeError("cpu/work.h and fused_cpu.py disagree about struct chain")
+            raise RuntimeError("work.h and contraction.py disagree about struct chain")
         functions = (loaded.restt_plan, loaded.restt_forward, loaded.restt_backward)
         for function in functions:
             function.argtypes, function.restype = [ctypes.c_void_p], None

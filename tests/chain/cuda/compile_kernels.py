@@ -13,8 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from restt.chain import cuda_backward, cuda_forward, cuda_gradients
-from restt.chain.cuda_launch import Layout, sweep_launch, weight_launch
+from restt.chain.cuda import backward, forward, gradients
+from restt.chain.cuda.launch import Layout, sweep_launch, weight_launch
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_BYTES = 227 * 1024
@@ -53,8 +53,8 @@ def sweeps(bond: int, precision: str, width: int = 2, runs: int = 1, *, mixed: b
     """Both narrow sweeps as the launcher would start them for a batch of 512."""
     layout = Layout(bond, precision)
     for kernel, options in (
-        (cuda_forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True}),
-        (cuda_backward.backward_sweep, {"WANT_X": want_x}),
+        (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True}),
+        (backward.backward_sweep, {"WANT_X": want_x}),
     ):
         launch = sweep_launch(layout, width, runs, 512, reads_states=options.get("WANT_X", False))
         element = "bf16" if precision == "bf16" else "fp32"
@@ -70,20 +70,20 @@ def others(bond: int, precision: str):
     """The kernels around the sweeps, and the wide sweeps."""
     layout, launch = Layout(bond, precision), weight_launch(Layout(bond, precision))
     yield compile_kernel(
-        cuda_gradients.weight_gradients, launch.warps, I=2, BOND=bond, K=launch.rows, L=launch.columns,
+        gradients.weight_gradients, launch.warps, I=2, BOND=bond, K=launch.rows, L=launch.columns,
         BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3,
     )  # fmt: skip
     yield compile_kernel(
-        cuda_gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=32, PRECISION=precision,
+        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=32, PRECISION=precision,
         CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
     )  # fmt: skip
-    yield compile_kernel(cuda_gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True)
+    yield compile_kernel(gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True)
     if layout.is_wide:
         wide = sweep_launch(layout, 2, 1, 512)
         shared = {"I": 2, "BOND": bond, "LD": layout.ld, "T": layout.tile, "BN": wide.columns, "STAGES": wide.stages}
         shared |= {"PRECISION": precision, "HAS_OUTPUT_SKIP": True, **FLAGS}
-        yield compile_kernel(cuda_forward.forward_sweep_wide, wide.warps, LAST_LINEAR=True, **shared)
-        yield compile_kernel(cuda_backward.backward_sweep_wide, wide.warps, WANT_X=True, **shared)
+        yield compile_kernel(forward.forward_sweep_wide, wide.warps, LAST_LINEAR=True, **shared)
+        yield compile_kernel(backward.backward_sweep_wide, wide.warps, WANT_X=True, **shared)
 
 
 def main() -> int:

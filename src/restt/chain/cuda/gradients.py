@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from restt.chain.cuda_forward import CHAIN, LINEAR, product
+from restt.chain.cuda.forward import CHAIN, LINEAR, product
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Bits of a site's flags, as fused_cuda.py writes them.
+# Bits of a site's flags, as Topology.connection_flags has them.
 CHAIN = tl.constexpr(1)
 LINEAR = tl.constexpr(2)
 SKIP_FULL = tl.constexpr(4)

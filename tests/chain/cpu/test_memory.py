@@ -1,6 +1,6 @@
 import torch
 
-from restt.chain.cpu_memory import uninitialised
+from restt.chain.cpu.memory import uninitialised
 
 COUNT = 2_000_000
 

@@ -1,0 +1,256 @@
+"""Builds sweep.c at first use, where a C compiler can be found, and keeps what was built.
+
+Nothing here is needed to install or to use restt: without a compiler the chain runs on ``eager``. A compiler that is
+there and fails is another matter, and said aloud once.
+
+What is kept is machine code that every later process of this user runs. So it is loaded only from a folder and a file
+that nobody else can write, and only if its bytes are still those that were built: the file's name ends in their hash.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import site
+import stat
+import subprocess
+import sysconfig
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from restt._common.files import remove_abandoned, sync_folder, unfinished, user_cache
+
+TYPES = {torch.float32: "float", torch.float64: "double"}
+
+DISABLE_VARIABLE = "RESTT_NO_COMPILE"
+SLOWER = "2 to 8 times slower"  # a training step on eager over the compiled one at r = 100 and 20, results/bench
+
+_SOURCE = Path(__file__).parent / "sweep.c"
+_FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+# The first that the compiler takes; arm compilers spell it differently, some know neither.
+_TUNING = (("-march=native",), ("-mcpu=native",), ())
+_TIMEOUT_SECONDS = 180
+
+
+class BuildError(RuntimeError):
+    """Why there is no compiled path."""
+
+
+def problem(dtype: torch.dtype) -> str | None:
+    """Why the compiled path is missing for this type, or None; builds it when that is what is missing.
+
+    >>> problem(torch.float16)
+    'there is no compiled path for torch.float16'
+    """
+    try:
+        load(dtype)
+    except BuildError as error:
+        return str(error)
+    return None
+
+
+def load(dtype: torch.dtype) -> ctypes.CDLL:
+    """The compiled path for this type, built if need be; BuildError where that is not possible."""
+    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0"):
+        raise BuildError(f"the environment variable {DISABLE_VARIABLE} is set")
+    if dtype not in TYPES:
+        raise BuildError(f"there is no compiled path for {dtype}")
+    found = _loaded(dtype)
+    if isinstance(found, str):
+        raise BuildError(found)
+    return found
+
+
+@functools.cache
+def _loaded(dtype: torch.dtype) -> ctypes.CDLL | str:
+    found = compilers()
+    if not found:
+        return "no C compiler was found; `pip install restt[fast]` brings one"
+    failures = []
+    for compiler in found:
+        try:
+            return _built(compiler, TYPES[dtype])
+        except (BuildError, OSError) as error:
+            failures.append(f"{' '.join(compiler)}: {error}")
+    reason = "; ".join(failures)
+    _warn_once(
+        f"restt's C code did not compile here, so chains run on plain torch, {SLOWER}: {reason}. "
+        f"{DISABLE_VARIABLE}=1 accepts that without this warning"
+    )
+    return reason
+
+
+def compilers() -> list[tuple[str, ...]]:
+    """The C compilers found, best first: by absolute paths only, so that nothing in the working folder is run."""
+    folders = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
+    names = (os.environ.get("CC") or "cc", "cc", "gcc", "clang")
+    tools = [shutil.which(name, path=os.pathsep.join(folders)) for name in names]
+    found: list[tuple[str, ...]] = [(path,) for path in tools if path is not None and os.path.isabs(path)]
+    zig = _zig()
+    if zig is not None:
+        found.append((str(zig), "cc"))
+    return list(dict.fromkeys(found))
+
+
+def _zig() -> Path | None:
+    """The compiler of the ``fast`` extra, where it was installed; sys.path may name the working folder."""
+    installed = [Path(torch.__file__).parents[1], *(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))]
+    if site.ENABLE_USER_SITE:
+        installed.append(Path(site.getusersitepackages()))
+    name = "zig.exe" if os.name == "nt" else "zig"
+    places = (folder / "ziglang" / name for folder in installed if folder.is_absolute())
+    return next((place for place in places if place.is_file()), None)
+
+
+def _built(compiler: tuple[str, ...], type_name: str) -> ctypes.CDLL:
+    """The library of this compiler, from the cache or built into it; where that is impossible, for this process."""
+    name = f"sweep-{type_name}-{_key(compiler)}"
+    try:
+        cache = _usable_cache()
+        kept = _kept(cache, name)
+        return ctypes.CDLL(str(kept or _compile(compiler, type_name, cache, name)))
+    except (OSError, RuntimeError, ValueError) as error:
+        unusable = error  # no home, a relative path, someone else's folder, a full disk: or the compiler itself
+    library = ctypes.CDLL(str(_compile(compiler, type_name, _private_folder(), name)))
+    _warn_once(
+        f"restt's compiled code cannot be kept in the user's cache ({unusable}), so it was built into a temporary "
+        f"folder and every new process builds it again, which takes seconds; plain torch would be {SLOWER}"
+    )
+    return library
+
+
+def _usable_cache() -> Path:
+    """The folder of the cache, made if need be; raises where it is not this user's alone."""
+    folder = _cache_folder()
+    if not folder.is_absolute():
+        raise ValueError(f"the cache folder must be an absolute path, got {str(folder)!r}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_ownership(folder)
+    remove_abandoned(folder)
+    return folder
+
+
+def _kept(
+    cache: Path,
+    name: str,  # of the source, the flags, the compiler and the processor
+) -> Path | None:
+    """The library in the cache whose bytes are those that were built, or None; damaged ones are removed."""
+    for path in sorted(cache.glob(f"{name}-*.so")):
+        _check_ownership(path)
+        if path.stem == f"{name}-{_digest(path)}":
+            return path
+        path.unlink()
+    return None
+
+
+def _check_ownership(path: Path) -> None:
+    if os.name != "posix":
+        return
+    found = path.stat()
+    if found.st_uid not in (os.getuid(), 0):
+        raise PermissionError(f"{path} belongs to another user (number {found.st_uid})")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{path} can be written by other users; `chmod go-w` takes that away")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _compile(compiler: tuple[str, ...], type_name: str, target: Path, name: str) -> Path:
+    """Build the library and move it into the folder ``target``."""
+    output = "it said nothing"
+    # Built beside its place and renamed, so that another process never loads half a file.
+    folder = unfinished(target, "building-")
+    folder.mkdir(mode=0o700)
+    try:
+        made = folder / f"{name}.so"
+        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
+        for tuning in _TUNING:
+            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(made), str(_SOURCE), "-lpthread"]
+            try:
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=_TIMEOUT_SECONDS,
+                    check=False,
+                    env=environment,
+                    cwd=folder,
+                )
+            except subprocess.TimeoutExpired:
+                raise BuildError(f"it took longer than {_TIMEOUT_SECONDS} s") from None
+            if done.returncode == 0 and made.is_file():
+                return _moved(made, target / f"{name}-{_digest(made)}.so")
+            output = done.stderr.strip() or output
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    raise BuildError(f"it failed: {output.splitlines()[-1]}")
+
+
+def _moved(made: Path, target: Path) -> Path:
+    """Rename a new file only once its bytes are on the disk: after a crash it is whole or not there."""
+    made.chmod(0o700)  # whatever the umask, nobody else may write it
+    with made.open("rb+") as file:
+        os.fsync(file.fileno())
+    made.replace(target)
+    sync_folder(target.parent)
+    return target
+
+
+def _cache_folder() -> Path:
+    return user_cache() / "compiled"
+
+
+@functools.cache
+def _private_folder() -> Path:
+    """A folder of this process, for when the cache is of no use. A shared one could hold others' code."""
+    folder = Path(tempfile.mkdtemp(prefix="restt-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _key(compiler: tuple[str, ...]) -> str:
+    """What decides about the machine code: the source, the flags, the compiler and the processor."""
+    tool = Path(compiler[0]).resolve()
+    found = tool.stat()
+    sources = [path.read_text() for path in sorted(_SOURCE.parent.glob("*.[ch]"))]
+    parts = [*sources, repr((_FLAGS, _TUNING, compiler, found.st_size, found.st_mtime_ns))]
+    return hashlib.sha256("\0".join([*parts, _processor()]).encode()).hexdigest()[:24]
+
+
+def _processor() -> str:
+    described = [platform.machine(), platform.processor(), platform.system()]
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return repr(described)
+    kinds = ("model name", "flags", "Features", "CPU part", "CPU implementer")
+    return repr([*described, *sorted({line for line in lines if line.startswith(kinds)})])
+
+
+@functools.cache
+def thread_team() -> int:
+    """Address of the OpenMP function that starts torch's own threads; 0 where torch brings none.
+
+    A second pool would compete with torch's, whose idle threads spin.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        # Looked up through torch's library, the name resolves to the very OpenMP runtime that torch was linked with.
+        return ctypes.cast(ctypes.CDLL(str(library)).GOMP_parallel, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0

@@ -1,0 +1,1 @@
+"""The chain in Triton kernels on the GPU."""
