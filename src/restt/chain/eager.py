@@ -68,7 +68,7 @@ class _Sweep(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, grad_leaving: Tensor | None) -> tuple[Tensor | None, ...]:
         y, x, chain, linear, states = ctx.saved_tensors
         topology: Topology = ctx.topology
-        if wants_plain_operations():
+        if wants_plain_operations(grad):
             sweep_again = partial(plain_sweep, topology=topology)
             wanted, grads_of_outputs = ctx.needs_input_grad[:4], (grad, grad_leaving)
             return *plain_gradients(sweep_again, (y, x, chain, linear), wanted, grads_of_outputs), None

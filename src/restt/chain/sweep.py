@@ -87,9 +87,14 @@ def plain_sweep(
     return y, leaving
 
 
-def wants_plain_operations() -> bool:
-    """Whether a backward pass must be made of plain operations: its own graph is asked for, or it is transformed."""
-    return torch.is_grad_enabled() or torch._C._are_functorch_transforms_active()
+def wants_plain_operations(grad: Tensor) -> bool:
+    """Whether the backward pass that got ``grad`` must be made of plain operations.
+
+    So where a graph of the gradient is asked for, and under the transforms of torch.func and ``is_grads_batched``.
+    """
+    functorch = torch._C._functorch
+    batched = functorch.is_batchedtensor(grad) or functorch.is_legacy_batchedtensor(grad)
+    return torch.is_grad_enabled() or batched or torch._C._are_functorch_transforms_active()
 
 
 def plain_gradients(

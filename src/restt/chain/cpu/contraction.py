@@ -104,7 +104,7 @@ class _Contraction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, *inputs = ctx.saved_tensors
         wanted = ctx.needs_input_grad[: len(inputs)]
-        if wants_plain_operations():
+        if wants_plain_operations(grad):
             again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology)
             return (*again, None, None, None)
         library = _library(saved.dtype)

@@ -179,7 +179,7 @@ class _Chain(torch.autograd.Function):
 
         *inputs, core, states, leaving = ctx.saved_tensors
         topology, precision, outputs = ctx.settings
-        if wants_plain_operations():
+        if wants_plain_operations(grad_output):
             wanted = ctx.needs_input_grad[: len(inputs)]
             again = plain_contraction_gradients(inputs, wanted, grad_output, outputs, topology)
             return *again, None, None, None, None
