@@ -1,4 +1,8 @@
-"""How exactly the fused GPU kernels multiply; storage and sums are float32 whatever is chosen."""
+"""How exactly the fused GPU kernels multiply; storage and sums are float32 whatever is chosen.
+
+By default they follow torch, which multiplies float32 in full unless told otherwise: rounded to tf32, errors of 1e-2
+of the largest output were measured at N = 196.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
 from restt._common.errors import check_choice
 
-PRECISIONS = ("tf32", "float32", "bf16")
+PRECISIONS = ("float32", "tf32", "bf16")
+_AS_TORCH = "auto"
 
-_precision: ContextVar[str] = ContextVar("restt_chain_precision", default="tf32")
+_precision: ContextVar[str] = ContextVar("restt_chain_precision", default=_AS_TORCH)
 
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
     """Choose the operands of the matrix products inside a ``with`` block; the backward pass follows its forward.
 
-    ``"tf32"`` (default) rounds them to 10 mantissa bits, ``"bf16"`` to 7, and ``"float32"`` splits every product into
-    three tf32 products, which is float32 to within its own rounding. Backends other than the fused GPU one ignore it.
+    ``"float32"`` splits every product into three tf32 products, which is float32 to within its own rounding;
+    ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7. ``"auto"`` (default) does as torch does on the
+    GPU: ``"float32"``, or ``"tf32"`` after ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which
+    there is the same). Backends other than the fused GPU one ignore it.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
@@ -26,7 +35,7 @@ def precision(name: str) -> Iterator[None]:
     ...     model(torch.rand(5, 3, 2)).shape
     torch.Size([5, 1])
     """
-    token = _precision.set(check_choice("precision", name, PRECISIONS))
+    token = _precision.set(check_choice("precision", name, (_AS_TORCH, *PRECISIONS)))
     try:
         yield
     finally:
@@ -34,9 +43,21 @@ def precision(name: str) -> Iterator[None]:
 
 
 def current_precision() -> str:
-    """The name that holds here and now.
+    """The one of PRECISIONS that holds here and now.
 
     >>> current_precision()
+    'float32'
+    >>> with precision("tf32"):
+    ...     current_precision()
     'tf32'
     """
-    return _precision.get()
+    chosen = _precision.get()
+    return _of_torch() if chosen == _AS_TORCH else chosen
+
+
+def _of_torch() -> str:
+    # From 2.9 on torch keeps a setting per kind of device and refuses to name a common one where they differ.
+    on_gpu = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    if on_gpu is not None:
+        return "tf32" if on_gpu == "tf32" else "float32"
+    return "float32" if torch.get_float32_matmul_precision() == "highest" else "tf32"

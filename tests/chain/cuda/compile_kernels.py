@@ -89,6 +89,8 @@ def others(bond: int, precision: str):
 def main() -> int:
     thorough = "--thorough" in sys.argv
     wrong = [
+        *sweeps(100, "float32"),
+        *others(100, "float32"),
         *sweeps(100, "tf32"),
         *sweeps(20, "bf16", mixed=True, want_x=True),
         *others(20, "tf32"),

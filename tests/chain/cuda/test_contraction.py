@@ -42,13 +42,6 @@ def poisoned_memory():
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
-@pytest.fixture
-def exact_products():
-    with restt.chain.precision("float32"):
-        yield
-
-
-@pytest.mark.usefixtures("exact_products")
 class TestFusedCuda(ChainParity):
     backend = "fused_cuda"
     dtype = torch.float32
@@ -96,6 +89,11 @@ class TestTf32(ChainParity):
     tolerance = 1e-2
     examples = 5
 
+    @pytest.fixture(autouse=True)
+    def rounded_products(self):
+        with restt.chain.precision("tf32"):
+            yield
+
     def tolerance_at(self, sites: int) -> float:
         # Every site rounds its operands to 11 bits, and relative errors at most add up along the chain.
         return max(self.tolerance, sites * 2.0**-11)
@@ -115,6 +113,44 @@ def test_error_of_each_precision(precision, bound):
     for name, parameter in exact.named_parameters():
         error = (found[name] - parameter.grad).norm() / parameter.grad.norm()
         assert error < bound, f"{name}: relative error {error:.2e} with {precision}"
+
+
+def launched_precisions(monkeypatch) -> list[str]:
+    """The precision of every sweep that is launched from now on."""
+    seen = []
+    launch = contraction.sweep_launch
+    monkeypatch.setattr(
+        contraction,
+        "sweep_launch",
+        lambda layout, *rest, **more: seen.append(layout.precision) or launch(layout, *rest, **more),
+    )
+    return seen
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("highest", "float32"), ("high", "tf32")])
+def test_products_follow_torch(monkeypatch, setting, expected):
+    seen, before = launched_precisions(monkeypatch), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(setting)
+    try:
+        with restt.chain.backend("fused_cuda"):
+            restt.ResTT(4, 2, 3, 1, device=DEVICE)(torch.rand(6, 4, 2, device=DEVICE)).sum().backward()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen == [expected, expected]
+
+
+@pytest.mark.parametrize("bond", [20, 100])
+def test_a_float32_module_is_as_exact_as_float32(bond):
+    """By default, at the length of the paper's images; without a GPU at a length that can be interpreted."""
+    sites, batch = (196, 512) if ON_GPU else (24, 16)
+    module = restt.ResTT(sites, 2, bond, 10, device=DEVICE)
+    x = torch.rand(batch, sites, generator=torch.Generator().manual_seed(3))
+    x = restt.features.Trigonometric()(x)
+    with restt.chain.backend("fused_cuda"), torch.no_grad():
+        found = module(x.to(DEVICE)).double().cpu()
+    with torch.no_grad():
+        exact = module.to("cpu", torch.float64)(x.double())
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
 def test_backward_keeps_the_precision_of_its_forward():
@@ -230,8 +266,3 @@ def test_kernels_compile_for_hopper():
     command = [sys.executable, "-m", "tests.chain.cuda.compile_kernels"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_unknown_precision():
-    with pytest.raises(ValueError, match="precision must be one of"), restt.chain.precision("fp8"):
-        pass
