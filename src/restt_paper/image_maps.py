@@ -6,7 +6,7 @@ from torch import Tensor
 
 from restt._common.errors import square_side
 from restt.data.preprocess import image_blocks
-from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
+from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)

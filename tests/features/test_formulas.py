@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from restt.features import Affine, FeatureMap, Identity, Polynomial, Trigonometric
 
+# Values of any size on purpose; test_as_modules.py has what Trigonometric says to them.
+pytestmark = pytest.mark.filterwarnings("ignore::restt.features.RangeWarning")
+
 
 def test_values_of_each_formula() -> None:
     x = torch.tensor([[0.25, 3.0]], dtype=torch.float64)

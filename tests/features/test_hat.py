@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restt.features import Hat
-from restt.features.quantiles import quantile_knots, uniform_knots
+from restt.features.hat import quantile_knots, uniform_knots
 
 columns = st.lists(st.one_of(st.integers(-2, 2).map(float), st.floats(-1e3, 1e3)), min_size=1, max_size=30)
 

@@ -28,6 +28,8 @@ MAPS = [
     OneHot(),
     OneHot(unknown="zero", missing="zero"),
 ]
+# Values of any size on purpose; test_as_modules.py has what Trigonometric says to them.
+pytestmark = pytest.mark.filterwarnings("ignore::restt.features.RangeWarning")
 NUMERIC = [m for m in MAPS if not isinstance(m, OneHot)]
 STATELESS = [Identity(), Affine(), Trigonometric(), Polynomial(3), Hat([0.0, 1.0]), OneHot(5)]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from restt._common.errors import check_positive
 from restt.baselines.network import Network
-from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
+from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.train.training import FeatureMap
 

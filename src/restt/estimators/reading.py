@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from restt.estimators.tables import ArrayTable, Table, as_frame, dense, read_table
-from restt.features.reading import read_weights
+from restt.features.inputs import read_weights
 
 
 def read_x(estimator: Any, x: Any, *, reset: bool) -> Table:

@@ -10,14 +10,11 @@ Sites are counted from 0, as columns of an array are.
 
 from __future__ import annotations
 
-from restt.features.affine import Affine
-from restt.features.base import FeatureMap
+from restt.features.base import FeatureMap, RangeWarning
+from restt.features.formulas import Affine, Identity, Polynomial, Trigonometric
 from restt.features.hat import Hat
-from restt.features.identity import Identity
 from restt.features.onehot import OneHot
-from restt.features.polynomial import Polynomial
 from restt.features.registry import available, from_config, make
-from restt.features.trigonometric import Trigonometric
 
 __all__ = [
     "Affine",
@@ -26,6 +23,7 @@ __all__ = [
     "Identity",
     "OneHot",
     "Polynomial",
+    "RangeWarning",
     "Trigonometric",
     "available",
     "from_config",

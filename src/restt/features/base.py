@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from restt._common.errors import shown
 
 
-class FeatureMap(ABC):
+class RangeWarning(UserWarning):
+    """Values lie so far outside what a map is made for that different ones become the same site vector."""
+
+
+class FeatureMap(nn.Module, ABC):
     """Columns or pixels to site vectors: (B, N) -> (B, N, I).
 
     ``fit`` learns ranges, knots or levels and returns the map; ``transform`` (also by calling the map) applies it.
     Maps that need nothing learned transform without ``fit``.
 
-    Two maps are equal when their parameters and what they learned are equal. A map changes when fitted, so it has
-    no hash.
+    A map is a torch module without weights, so it goes in front of a model. What it learned is part of the state
+    dict, exactly, whatever dtype the model is moved to; results follow the dtype and device of x.
+
+    >>> import torch, restt
+    >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
+    >>> torch.nn.Sequential(restt.features.Trigonometric(), model)(torch.rand(5, 3)).shape
+    torch.Size([5, 1])
+
+    Two maps are equal when they are of one kind and their parameters and what they learned are equal.
     """
 
     name: ClassVar[str]
-    parameters: ClassVar[tuple[str, ...]]
+    parameter_names: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def fit(self, x: Any, sample_weight: Any = None) -> Self:
@@ -51,7 +64,8 @@ class FeatureMap(ABC):
         """``fit(x, sample_weight).transform(x)``."""
         return self.fit(x, sample_weight).transform(x)
 
-    def __call__(self, x: Any) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
+        """``transform(x)``."""
         return self.transform(x)
 
     def to_config(self) -> dict[str, Any]:
@@ -61,22 +75,32 @@ class FeatureMap(ABC):
         >>> features.Polynomial(degree=2).to_config()["parameters"]
         {'degree': 2, 'include_bias': True, 'outside': 'extrapolate'}
         """
-        values = {name: _plain(getattr(self, name)) for name in self.parameters}
+        values = {name: _plain(getattr(self, name)) for name in self.parameter_names}
         return {"name": self.name, "parameters": values, "fitted": self._fitted_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The map that ``to_config`` wrote."""
         feature_map = cls(**config["parameters"])
-        if config["fitted"] is not None:
-            feature_map._restore(config["fitted"])
+        feature_map._restore(config["fitted"])
         return feature_map
 
-    @abstractmethod
-    def _fitted_config(self) -> dict[str, Any] | None: ...
+    def get_extra_state(self) -> Tensor:
+        """What was learned, for the state dict: JSON as bytes, which every file format for tensors can hold."""
+        learned = json.dumps(self._fitted_config()).encode()
+        return torch.from_numpy(np.frombuffer(learned, dtype=np.uint8).copy())
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """The reverse of :meth:`get_extra_state`."""
+        self._restore(json.loads(state.cpu().numpy().tobytes()))
 
     @abstractmethod
-    def _restore(self, fitted: dict[str, Any]) -> None: ...
+    def _fitted_config(self) -> dict[str, Any] | None:
+        """What was learned as JSON-able values, None before ``fit``."""
+
+    @abstractmethod
+    def _restore(self, fitted: dict[str, Any] | None) -> None:
+        """The reverse of ``_fitted_config``."""
 
     def _not_fitted(self, what: str) -> ValueError:
         return ValueError(f"{what} of {self!r} is learned from data: call fit(x) first")
@@ -87,9 +111,13 @@ class FeatureMap(ABC):
         assert isinstance(other, FeatureMap)
         return self.to_config() == other.to_config()
 
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={shown(getattr(self, name))}" for name in self.parameters)
-        return f"{type(self).__name__}({values})"
+    def __hash__(self) -> int:
+        # Equal maps must have equal hashes, and torch's containers hash their modules; of a map that may yet be fitted
+        # only the kind stays.
+        return hash(type(self))
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={shown(getattr(self, name))}" for name in self.parameter_names)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Linear B-splines."""
+"""Linear B-splines, and where their knots lie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
-from restt.features.quantiles import quantile_knots, uniform_knots
 
 PLACEMENTS = ("quantile", "uniform")
 
@@ -39,7 +38,7 @@ class Hat(NumericMap):
     """
 
     name = "hat"
-    parameters = ("knots", "placement", "outside")
+    parameter_names = ("knots", "placement", "outside")
 
     def __init__(self, knots: Any = 8, placement: str = "uniform", outside: str = "clamp") -> None:
         super().__init__(outside)
@@ -118,9 +117,10 @@ class Hat(NumericMap):
             fitted["knots"] = None if self._learned is None else [list(row) for row in self._learned]
         return fitted
 
-    def _restore(self, fitted: dict[str, Any]) -> None:
+    def _restore(self, fitted: dict[str, Any] | None) -> None:
         super()._restore(fitted)
-        self._learned = None if fitted["knots"] is None else tuple(tuple(row) for row in fitted["knots"])
+        knots = None if fitted is None else fitted["knots"]
+        self._learned = None if knots is None else tuple(tuple(row) for row in knots)
 
 
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:
@@ -139,3 +139,35 @@ def _read_row(row: Any) -> tuple[float, ...]:
     if values.ndim != 1 or len(values) < 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
         raise ValueError(f"knots must be finite and strictly increasing, at least one per site, got {shown(row)}")
     return tuple(values.tolist())
+
+
+def uniform_knots(column: Tensor, count: int) -> list[float]:
+    """``count`` evenly spaced knots over the range of ``column`` (B,); one knot for a constant column."""
+    low, high = column.min().item(), column.max().item()
+    if low == high:
+        return [low]
+    inner = torch.linspace(0, 1, count, dtype=torch.float64)[1:-1]
+    return sorted({low, *(low * (1 - inner) + high * inner).tolist(), high})
+
+
+def quantile_knots(column: Tensor, weights: Tensor, count: int) -> list[float]:
+    """Up to ``count`` knots at the weighted quantiles 0, 1/(count-1), …, 1 of ``column`` (B,).
+
+    Quantiles are values of the column (the inverse of the weighted distribution function), so that a row of weight 2
+    counts exactly as two rows. A column with at most ``count`` distinct values has a knot at each; equal quantiles
+    share one knot.
+
+    >>> import torch
+    >>> quantile_knots(torch.tensor([0., 0., 0., 1., 2., 9.]), torch.ones(6), 3)
+    [0.0, 9.0]
+    >>> quantile_knots(torch.tensor([0., 1., 2., 3., 9.]), torch.tensor([1., 1., 1., 9., 1.]), 3)
+    [0.0, 3.0, 9.0]
+    """
+    distinct = column.unique()
+    if len(distinct) <= count:
+        return distinct.tolist()
+    order = column.argsort(stable=True)
+    cumulative = weights[order].cumsum(0)
+    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype) * cumulative[-1]
+    index = torch.searchsorted(cumulative, levels).clamp(max=len(column) - 1)
+    return column[order][index].unique().tolist()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
-from restt.features.reading import check_shape
+from restt.features.inputs import check_shape
 
 Level = int | float | str
 

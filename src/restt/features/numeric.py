@@ -11,7 +11,7 @@ from torch import Tensor
 
 from restt._common.errors import check_choice
 from restt.features.base import FeatureMap, tensor64
-from restt.features.reading import position, read_values, read_weights
+from restt.features.inputs import position, read_values, read_weights
 
 OUTSIDE = ("clamp", "error", "extrapolate")
 # Rows mapped at once while averaging, so that fitting on images never holds a second copy of all site vectors.
@@ -37,6 +37,7 @@ class NumericMap(FeatureMap):
     dimensions: ClassVar[tuple[int, ...]] = (2,)
 
     def __init__(self, outside: str) -> None:
+        super().__init__()
         self.outside = check_choice("outside", outside, OUTSIDE)
         self._fitted: Fitted | None = None
 
@@ -45,6 +46,7 @@ class NumericMap(FeatureMap):
         values = read_values(x, self.dimensions).detach()
         weights = read_weights(sample_weight, len(values))
         self._check_given(values)
+        self._warn_of_range(values)
         values, weights = values.cpu()[weights > 0], weights[weights > 0]
         self._learn(values, weights)
         low, high = values.amin(0).double(), values.amax(0).double()
@@ -62,6 +64,8 @@ class NumericMap(FeatureMap):
                 f"x must have {expected[0]} sites{_of_width(expected)} as {type(self).__name__} was fitted with, "
                 f"got shape {tuple(values.shape)}"
             )
+        if self.outside == "extrapolate":  # otherwise nothing leaves the range that fit has seen
+            self._warn_of_range(values)
         return self.map(values)
 
     def map(self, values: Tensor) -> Tensor:
@@ -93,6 +97,9 @@ class NumericMap(FeatureMap):
 
     def _check_given(self, values: Tensor) -> None:
         """Whether ``values`` suit what the caller fixed when building the map."""
+
+    def _warn_of_range(self, values: Tensor) -> None:
+        """Whether the formula still tells ``values`` apart."""
 
     def _input_width(self) -> int:
         shape = self._expected_shape()
@@ -133,8 +140,9 @@ class NumericMap(FeatureMap):
             return None
         return {name: getattr(self._fitted, name).tolist() for name in ("low", "high", "second_moment")}
 
-    def _restore(self, fitted: dict[str, Any]) -> None:
-        self._fitted = Fitted(*(tensor64(fitted[name]) for name in ("low", "high", "second_moment")))
+    def _restore(self, fitted: dict[str, Any] | None) -> None:
+        names = ("low", "high", "second_moment")
+        self._fitted = None if fitted is None else Fitted(*(tensor64(fitted[name]) for name in names))
 
 
 def _of_width(shape: tuple[int, ...]) -> str:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import FeatureMap, tensor64
+from restt.features.inputs import position, read_weights
 from restt.features.levels import Level, Table, code_column, distinct_levels, read_level
-from restt.features.reading import position, read_weights
 
 UNKNOWN = ("error", "zero")
 ABSENT = -1
@@ -39,9 +39,10 @@ class OneHot(FeatureMap):
     """
 
     name = "onehot"
-    parameters = ("levels", "unknown", "missing")
+    parameter_names = ("levels", "unknown", "missing")
 
     def __init__(self, levels: Any = None, unknown: str = "error", missing: str = "error") -> None:
+        super().__init__()
         self.levels = _read_levels(levels)
         self.unknown = check_choice("unknown", unknown, UNKNOWN)
         self.missing = check_choice("missing", missing, UNKNOWN)
@@ -144,9 +145,10 @@ class OneHot(FeatureMap):
         learned = None if self._learned is None else [list(row) for row in self._learned]
         return {"levels": learned, "second_moment": self._moment.tolist()}
 
-    def _restore(self, fitted: dict[str, Any]) -> None:
-        self._learned = None if fitted["levels"] is None else tuple(tuple(row) for row in fitted["levels"])
-        self._moment = tensor64(fitted["second_moment"])
+    def _restore(self, fitted: dict[str, Any] | None) -> None:
+        levels = None if fitted is None else fitted["levels"]
+        self._learned = None if levels is None else tuple(tuple(row) for row in levels)
+        self._moment = None if fitted is None else tensor64(fitted["second_moment"])
 
 
 def _read_levels(levels: Any) -> int | tuple[tuple[Level, ...], ...] | None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from restt._common.errors import check_choice, shown
-from restt.features.affine import Affine
 from restt.features.base import FeatureMap
+from restt.features.formulas import Affine, Identity, Polynomial, Trigonometric
 from restt.features.hat import Hat
-from restt.features.identity import Identity
 from restt.features.onehot import OneHot
-from restt.features.polynomial import Polynomial
-from restt.features.trigonometric import Trigonometric
 
 MAPS: dict[str, type[FeatureMap]] = {
     kind.name: kind for kind in (Identity, Affine, Trigonometric, Polynomial, Hat, OneHot)
@@ -34,9 +31,9 @@ def make(name: str, **parameters: Any) -> FeatureMap:
     Polynomial(degree=3, include_bias=True, outside='extrapolate')
     """
     kind = MAPS[check_choice("name", name, MAPS)]
-    unknown = sorted(set(parameters) - set(kind.parameters))
+    unknown = sorted(set(parameters) - set(kind.parameter_names))
     if unknown:
-        raise TypeError(f"{name} takes the parameters {list(kind.parameters)}, got {unknown}")
+        raise TypeError(f"{name} takes the parameters {list(kind.parameter_names)}, got {unknown}")
     return kind(**parameters)
 
 

@@ -182,7 +182,7 @@ def _checked_format(path: Path, format: str | None) -> str:
 def _read_map(
     feature_map: FeatureMap | nn.Module | None, model: ResTT, row_shape: tuple[int, ...] | None
 ) -> tuple[nn.Module | None, tuple[int, ...]]:
-    if isinstance(feature_map, nn.Module):
+    if isinstance(feature_map, nn.Module) and not isinstance(feature_map, FeatureMap):
         return _as_module(feature_map), (model.sites,) if row_shape is None else tuple(row_shape)
     if row_shape is not None:
         raise ValueError("row_shape is only for a feature_map that is a torch module; others know their shape")
