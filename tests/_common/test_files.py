@@ -1,9 +1,14 @@
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from restt._common.files import write_bytes_atomic, write_json_atomic
+from restt._common import files
+from restt._common.files import unfinished, write_bytes_atomic, write_json_atomic
 
 
 def test_json_is_readable_and_folders_are_made(tmp_path):
@@ -38,3 +43,65 @@ def test_files_are_as_readable_as_any_other(tmp_path):
     plain = tmp_path / "plain"
     plain.write_bytes(b"")
     assert write_bytes_atomic(tmp_path / "a", b"").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
+def test_the_umask_of_the_process_is_left_alone(tmp_path, monkeypatch):
+    """Set for a moment, it would let another thread's files come out writable by everybody."""
+
+    def refused(mask):
+        raise AssertionError(f"umask({mask:#o}) holds for all threads")
+
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", refused)
+        mode = write_bytes_atomic(tmp_path / "a", b"").stat().st_mode & 0o777
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert mode == 0o640
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a process cannot be asked for")
+def test_what_a_killed_process_left_is_removed_by_the_next_write(tmp_path):
+    killing = (
+        "import os, signal, sys; from restt._common import files\n"
+        "files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.write_bytes_atomic(sys.argv[1], b'never finished')"
+    )
+    done = subprocess.run([sys.executable, "-c", killing, str(tmp_path / "other.bin")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.suffix == ".part"
+    write_bytes_atomic(tmp_path / "a.bin", b"whole")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_what_others_are_writing_and_what_is_not_ours_stays(tmp_path):
+    ours = unfinished(tmp_path, ".a.bin.")
+    elsewhere = ours.with_name(ours.name.replace(files._machine(), "0" * 8))
+    strangers = tmp_path / "movie.part"
+    for path in (ours, elsewhere, strangers):
+        path.write_bytes(b"half")
+    write_bytes_atomic(tmp_path / "a.bin", b"whole")
+    assert {ours, elsewhere, strangers} <= set(tmp_path.iterdir())
+
+
+def test_what_another_machine_left_is_removed_after_a_day(tmp_path):
+    ours = unfinished(tmp_path, ".a.bin.")
+    elsewhere = ours.with_name(ours.name.replace(files._machine(), "0" * 8))
+    elsewhere.mkdir()
+    (elsewhere / "half").write_bytes(b"half")
+    yesterday = time.time() - 25 * 3600
+    os.utime(elsewhere, (yesterday, yesterday))
+    write_bytes_atomic(tmp_path / "a.bin", b"whole")
+    assert not elsewhere.exists()
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG_CACHE_HOME is not read there")
+def test_a_relative_cache_folder_is_refused(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    with pytest.raises(ValueError, match="XDG_CACHE_HOME must be an absolute path, got 'cache'"):
+        files.user_cache()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert str(files.user_cache()) == "/somewhere/restt"

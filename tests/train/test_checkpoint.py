@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_written_is_known_before_any_work(tmp_path, monk
     def read_only(*args, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr("tempfile.mkstemp", read_only)
+    monkeypatch.setattr("restt._common.files.unfinished", read_only)
     monkeypatch.setattr("restt.train.step.TrainStep.__call__", None)
     with pytest.raises(PermissionError, match=r"could not write a checkpoint to .*Permission denied"):
         small_training(tmp_path / "locked")
