@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import pickle
 import time
 
 import pytest
@@ -139,3 +141,44 @@ def test_text_form_is_compact():
     assert "chain + linear + skip" in text
     assert "no interaction" in str(Topology.plain(3).without_chain(3))
     assert "1 term, order 3" in str(Topology.plain(3))
+
+
+@given(topologies(1, 6))
+def test_plain_values_and_back(topology):
+    config = json.loads(json.dumps(topology.to_config()))
+    assert Topology.from_config(config) == topology
+    assert Topology.from_config({name: config[name] for name in ("chains", "linears", "skips")}) == topology
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"chains": [True]}, ValueError, "config must be a dict with chains, linears, skips"),
+        ([True], ValueError, "config must be a dict"),
+        ({"chains": [True], "linears": [True], "skips": ["full"], "loops": []}, ValueError, "config must be a dict"),
+        ({"chains": "yes", "linears": [True], "skips": ["full"]}, TypeError, "config\\['chains'\\] must be a list"),
+        ({"sites": 3, "chains": [1], "linears": [1], "skips": ["full"]}, ValueError, "chains must have 2 entries"),
+        ({"chains": [True], "linears": [True], "skips": ["half"]}, ValueError, "skips must be one of"),
+    ],
+)
+def test_plain_values_that_are_no_topology(config, error, message):
+    with pytest.raises(error, match=message):
+        Topology.from_config(config)
+
+
+@given(topologies(1, 6))
+def test_flags_say_what_each_site_keeps(topology):
+    assert len(topology.connection_flags) == topology.sites - 1
+    for flags, chain, linear, skip in zip(
+        topology.connection_flags, topology.chains, topology.linears, topology.skips, strict=True
+    ):
+        assert (bool(flags & 1), bool(flags & 2)) == (chain, linear)
+        assert {4: "full", 8: "output", 0: "none"}[flags & 12] == skip
+
+
+def test_flags_are_no_part_of_what_a_topology_is():
+    one, other = Topology.residual(4), Topology.residual(4)
+    assert one.connection_flags == b"\x07\x07\x07"
+    assert one == other
+    assert hash(one) == hash(other)
+    assert pickle.loads(pickle.dumps(one)) == other

@@ -1,28 +1,42 @@
-"""The plain tensor-train view of a module, and modules from tensor-train cores."""
+"""The plain tensor-train view of a chain's weights, and weights from tensor-train cores.
+
+See :meth:`restt.ResTT.cores` and :meth:`restt.ResTT.from_cores`. Here cores always have the runs axis S in front.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from restt._common.errors import shown
 from restt.chain.augmented import augmented_first, augmented_inner, augmented_last
-from restt.module import ResTT
+from restt.chain.reference import ChainWeights, role_shapes
 from restt.topology import Topology
 
 
-@torch.no_grad()
-def cores(module: ResTT) -> list[Tensor]:
-    """N cores (left, 1+I_n, right) over the features [1, x(n)], the constant first; exact.
+class ReadCores(NamedTuple):
+    """What a module needs to be the function that the cores are."""
 
-    left = 1 at site 1, right = O at site N, the inner bond is r + 1, or 2r + 1 where some skip goes to the output.
-    With runs every core has a leading S. A bias sits in the constant slice of the last core.
-    """
-    weights, topology = module.weights(), module.topology
-    if module.sites == 1:
+    weights: ChainWeights
+    bias: Tensor | None  # (S, O)
+    topology: Topology
+    widths: list[int]
+    bond: int
+    has_runs: bool
+
+
+def cores_of(
+    weights: ChainWeights,
+    topology: Topology,
+    widths: Sequence[int],
+    bias: Tensor | None,  # (S, O)
+) -> list[Tensor]:  # N of (S, left, 1+I_n, right)
+    """The weights as a plain tensor train over the features [1, x(n)], the constant first; exact."""
+    if topology.sites == 1:
         runs, width, outputs = weights.first.shape
         only = weights.first.new_zeros(runs, 1, 1 + width, outputs)
         only[:, 0, 1:] = weights.first
@@ -31,28 +45,16 @@ def cores(module: ResTT) -> list[Tensor]:
         last = augmented_last(weights, topology)
         inner = augmented_inner(weights.chain, weights.linear, topology, weights.first)
         found = [augmented_first(weights.first, last.shape[1]).unsqueeze(1), *inner.unbind(1), last]
-    if module.bias is not None:
-        found[-1][:, -1, 0] += module.bias.reshape(-1, module.outputs)
-    found = [core[:, :, : 1 + width].clone() for core, width in zip(found, module.feature_dims, strict=True)]
-    return [core[0] for core in found] if module.runs is None else found
+    if bias is not None:
+        found[-1][:, -1, 0] += bias
+    return [core[:, :, : 1 + width].clone() for core, width in zip(found, widths, strict=True)]
 
 
-def from_cores(cores: Sequence[Tensor], topology: str | Topology = "residual") -> ResTT:
-    """The module whose tensor-train view these cores are; the inverse of :func:`cores`.
-
-    Cores that do not have that structure are refused, except with ``topology="plain"``: any tensor train of cores
-    (left, D_n, right) then loads as a plain module over D_n features per site, inner bonds padded to the largest.
-
-    >>> import torch, restt
-    >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
-    >>> same = restt.ResTT.from_cores(model.cores(), topology="residual")
-    >>> x = torch.rand(5, 3, 2)
-    >>> torch.equal(model(x), same(x))
-    True
-    >>> train = [torch.rand(1, 2, 3), torch.rand(3, 2, 4), torch.rand(4, 2, 1)]
-    >>> restt.ResTT.from_cores(train, topology="plain").bond_dim
-    4
-    """
+def read_cores(
+    cores: Sequence[Tensor],  # N of (left, D_n, right) or (S, left, D_n, right)
+    topology: str | Topology,
+) -> ReadCores:
+    """The weights whose tensor-train view these cores are; any tensor train where the topology is plain."""
     given = _checked_cores(cores)
     sites = len(given)
     if isinstance(topology, str):
@@ -62,15 +64,15 @@ def from_cores(cores: Sequence[Tensor], topology: str | Topology = "residual") -
     has_runs = given[0].dim() == 4
     if not has_runs:
         given = [core.unsqueeze(0) for core in given]
-    found, problem = _structured(given, topology, has_runs)
-    if found is None and topology == Topology.plain(sites):
+    found = _structured(given, topology, has_runs)
+    if isinstance(found, ReadCores):
+        return found
+    if topology == Topology.plain(sites):
         return _plain(given, has_runs)
-    if found is None:
-        raise ValueError(
-            f"cores are not the view of a module with this topology: {problem}; "
-            'arbitrary tensor-train cores load with topology="plain"'
-        )
-    return found
+    raise ValueError(
+        f"cores are not the view of a module with this topology: {found}; "
+        'arbitrary tensor-train cores load with topology="plain"'
+    )
 
 
 def _checked_cores(cores: Sequence[Tensor]) -> list[Tensor]:
@@ -94,45 +96,32 @@ def _checked_cores(cores: Sequence[Tensor]) -> list[Tensor]:
     return list(cores)
 
 
-def _empty_module(cores: list[Tensor], widths: list[int], bond: int, topology: Topology, **options: bool) -> ResTT:
-    runs, outputs = cores[0].shape[0], cores[-1].shape[-1]
-    module = ResTT(
-        len(cores),
-        widths,
-        bond,
-        outputs,
-        topology,
-        bias=options.get("bias", False),
-        runs=runs if options["has_runs"] else None,
-        dtype=cores[0].dtype,
-        device=cores[0].device,
-    )
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.zero_()
-    return module
+def _zero_weights(cores: list[Tensor], width: int, bond: int, topology: Topology) -> ChainWeights:
+    runs, outputs = len(cores[0]), cores[-1].shape[-1]
+    shapes = role_shapes(topology, width, bond, outputs)
+    zeros = {role: None if shape is None else cores[0].new_zeros(runs, *shape) for role, shape in shapes.items()}
+    return ChainWeights(**zeros, outputs=outputs)  # type: ignore[arg-type]  # every topology has the role first
 
 
-@torch.no_grad()
-def _structured(given: list[Tensor], topology: Topology, has_runs: bool) -> tuple[ResTT | None, str]:
-    """Read the weights off the structure, then accept only if they give back exactly these cores."""
+def _structured(given: list[Tensor], topology: Topology, has_runs: bool) -> ReadCores | str:
+    """The weights read off the structure if they give back exactly these cores, otherwise what is not as it should."""
     sites, parts = len(given), 2 if topology.has_output_skip else 1
     widths = [core.shape[2] - 1 for core in given]
     bond, rest = divmod(given[0].shape[-1] - 1, parts)
     if min(widths) < 1:
-        return None, f"site {widths.index(min(widths)) + 1} has no features besides the constant"
+        return f"site {widths.index(min(widths)) + 1} has no features besides the constant"
     if sites > 1 and (rest or bond < 1):
-        return None, f"its inner bond {given[0].shape[-1]} is not {parts} r + 1 for any bond dimension r ≥ 1"
+        return f"its inner bond {given[0].shape[-1]} is not {parts} r + 1 for any bond dimension r ≥ 1"
     constant = given[-1][:, -1, 0]
-    module = _empty_module(given, widths, max(bond, 1), topology, bias=bool((constant != 0).any()), has_runs=has_runs)
-    weights = module.weights()
+    bias = constant if bool((constant != 0).any()) else None
+    weights = _zero_weights(given, max(widths), max(bond, 1), topology)
     if sites == 1:
         weights.first[:, : widths[0]] = given[0][:, 0, 1:]
     else:
         weights.first[:, : widths[0]] = given[0][:, 0, 1:, :bond]
         for n, (core, width) in enumerate(zip(given[1:-1], widths[1:-1], strict=True)):
             if core.shape[1] != given[0].shape[-1] or core.shape[3] != given[0].shape[-1]:
-                return None, f"site {n + 2} has bonds {core.shape[1]} and {core.shape[3]}, not {given[0].shape[-1]}"
+                return f"site {n + 2} has bonds {core.shape[1]} and {core.shape[3]}, not {given[0].shape[-1]}"
             if topology.chains[n] and weights.chain is not None:
                 weights.chain[:, n, :width] = core[:, :bond, 1:, :bond].transpose(1, 2)
             if topology.linears[n] and weights.linear is not None:
@@ -145,21 +134,17 @@ def _structured(given: list[Tensor], topology: Topology, has_runs: bool) -> tupl
         if weights.last_skip is not None:
             start = 0 if topology.ends_with_skip else bond
             weights.last_skip[:] = last[:, start : start + bond, 0]
-    if module.bias is not None:
-        module.bias.copy_(constant.view_as(module.bias))
-    back = module.cores() if has_runs else [core.unsqueeze(0) for core in module.cores()]
-    for n, (core, same) in enumerate(zip(given, back, strict=True), start=1):
+    for n, (core, same) in enumerate(zip(given, cores_of(weights, topology, widths, bias), strict=True), start=1):
         if not torch.equal(core, same):
-            return None, f"site {n} has entries that the topology's structure does not"
-    return module, ""
+            return f"site {n} has entries that the topology's structure does not"
+    return ReadCores(weights, bias, topology, widths, max(bond, 1), has_runs)
 
 
-@torch.no_grad()
-def _plain(given: list[Tensor], has_runs: bool) -> ResTT:
+def _plain(given: list[Tensor], has_runs: bool) -> ReadCores:
     widths = [core.shape[2] for core in given]
     bond = max([core.shape[-1] for core in given[:-1]], default=1)
-    module = _empty_module(given, widths, bond, Topology.plain(len(given)), has_runs=has_runs)
-    weights = module.weights()
+    topology = Topology.plain(len(given))
+    weights = _zero_weights(given, max(widths), bond, topology)
     weights.first[:, : widths[0], : given[0].shape[-1]] = given[0][:, 0]
     for n, core in enumerate(given[1:-1]):
         assert weights.chain is not None
@@ -167,4 +152,4 @@ def _plain(given: list[Tensor], has_runs: bool) -> ResTT:
     if len(given) > 1:
         assert weights.last_chain is not None
         weights.last_chain[:, : widths[-1], : given[-1].shape[1]] = given[-1].transpose(1, 2)
-    return module
+    return ReadCores(weights, None, topology, widths, bond, has_runs)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ROLES, ChainWeights, role_shapes
+from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
+from restt.init.stability import warn_if_unstable
 from restt.topology import Topology
-
-ROLES = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip")
 
 
 class ResTT(nn.Module):
@@ -105,8 +105,6 @@ class ResTT(nn.Module):
         self.second_moment = per_site("second_moment", second_moment, self.sites)
         self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
         if not isinstance(sigma2, str):
-            from restt.meanfield.rules import warn_if_unstable
-
             warn_if_unstable(self.topology, self.second_moment, self.sigma2)
         leading = [] if self.runs is None else [self.runs]
         shapes: dict[str, Sequence[int] | None] = dict(self._role_shapes())
@@ -126,19 +124,7 @@ class ResTT(nn.Module):
         return max(self.feature_dims)
 
     def _role_shapes(self) -> dict[str, tuple[int, ...] | None]:
-        """Shape of each role's tensor without the runs axis; None where the topology does not use the role."""
-        topology, inner = self.topology, self.sites - 2
-        width, bond, outputs = self.feature_dim, self.bond_dim, self.outputs
-        if self.sites == 1:
-            return {"first": (width, outputs), **dict.fromkeys(ROLES[1:])}
-        return {
-            "first": (width, bond),
-            "chain": (inner, width, bond, bond) if topology.has_chain else None,
-            "linear": (inner, width, bond) if topology.has_linear else None,
-            "last_chain": (width, bond, outputs) if topology.chains[-1] else None,
-            "last_linear": (width, outputs) if topology.linears[-1] else None,
-            "last_skip": (bond, outputs) if topology.has_skip_head else None,
-        }
+        return role_shapes(self.topology, self.feature_dim, self.bond_dim, self.outputs)
 
     def used(self, role: str) -> Tensor | None:
         """Which entries of a role's tensor belong to the model: not padding, not a connection that is switched off.
@@ -250,23 +236,56 @@ class ResTT(nn.Module):
                 total += int(used.expand(shape).sum())
         return total
 
+    @torch.no_grad()
     def cores(self) -> list[Tensor]:
-        """The same function as a plain tensor train over [1, x(n)]; see :func:`restt.cores.cores`.
+        """The same function as a plain tensor train: N cores (left, 1+I_n, right) over [1, x(n)], exact.
+
+        left = 1 at site 1, right = O at site N, the inner bond is r + 1, or 2r + 1 where some skip goes to the
+        output. With runs every core has a leading S. A bias sits in the constant slice of the last core.
 
         >>> cores = ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1).cores()
         >>> [tuple(core.shape) for core in cores]
         [(1, 3, 5), (5, 3, 5), (5, 3, 1)]
         """
-        from restt.cores import cores
-
-        return cores(self)
+        bias = None if self.bias is None else self.bias.reshape(-1, self.outputs)
+        found = cores_of(self.weights(), self.topology, self.feature_dims, bias)
+        return [core[0] for core in found] if self.runs is None else found
 
     @classmethod
+    @torch.no_grad()
     def from_cores(cls, cores: Sequence[Tensor], topology: str | Topology = "residual") -> ResTT:
-        """A module whose :meth:`cores` are these; see :func:`restt.cores.from_cores`."""
-        from restt.cores import from_cores
+        """The module whose :meth:`cores` these are.
 
-        return from_cores(cores, topology)
+        Cores that do not have that structure are refused, except with ``topology="plain"``: any tensor train of cores
+        (left, D_n, right) then loads as a plain module over D_n features per site, inner bonds padded to the largest.
+
+        >>> model = ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
+        >>> same = ResTT.from_cores(model.cores(), topology="residual")
+        >>> x = torch.rand(5, 3, 2)
+        >>> torch.equal(model(x), same(x))
+        True
+        >>> train = [torch.rand(1, 2, 3), torch.rand(3, 2, 4), torch.rand(4, 2, 1)]
+        >>> ResTT.from_cores(train, topology="plain").bond_dim
+        4
+        """
+        read = read_cores(cores, topology)
+        first = read.weights.first
+        module = cls(
+            read.topology.sites,
+            read.widths,
+            read.bond,
+            read.weights.outputs,
+            read.topology,
+            bias=read.bias is not None,
+            runs=len(first) if read.has_runs else None,
+            dtype=first.dtype,
+            device=first.device,
+        )
+        for name, values in zip((*ROLES, "bias"), (*read.weights[:-1], read.bias), strict=True):
+            if values is not None:
+                parameter = module.get_parameter(name)
+                parameter.copy_(values.view_as(parameter))
+        return module
 
     def extra_repr(self) -> str:
         widths = self.feature_dim if self.padding is None else list(self.feature_dims)

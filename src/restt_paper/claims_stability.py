@@ -11,7 +11,6 @@ from torch import Tensor
 from restt import data
 from restt._common.errors import check_choice
 from restt.features import Trigonometric
-from restt.meanfield.trainability import train_over_sigma2
 from restt.module import ResTT
 from restt.topology import Topology
 from restt.train import TrainConfig, train
@@ -19,6 +18,7 @@ from restt_paper.cells import Cell
 from restt_paper.stability_tables import stability_tables
 from restt_paper.store import Store
 from restt_paper.tables import Table
+from restt_paper.trainability import train_over_sigma2
 
 TITLE = "Which initialisations train, and how seeds vary"
 SEED = 0

@@ -14,16 +14,21 @@ from restt._common.drawing import require_matplotlib
 from restt._common.errors import check_choice
 from restt.features import Trigonometric
 from restt.meanfield import Comparison, Profile, phase_diagram, predict, typical_log_decay
-from restt.meanfield.compare import StepRatios
-from restt.meanfield.phase_plots import plot_phases
+from restt.meanfield.comparison import (
+    StepRatios,
+    compare_in_blocks,
+    gradient_spread,
+    gradients_in_blocks,
+    mixed_topology,
+)
 from restt.meanfield.plots import (
     plot_conventions,
     plot_finite_width,
     plot_gradients,
+    plot_phases,
     plot_profiles,
     plot_steps,
 )
-from restt.meanfield.studies import compare_in_blocks, gradient_spread, gradients_in_blocks, mixed_topology
 from restt.topology import Topology
 from restt_paper import PICTURES, fig_trainability
 from restt_paper.cells import Cell, changed_since

@@ -13,10 +13,10 @@ from torch.nn.functional import avg_pool2d
 
 from restt import data
 from restt.meanfield import phase_diagram, signal_range
-from restt.meanfield.phase_plots import plot_phases
-from restt.meanfield.trainability import success, train_over_sigma2
+from restt.meanfield.plots import plot_phases
 from restt.topology import Topology
 from restt_paper.cells import changed_since
+from restt_paper.trainability import success, train_over_sigma2
 
 # Tenfold steps in general, fine ones around the plain train's only stable value.
 SIGMA2 = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 3.0, 10.0)

@@ -7,7 +7,7 @@ import torch
 
 import restt
 from restt import Topology, meanfield
-from restt.meanfield import phase_plots, plots
+from restt.meanfield import plots
 
 pytest.importorskip("matplotlib")
 
@@ -33,9 +33,9 @@ def test_profiles_and_steps_with_a_dead_site(comparison, tmp_path):
 
 def test_phases_with_and_without_trainings(tmp_path):
     diagrams = [meanfield.phase_diagram(name, [0.01, 0.1, 1.0, 3.0], [3, 30, 300]) for name in ("plain", "residual")]
-    phase_plots.plot_phases(diagrams, tmp_path / "phases.svg")
+    plots.plot_phases(diagrams, tmp_path / "phases.svg")
     points = (torch.tensor([0.1, 1.0]), torch.tensor([30, 300]), torch.tensor([0.0, 1.0]))
-    phase_plots.plot_phases(diagrams, tmp_path / "map.svg", [points, None])
+    plots.plot_phases(diagrams, tmp_path / "map.svg", [points, None])
     text = (tmp_path / "phases.svg").read_text()
     assert "<svg" in text
     assert (tmp_path / "map.svg").stat().st_size > 1000

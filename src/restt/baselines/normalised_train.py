@@ -11,7 +11,7 @@ of an image is, that happens at every one of them: with torch's eps = 1e-5 gradi
 and at 0.1 a train predicts well only with the statistics of a thousand rows. The larger eps, the gentler.
 
 The start. Products of Gaussian cores tend to one direction, which no norm of single channels undoes; rotations
-(:mod:`restt.init.orthogonal`) keep all. On 5000 MNIST images, 8 epochs, r = 20: 60 % against 95 %. A shift of 0 leaves
+(:mod:`restt.init.draw`) keep all. On 5000 MNIST images, 8 epochs, r = 20: 60 % against 95 %. A shift of 0 leaves
 the state at 0 until the first site that varies, and then at the product of all sites alone; with a shift of 1 every
 site has its own first-order term from the beginning (12 epochs: 84 % against 96 %).
 
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from restt._common.errors import check_choice, check_int, check_positive
 from restt._common.seeds import run_generator
 from restt.baselines.shapes import with_runs
-from restt.init.orthogonal import orthogonal_cores
+from restt.init.draw import orthogonal_cores
 
 STATISTICS = ("site", "shared")
 INFERENCES = ("reference", "running")

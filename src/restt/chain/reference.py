@@ -37,6 +37,28 @@ class ChainWeights(NamedTuple):
     outputs: int  # O, which no tensor tells where nothing reaches the output
 
 
+ROLES = ChainWeights._fields[:-1]
+
+
+def role_shapes(topology: Topology, width: int, bond: int, outputs: int) -> dict[str, tuple[int, ...] | None]:
+    """Shape of each role's tensor without the runs axis; None where the topology does not use the role.
+
+    >>> role_shapes(Topology.plain(4), width=2, bond=3, outputs=1)["chain"]
+    (2, 2, 3, 3)
+    """
+    inner = topology.sites - 2
+    if topology.sites == 1:
+        return {"first": (width, outputs), **dict.fromkeys(ROLES[1:])}
+    return {
+        "first": (width, bond),
+        "chain": (inner, width, bond, bond) if topology.has_chain else None,
+        "linear": (inner, width, bond) if topology.has_linear else None,
+        "last_chain": (width, bond, outputs) if topology.chains[-1] else None,
+        "last_linear": (width, outputs) if topology.linears[-1] else None,
+        "last_skip": (bond, outputs) if topology.has_skip_head else None,
+    }
+
+
 def contract(
     x: Tensor,  # (S or 1, B, N, I)
     weights: ChainWeights,

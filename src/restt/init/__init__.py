@@ -1,8 +1,14 @@
 """How weights start: σ_w² per site, variances per role, and the draw itself (paper, Sec. IV)."""
 
 from restt.init.draw import draw_weights
-from restt.init.sigma import per_site, resolve_sigma2, stable_sigma2_per_site
-from restt.init.variances import INITS, WeightVariances, weight_variances
+from restt.init.variances import (
+    INITS,
+    WeightVariances,
+    per_site,
+    resolve_sigma2,
+    stable_sigma2_per_site,
+    weight_variances,
+)
 
 __all__ = [
     "INITS",

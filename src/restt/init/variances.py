@@ -1,12 +1,15 @@
-"""Variances per role and site from the mean-field rule (paper, Sec. IV)."""
+"""σ_w² per site, by the mean-field rule or the user's own, and from it the variance of every role (paper, Sec. IV)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from restt._common.errors import check_positive, shown
 from restt.init.slopes import last_site, log_output, log_states, slopes
 from restt.topology import Topology
 
@@ -14,6 +17,57 @@ INITS = ("balanced", "orthogonal", "paper")
 
 # Weights of the last site beyond this scale would not survive float32; only a σ² that explodes or vanishes asks for it.
 _LARGEST_LOG_VARIANCE = 80.0
+
+
+def per_site(name: str, value: float | Sequence[float] | Tensor, sites: int) -> Tensor:  # (N,)
+    """A positive scalar or one value per site, as a float64 tensor of length N."""
+    if isinstance(value, (Sequence, Tensor)) and not isinstance(value, str) and not _is_scalar(value):
+        values = torch.as_tensor(value, dtype=torch.float64).flatten().cpu()
+        if len(values) != sites:
+            raise ValueError(f"{name} must be a number or one number for each of the {sites} sites, got {len(values)}")
+        bad = ~(values.isfinite() & (values > 0))
+        if bad.any():
+            site = int(bad.nonzero()[0])
+            raise ValueError(f"{name} must be finite and above 0, got {values[site].item()} at site {site + 1}")
+        return values
+    if isinstance(value, Tensor):
+        value = value.item()
+    elif not isinstance(value, (int, float)) and hasattr(value, "__len__"):  # numpy arrays
+        return per_site(name, torch.as_tensor(value), sites)
+    return torch.full((sites,), check_positive(name, value), dtype=torch.float64)
+
+
+def _is_scalar(value: Sequence[float] | Tensor) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 0
+
+
+def stable_sigma2_per_site(topology: Topology, second_moment: float | Sequence[float] | Tensor = 1.0) -> Tensor:  # (N,)
+    """σ_w² per site under which signals and gradients neither explode nor vanish.
+
+    With s(n) = σ²(n)·E Σ_i x(n,i)²: where a site has a full skip, the signal grows by 1 + s, so s = 1/(number of full
+    skips) keeps the whole chain within a factor e (paper, Eq. 33: s ≪ 1). Where it has none, the signal is multiplied
+    by s and s = 1 is the only stable choice (paper, Eq. 27). Site 1 has no skip of its own and goes with the rest.
+    """
+    moments = per_site("second_moment", second_moment, topology.sites)
+    relaxed = 1.0 / max(1, topology.full_skips)
+    slopes = [relaxed if topology.full_skips else 1.0]
+    for n, mode in enumerate(topology.skips, start=2):
+        is_full = mode == "full" or (n == topology.sites and mode == "output")
+        slopes.append(relaxed if is_full else 1.0)
+    return torch.tensor(slopes, dtype=torch.float64) / moments
+
+
+def resolve_sigma2(
+    sigma2: str | float | Sequence[float] | Tensor,
+    topology: Topology,
+    second_moment: float | Sequence[float] | Tensor,
+) -> Tensor:  # (N,)
+    """``"auto"`` by the mean-field rule, or the user's value(s), per site."""
+    if isinstance(sigma2, str):
+        if sigma2 != "auto":
+            raise ValueError(f'sigma2 must be "auto" or a number above 0, got {shown(sigma2)}')
+        return stable_sigma2_per_site(topology, second_moment)
+    return per_site("sigma2", sigma2, topology.sites)
 
 
 @dataclass(frozen=True)

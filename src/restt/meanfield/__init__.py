@@ -1,12 +1,10 @@
 """Mean-field analysis: will signals and gradients survive the chain, before any training (paper, Sec. IV)."""
 
-from restt.meanfield.compare import Comparison, compare
-from restt.meanfield.gradients import site_gradients
-from restt.meanfield.measure import measure
-from restt.meanfield.phases import PhaseDiagram, phase_diagram, typical_log_decay
+from restt.init.stability import SignalRange, StabilityWarning, signal_range, stable_sigma2, warn_if_unstable
+from restt.meanfield.comparison import Comparison, compare
+from restt.meanfield.measure import measure, site_gradients
 from restt.meanfield.profile import Profile
-from restt.meanfield.rules import SignalRange, StabilityWarning, signal_range, stable_sigma2, warn_if_unstable
-from restt.meanfield.theory import predict
+from restt.meanfield.theory import PhaseDiagram, phase_diagram, predict, typical_log_decay
 
 __all__ = [
     "Comparison",

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from restt.features import Trigonometric
+from restt.init.stability import signal_range, stable_sigma2
+from restt.meanfield.comparison import compare_in_blocks
 from restt.meanfield.plots import plot_profiles
 from restt.meanfield.profile import Profile
-from restt.meanfield.rules import signal_range, stable_sigma2
-from restt.meanfield.studies import compare_in_blocks
 from restt.meanfield.theory import predict
 from restt.topology import Topology
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from restt.features import Trigonometric
-from restt.meanfield.rules import StabilityWarning
+from restt.init.stability import StabilityWarning
 from restt.module import ResTT
 from restt.topology import Topology
 from restt.train import TrainConfig, train

@@ -10,12 +10,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from restt.init.sigma import per_site, resolve_sigma2, stable_sigma2_per_site
 from restt.init.slopes import slopes
+from restt.init.variances import per_site, resolve_sigma2, stable_sigma2_per_site
 from restt.topology import Topology
 
 # Changes of a signal's variance between two sites. Read off one measured map of σ_w² and N (Gaussian weights, r = 20,
-# one seed, Adam at 1e-3; reproduce/fig_trainability.py), between cells that trained and cells that did not. Growth is
+# one seed, Adam at 1e-3; `restt reproduce fig-meanfield`), between cells that trained and cells that did not. Growth is
 # the sharper limit; some chains still train a little beyond the other, since Adam makes up for small gradients.
 LARGEST_LOG_GROWTH = math.log(1e3)
 LARGEST_LOG_SHRINKAGE = math.log(1e5)

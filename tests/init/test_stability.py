@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 
+import restt
 from restt import Topology, meanfield
-from restt.meanfield.rules import LARGEST_LOG_GROWTH, LARGEST_LOG_SHRINKAGE, warn_if_unstable
+from restt.init.stability import LARGEST_LOG_GROWTH, LARGEST_LOG_SHRINKAGE, warn_if_unstable
 from tests.strategies import topologies
 
 
@@ -78,3 +79,39 @@ def test_growth_in_one_part_is_not_hidden_by_shrinkage_in_another():
     assert span.log_growth > LARGEST_LOG_GROWTH
     assert span.log_shrinkage > LARGEST_LOG_SHRINKAGE
     assert span.phase != "trainable"
+
+
+def just(limit, beyond):
+    return limit * (1.001 if beyond else 0.999)
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_signal_may_grow_a_thousandfold_and_shrink_a_hundredthousandfold(beyond):
+    """The two limits themselves, read off a measured map: neither half nor twice as far."""
+    growth, shrinkage = just(math.log(1e3), beyond), just(math.log(1e5), beyond)
+    assert meanfield.SignalRange(growth, 0.0).phase == ("explode" if beyond else "trainable")
+    assert meanfield.SignalRange(0.0, shrinkage).phase == ("vanish" if beyond else "trainable")
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize(("change", "limit", "word"), [(+1, 1e3, "explode"), (-1, 1e5, "vanish")])
+def test_the_warning_begins_at_the_limit(beyond, change, limit, word):
+    """A plain train multiplies the variance by σ_w² at each of its 98 inner sites."""
+    sigma2 = math.exp(change * just(math.log(limit), beyond) / 98)
+    if not beyond:
+        assert warned(Topology.plain(100), 1.0, sigma2) == []
+        return
+    with pytest.warns(meanfield.StabilityWarning, match=f"signals {word}"):
+        warn_if_unstable(Topology.plain(100), 1.0, sigma2)
+
+
+def test_of_two_limits_the_one_further_exceeded_is_named():
+    growth, shrinkage = math.log(1e3), math.log(1e5)
+    assert meanfield.SignalRange(3 * growth, 2 * shrinkage).phase == "explode"
+    assert meanfield.SignalRange(2 * growth, 3 * shrinkage).phase == "vanish"
+
+
+def test_a_module_with_an_unstable_sigma2_warns_where_it_is_built():
+    with pytest.warns(meanfield.StabilityWarning, match="explode") as said:
+        restt.ResTT(100, 2, 4, 1, sigma2=1.0)
+    assert said[0].filename == __file__

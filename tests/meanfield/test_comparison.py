@@ -7,7 +7,7 @@ import torch
 
 import restt
 from restt import Topology, meanfield
-from restt.meanfield.studies import compare_in_blocks, mixed_topology
+from restt.meanfield.comparison import compare_in_blocks, mixed_topology
 
 N, R, RUNS = 40, 32, 200
 # Of some hundred z-scores per case, none beyond this by chance; a planted error of 10 % in s gives 10 and more.
@@ -77,7 +77,7 @@ def test_orthogonal_cores_have_the_same_means(x):
 
 
 def test_blocks_of_runs_are_the_runs(x, monkeypatch):
-    monkeypatch.setattr("restt.meanfield.studies._BLOCK_WEIGHTS", 4 * N * 2 * R * R)
+    monkeypatch.setattr("restt.meanfield.comparison._BLOCK_WEIGHTS", 4 * N * 2 * R * R)
     blocks = compare_in_blocks(Topology.plain(N), x, sigma2=1.0, bond_dim=R, outputs=3, runs=10, seed=4)
     _, whole = measured(Topology.plain(N), 1.0, x, seed=4, runs=10)
     torch.testing.assert_close(blocks.q.values, whole.q.values, rtol=1e-4, atol=1e-4)
