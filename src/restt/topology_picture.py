@@ -18,17 +18,17 @@ _FORMATS = ("png", "svg", "pdf")
 class Connections(Protocol):
     """What is drawn: a :class:`restt.Topology`, which itself calls this file."""
 
-    sites: int
-    chains: tuple[bool, ...]
-    linears: tuple[bool, ...]
-    skips: tuple[Any, ...]
-
     @property
-    def name(self) -> str:
-        """The preset's name."""
-
-    def contains(self, sites: Any) -> bool:
-        """Whether these sites' interaction reaches the output."""
+    def sites(self) -> int: ...
+    @property
+    def chains(self) -> tuple[bool, ...]: ...
+    @property
+    def linears(self) -> tuple[bool, ...]: ...
+    @property
+    def skips(self) -> tuple[str, ...]: ...
+    @property
+    def name(self) -> str: ...
+    def contains(self, sites: tuple[int, ...], /) -> bool: ...
 
 
 def draw_topology(topology: Connections, path: str | PathLike[str]) -> None:

@@ -21,8 +21,8 @@ TOPOLOGIES = [Topology.residual(4), Topology.plain(3), Topology.volterra(4), MIX
 
 @contextlib.contextmanager
 def backend(name):
-    stretches = restt.chain.recompute(2) if name.endswith(" recomputed") else contextlib.nullcontext()
-    with restt.chain.backend(name.removesuffix(" recomputed")), stretches:
+    segments = restt.chain.recompute(2) if name.endswith(" recomputed") else contextlib.nullcontext()
+    with restt.chain.backend(name.removesuffix(" recomputed")), segments:
         yield
 
 
@@ -153,6 +153,16 @@ def test_hooks_on_the_callers_tensors_run_once(name, model, x):
         output = model(middle)
     torch.autograd.grad(output.sum(), point, create_graph=True)
     assert seen == [1]
+
+
+def test_of_a_compiled_module(model, x):
+    def second(function):
+        point = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(function(point[None]).sum(), point, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), point)[0]
+
+    torch.compiler.reset()
+    torch.testing.assert_close(second(torch.compile(model, backend="eager")), second(model))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")

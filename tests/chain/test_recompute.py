@@ -57,7 +57,7 @@ class TestFusedCpuInThree(Recomputed):
 
 
 @pytest.mark.parametrize(("sites", "segments", "length"), [(100, None, 10), (101, None, 11), (100, 3, 34), (5, 99, 1)])
-def test_length_of_a_stretch(sites, segments, length):
+def test_length_of_a_segment(sites, segments, length):
     assert segment_length(sites) == 1
     with restt.chain.recompute(segments):
         assert segment_length(sites) == length

@@ -34,6 +34,9 @@ def sweep(
     topology: Topology,
 ) -> tuple[Tensor, Tensor | None]:
     """y(N-1) and the sum of the states that leave for the output."""
+    if torch.compiler.is_compiling():
+        # What is traced of a hand-written backward would take the states for constants in derivatives of derivatives.
+        return plain_sweep(y, x, chain, linear, topology)
     last, leaving = _Sweep.apply(y, x.contiguous(), chain, linear, topology)
     return last, leaving
 

@@ -1,6 +1,6 @@
 """Trading time for memory on long chains: keep every √N-th state and recompute the others in the backward pass.
 
-Training otherwise keeps all states, B·N·R numbers. With stretches of L sites it keeps B·R·(N/L + L), at the price of a
+Training otherwise keeps all states, B·N·R numbers. With segments of L sites it keeps B·R·(N/L + L), at the price of a
 second forward pass.
 """
 
@@ -32,7 +32,7 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     Parameters
     ----------
     segments : int, optional
-        How many stretches the inner sites are cut into, whose first states are kept; by default about √N.
+        How many segments the inner sites are cut into, whose first states are kept; by default about √N.
 
     Backends that keep all states by their nature (``reference`` and ``tree``) ignore it.
 
@@ -53,7 +53,7 @@ def recompute(segments: int | None = None) -> Iterator[None]:
 
 
 def segment_length(sites: int) -> int:
-    """Every how many-th state of so many inner sites is kept here and now; 1 where nothing is recomputed.
+    """One in how many states of this many inner sites is kept here and now; 1 where nothing is recomputed.
 
     >>> segment_length(10_000)
     1
@@ -75,7 +75,7 @@ def recomputing() -> bool:
 
 
 def in_segments(sweep: Sweep) -> Sweep:
-    """The sweep, cut into stretches that are computed again in the backward pass."""
+    """The sweep, cut into segments that are computed again in the backward pass."""
     return partial(_swept_in_segments, sweep)
 
 
@@ -97,14 +97,14 @@ def _swept_in_segments(
     linears = [None] * count if linear is None else linear.split(length, dim=1)
     leaving: Tensor | None = None
     for part, xs, cores, entries in zip(range(count), x.split(length), chains, linears, strict=True):
-        stretch = _stretch(topology, part * length, len(xs))
-        y, left = checkpoint(sweep, y, xs, cores, entries, stretch, use_reentrant=False, preserve_rng_state=False)
+        segment = _segment(topology, part * length, len(xs))
+        y, left = checkpoint(sweep, y, xs, cores, entries, segment, use_reentrant=False, preserve_rng_state=False)
         if left is not None:
             leaving = left if leaving is None else leaving + left
     return y, leaving
 
 
-def _stretch(topology: Topology, start: int, length: int) -> Topology:
+def _segment(topology: Topology, start: int, length: int) -> Topology:
     """Some inner sites as a topology of their own; its last site is not swept, so its connections do not matter."""
     stop = start + length
     return replace(

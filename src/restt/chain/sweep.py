@@ -132,8 +132,8 @@ def plain_contraction_gradients(
 ) -> list[Tensor | None]:
     """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
 
-    def contract_again(x: Tensor, *roles: Tensor) -> tuple[Tensor]:
-        return (contract_with(plain_sweep, x, ChainWeights(*roles, outputs=outputs), topology),)
+    def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
+        return (contract_with(plain_sweep, x, ChainWeights._make((*roles, outputs)), topology),)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
 

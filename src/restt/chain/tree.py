@@ -22,7 +22,7 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
-    """None: there is nothing that it cannot take."""
+    """None: it takes everything."""
     return None
 
 

@@ -132,7 +132,7 @@ def _contiguous(roles: list[Tensor | None]) -> list[Tensor | None]:
 
 def _address(flags: bytes) -> int | None:
     """Where the bytes lie; the caller holds them for as long as the address is used."""
-    return ctypes.cast(flags, ctypes.c_void_p).value
+    return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 
 def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: bytes) -> _Chain:

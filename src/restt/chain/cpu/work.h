@@ -20,7 +20,7 @@ struct chain {
     int64_t x_run, x_sample, x_site, x_feature; /* strides of x (S or 1, B, N, I) */
     int64_t g_run, g_sample, g_output;          /* strides of the output's gradient (S, B, O) */
     int64_t threads;
-    int64_t keep_every;                         /* every how many-th state the forward keeps; 1: all */
+    int64_t keep_every;                         /* the forward keeps one in this many states; 1: all */
     int64_t site_scratch;                       /* about how many numbers of x (x) g may be held at once */
     int64_t saved_size, forward_size, backward_size; /* set by plan() */
     const uint8_t *flags;                       /* of sites 2..N */
