@@ -157,8 +157,8 @@ def test_hooks_on_the_callers_tensors_run_once(name, model, x):
 
 def test_of_a_compiled_module(model, x):
     def second(function):
-        point = x.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(function(point[None]).sum(), point, create_graph=True)
+        point = x[None].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(function(point).sum(), point, create_graph=True)
         return torch.autograd.grad(gradient.square().sum(), point)[0]
 
     torch.compiler.reset()
