@@ -155,6 +155,8 @@ def test_hooks_on_the_callers_tensors_run_once(name, model, x):
     assert seen == [1]
 
 
+# Torch's tracer asks every tensor for its gradient, and then hides the warning that its asking gives.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_of_a_compiled_module(model, x):
     def second(function):
         point = x[None].clone().requires_grad_()
