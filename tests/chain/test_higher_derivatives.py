@@ -130,6 +130,18 @@ def test_gradient_penalty(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_weights_that_lead_nowhere_have_a_gradient_of_zero(name):
+    topology = Topology.residual(4).without_chain(4).without_skip(4)
+    module = random_module(topology, [2] * 4, runs=None, bond=3, outputs=2, dtype=torch.float64)
+    module.last_linear.requires_grad_(False)
+    with backend(name):
+        output = module(torch.rand(3, 4, 2, dtype=torch.float64))
+    if output.requires_grad:  # where nothing that requires a gradient enters, plain operations know it at once
+        (gradient,) = torch.autograd.grad(output.sum(), module.chain, create_graph=True, materialize_grads=True)
+        assert torch.equal(gradient, torch.zeros_like(module.chain))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_third_derivative(name, model, x):
     def third(name):
         point = x.clone().requires_grad_()

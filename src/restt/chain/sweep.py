@@ -119,7 +119,11 @@ def plain_gradients(
         ]
         asked = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
         outputs, cotangents = [output for output, _ in pairs], [grad for _, grad in pairs]
-        found = iter(torch.autograd.grad(outputs, asked, cotangents, create_graph=create_graph, allow_unused=True))
+        if pairs:
+            options = {"create_graph": create_graph, "materialize_grads": True}
+            found = iter(torch.autograd.grad(outputs, asked, cotangents, **options))
+        else:  # the topology leads nothing that requires a gradient to an output
+            found = iter([torch.zeros_like(alias) for alias in asked])
     return [next(found) if tensor is not None and want else None for tensor, want in zip(inputs, wanted, strict=True)]
 
 
@@ -136,6 +140,11 @@ def plain_contraction_gradients(
         return (contract_with(plain_sweep, x, ChainWeights._make((*roles, outputs)), topology),)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
+
+
+def contiguous(roles: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The weights as kernels read them."""
+    return [None if role is None else role.contiguous() for role in roles]
 
 
 def outer(

@@ -1,8 +1,8 @@
-"""The fused CPU path: the whole contraction and all its gradients in compiled C (cpu/sweep.c), on torch's threads.
+"""The fused CPU path: the whole contraction and all its gradients in compiled C (sweep.c), on torch's threads.
 
 A tile of samples walks through all sites while each core sits in cache; nothing of size B·I·R or B·R² is ever stored.
-The C code is built at first use where there is a compiler (build.py); README.md beside this file has the
-derivation and the comparison with other means.
+The C code is built at first use where there is a compiler (build.py); ../README.md has the derivation and the
+comparison with other means.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 from restt.chain.cpu import build
 from restt.chain.cpu.memory import uninitialised
 from restt.chain.recompute import segment_length
-from restt.chain.reference import ChainWeights
-from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
+from restt.chain.reference import ROLES, ChainWeights
+from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
@@ -34,7 +34,6 @@ _POINTERS = (
     *("grad_x", "grad_first", "grad_chain", "grad_linear", "grad_last_chain", "grad_last_linear", "grad_last_skip"),
     *("saved", "scratch", "parallel"),
 )
-_WEIGHTS = ("first", "chain", "linear", "last_chain", "last_linear", "last_skip")
 
 
 class _Chain(ctypes.Structure):
@@ -87,7 +86,7 @@ class _Contraction(torch.autograd.Function):
         *roles, outputs, topology, training = given
         library = _library(x.dtype)
         # C is given addresses: what lies there is held by a name until the call is over.
-        weights, flags = _contiguous(roles), topology.connection_flags
+        weights, flags = contiguous(roles), topology.connection_flags
         chain = _described(x, weights, outputs, flags)
         chain.keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
         library.plan(ctypes.byref(chain))
@@ -108,12 +107,12 @@ class _Contraction(torch.autograd.Function):
             again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology)
             return (*again, None, None, None)
         library = _library(saved.dtype)
-        weights, flags = _contiguous(inputs[1:]), ctx.topology.connection_flags
+        weights, flags = contiguous(inputs[1:]), ctx.topology.connection_flags
         chain = _Chain.from_buffer_copy(ctx.chain)
         chain.flags = _address(flags)
         _point_to(chain, weights)
         grads: list[Tensor | None] = [None] * len(inputs)
-        for n, (name, tensor) in enumerate(zip(("x", *_WEIGHTS), inputs, strict=True)):
+        for n, (name, tensor) in enumerate(zip(("x", *ROLES), inputs, strict=True)):
             if tensor is not None and wanted[n]:
                 grads[n] = made = torch.empty(tensor.shape, dtype=saved.dtype)
                 setattr(chain, f"grad_{name}", made.data_ptr())
@@ -124,10 +123,6 @@ class _Contraction(torch.autograd.Function):
         chain.grad_output, chain.saved, chain.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
         library.backward(ctypes.byref(chain))
         return (*grads, None, None, None)
-
-
-def _contiguous(roles: list[Tensor | None]) -> list[Tensor | None]:
-    return [None if role is None else role.contiguous() for role in roles]
 
 
 def _address(flags: bytes) -> int | None:
@@ -150,7 +145,7 @@ def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: byt
 
 
 def _point_to(chain: _Chain, weights: list[Tensor | None]) -> None:
-    for name, tensor in zip(_WEIGHTS, weights, strict=True):
+    for name, tensor in zip(ROLES, weights, strict=True):
         if tensor is not None:
             setattr(chain, name, tensor.data_ptr())
 

@@ -17,7 +17,7 @@ from restt.chain import eager
 from restt.chain.cuda.launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
 from restt.chain.precision import current_precision
 from restt.chain.reference import ChainWeights
-from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
+from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
 
@@ -126,7 +126,7 @@ class _Chain(torch.autograd.Function):
 
         inputs = (x, first, chain, linear, last_chain, last_linear, last_skip)
         first = first.contiguous()
-        chain, linear, last_chain, last_linear, last_skip = _contiguous(inputs[2:])
+        chain, linear, last_chain, last_linear, last_skip = contiguous(inputs[2:])
         runs = first.shape[0]
         batch, sites, width = x.shape[1:]
         inner, bond, columns = sites - 2, first.shape[-1], round_up(batch, 16)
@@ -184,7 +184,7 @@ class _Chain(torch.autograd.Function):
             again = plain_contraction_gradients(inputs, wanted, grad_output, outputs, topology)
             return *again, None, None, None, None
         x, first = inputs[0], inputs[1].contiguous()
-        chain, linear, last_chain, last_linear, last_skip = _contiguous(inputs[2:])
+        chain, linear, last_chain, last_linear, last_skip = contiguous(inputs[2:])
         grad_output = grad_output.contiguous()
         runs = first.shape[0]
         batch, sites, width = x.shape[1:]
@@ -310,10 +310,6 @@ def _end_features(
         share += torch.einsum("sbio,sbo->sbi", reached, grad_output)
     if last_linear is not None:
         share += grad_output @ last_linear.transpose(1, 2)
-
-
-def _contiguous(weights: Sequence[Tensor | None]) -> list[Tensor | None]:
-    return [None if weight is None else weight.contiguous() for weight in weights]
 
 
 def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
