@@ -1,7 +1,7 @@
 """The training behind ``fixtures/checkpoint``: everything that has a state of its own, in a few kilobytes.
 
-The folder was written by ``write`` with restt 0.1, stopped after epoch 6 of 12. Trainings saved then must go on for ever:
-never write it again.
+The folder was written by ``write`` with restt 0.1, stopped after epoch 6 of 12. Trainings saved then must go on for
+ever: never write it again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,18 @@ CONFIG = TrainConfig(
 )
 
 
+def fresh_module() -> restt.ResTT:
+    module = restt.ResTT(4, 2, 2, 1, runs=3, dtype=torch.float64)
+    module.reset_parameters(seed=3)
+    return module
+
+
 def stream(folder: Path | None):
     """The module before, and its training."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(24, 4, generator=generator, dtype=torch.float64)
     y = x[:, 0] * x[:, 3] - x[:, 1]
-    module = restt.ResTT(4, 2, 2, 1, runs=3, dtype=torch.float64)
-    module.reset_parameters(seed=3)
+    module = fresh_module()
     records = train(
         module, x, y, config=CONFIG, validation=(x[:8], y[:8]), feature_map=Trigonometric(), checkpoint_dir=folder
     )
