@@ -88,13 +88,17 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
     """
     lock = Lock.take(path)
     while lock is None and wait:
-        time.sleep(POLL_SECONDS)
+        _pause()
         lock = Lock.take(path)
     try:
         yield lock is not None
     finally:
         if lock is not None:
             lock.release()
+
+
+def _pause() -> None:
+    time.sleep(POLL_SECONDS)
 
 
 def _let_go(path: Path, descriptor: int, process: int) -> None:
