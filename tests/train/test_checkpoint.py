@@ -177,7 +177,7 @@ DAMAGE = {
     truncated: "not a readable safetensors file, or is cut short",
     one_bit_changed: "changed after it was written",
     plain_value_edited: "changed after it was written",
-    foreign: "not one that restt wrote",
+    foreign: "not one written by restt",
     pickled: "not a readable safetensors file, or is cut short",
     empty: "not a readable safetensors file, or is cut short",
 }

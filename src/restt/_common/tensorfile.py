@@ -104,7 +104,7 @@ def open_file(path: Path, kind: Kind) -> TensorFile:
         raise BadFile(f"{path} is {_NOT_READABLE}: {shown(str(error))}") from None
     if not whole or header.get("format") != kind.format:
         raise BadFile(
-            f"{path} is a safetensors file, but not one that restt wrote in this format: its format is "
+            f"{path} is a safetensors file, but not one written by restt in this format: its format is "
             f"{shown(header.get('format'))}, expected {kind.format!r}"
         )
     return TensorFile(path, kind, header, data)
