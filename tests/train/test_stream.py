@@ -1,8 +1,12 @@
 """Streams of records that are dropped, interrupted or never used, and what a config leaves unsaid."""
 
 import gc
+import os
 import signal
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,3 +149,30 @@ def test_an_interrupt_while_an_epoch_ends_saves_nothing_half(tmp_path, monkeypat
     resumed = small_module(runs=2)
     list(train(resumed, x, y, config=CONFIG, checkpoint_dir=tmp_path))
     assert_same_bits(resumed, expected)
+
+
+HELD_TO_THE_END = """
+import sys
+from restt.train import TrainConfig, train
+from restt.train.checkpoint import Checkpoints
+from tests.train.problems import regression, small_module
+Checkpoints.due = lambda self: False
+config = TrainConfig(epochs=9, batch_size=16, lr=1e-2, seed=4)
+stream = train(small_module(), *regression(), config=config, checkpoint_dir=sys.argv[1])
+unused = train(small_module(), *regression(), config=config)
+for record in stream:
+    if record.epoch == 5:
+        raise KeyboardInterrupt
+"""
+
+
+def test_a_stream_still_held_when_python_ends_is_saved_and_one_unused_says_so(tmp_path):
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}
+    words = [sys.executable, "-c", HELD_TO_THE_END, str(tmp_path)]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "KeyboardInterrupt" in ended.stderr
+    assert ended.stderr.count("was never iterated") == 1
+    config = TrainConfig(epochs=9, batch_size=16, lr=1e-2, seed=4)
+    records = list(train(small_module(), *regression(), config=config, checkpoint_dir=tmp_path))
+    assert [record.replayed for record in records] == [True] * 5 + [False] * 4

@@ -8,10 +8,12 @@ behind in state.py.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,34 +124,36 @@ def train(
 class RecordStream(Iterator[EpochRecord]):
     """The records of a training, which happens as they are asked for."""
 
-    def __init__(self, epochs: Iterator[EpochRecord], checkpoints: Checkpoints | None) -> None:
+    def __init__(self, epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None) -> None:
         self._epochs, self._checkpoints = epochs, checkpoints
-        self._untouched = True
+        # Also when Python ends with the stream still in a variable: its last epochs are then saved.
+        self._leave = weakref.finalize(self, _leave, epochs, checkpoints, dropped=True)
 
     def __next__(self) -> EpochRecord:
-        self._untouched = False
         return next(self._epochs)
 
     def close(self) -> None:
         """Stop here. A training with checkpoints saves the last finished epoch."""
-        self._untouched = False
-        self._epochs.close()  # type: ignore[attr-defined]
-        if self._checkpoints is not None:
-            self._checkpoints.release()
-
-    def __del__(self) -> None:
-        if self._untouched:
-            warnings.warn(
-                "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
-                "`list(train(…))`",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            if self._checkpoints is not None:
-                self._checkpoints.release()
+        if self._leave.detach() is not None:
+            _leave(self._epochs, self._checkpoints, dropped=False)
 
 
-def _epochs(training: Training, checkpoints: Checkpoints | None, events: list[Event]) -> Iterator[EpochRecord]:
+def _leave(epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None, dropped: bool) -> None:
+    if dropped and inspect.getgeneratorstate(epochs) == inspect.GEN_CREATED:
+        warnings.warn(
+            "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
+            "`list(train(…))`",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    epochs.close()
+    if checkpoints is not None:
+        checkpoints.release()
+
+
+def _epochs(
+    training: Training, checkpoints: Checkpoints | None, events: list[Event]
+) -> Generator[EpochRecord, None, None]:
     state, total = training.state, training.total
     try:
         yield from [replace(record, replayed=True) for record in state.history]
