@@ -96,6 +96,17 @@ def test_a_newer_training_of_the_same_process_takes_over(tmp_path, monkeypatch):
     assert_same_bits(module, trained(None)[0])
 
 
+def test_another_training_of_the_same_process_is_refused_and_disturbs_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "due", lambda self: True)
+    module = small_module()
+    stream = train(module, *regression(), config=CONFIG, checkpoint_dir=tmp_path)
+    next(stream)
+    with pytest.raises(ValueError, match="another training"):
+        train(small_module(), *regression(), config=TrainConfig(epochs=4, lr=0.5), checkpoint_dir=tmp_path)
+    assert len(list(stream)) == 3
+    assert_same_bits(module, trained(None)[0])
+
+
 def test_leftovers_of_killed_writes_are_tidied(tmp_path):
     leftover = tmp_path / f".{LAST}.abc.part"
     leftover.write_bytes(b"half")

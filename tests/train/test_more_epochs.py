@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from restt._common.tensorfile import open_file, write_file
 from restt.train import Penalty, TrainConfig, train
-from restt.train.checkpoint import Checkpoints
+from restt.train.checkpoint import CHECKPOINT, LAST, Checkpoints
 from tests.train import old_checkpoint
 from tests.train.problems import assert_same_bits, measured, regression, small_module
 
@@ -121,3 +122,14 @@ def test_a_training_of_restt_0_1_gets_longer_while_it_goes_on(tmp_path, monkeypa
     monkeypatch.setattr(old_checkpoint, "CONFIG", replace(old_checkpoint.CONFIG, epochs=(14, 14, 4)))
     _, records = old_checkpoint.stream(folder)
     assert [record.epoch for record in records][-1] == 14
+
+
+def test_a_training_that_restt_0_1_had_finished_is_refused_with_the_reason(tmp_path):
+    trained(SHORT, tmp_path)
+    tensors, plain = open_file(tmp_path / LAST, CHECKPOINT).load()
+    del plain["finished"]
+    kept = {name: value for name, value in tensors.items() if name.startswith(("module/", "best/"))}
+    write_file(tmp_path / LAST, CHECKPOINT, kept, plain)
+    assert all(record.replayed for record in trained(SHORT, tmp_path)[1])
+    with pytest.raises(ValueError, match=r"epochs: 6 in the checkpoint, 8 now \(run 0, 1, 2 .*in restt 0\.1"):
+        trained(replace(SHORT, epochs=8), tmp_path)

@@ -68,49 +68,56 @@ class Checkpoints:
         self._unlocked = False  # a file system without locks
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._take()
-            for name in (LAST, PREVIOUS, BEST):
-                remove_leftovers(self.folder / name)
+            self._lock_path = self.folder.resolve() / LOCK
+            self._take(over=False)
         except OSError as error:
             raise self._failure("make the checkpoint folder", error) from error
 
-    def _take(self) -> None:
-        """Make the folder this training's own. Another process's is refused; one of this process is taken over:
-        a notebook's interrupted cell still holds its own."""
-        path = self.folder.resolve() / LOCK
+    def _take(self, over: bool) -> None:
+        """Make the folder this training's own. What another process holds is refused.
+
+        What an older training of this process holds is only taken with ``over``, once this is known to be the same
+        training: a notebook's interrupted cell holds its folder for as long as its traceback is shown.
+        """
         with _taking:
-            before = _trainings.get(path)
+            before = _trainings.get(self._lock_path)
+            if self.ours or (before is not None and before.ours and not over):
+                return
             if before is not None and before.ours:
                 self._lock, before._lock = before._lock, None
             else:
-                try:
-                    self._lock = Lock.take(path)
-                except OSError as error:
-                    if error.errno not in NO_LOCKS:
-                        raise
-                    warnings.warn(
-                        f"the file system of checkpoint_dir {self.folder} has no locks: make sure that no other "
-                        "process trains into it",
-                        RuntimeWarning,
-                        stacklevel=4,
-                    )
-                    self._unlocked = True
-                    return
-                if self._lock is None:
-                    raise RuntimeError(self._taken_by(holder(path)))
-            _trainings[path] = self
+                self._lock = self._new_lock()
+                for name in (LAST, PREVIOUS, BEST):
+                    remove_leftovers(self.folder / name)
+            _trainings[self._lock_path] = self
+
+    def _new_lock(self) -> Lock | None:
+        try:
+            lock = Lock.take(self._lock_path)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            self._unlocked = True
+            warnings.warn(
+                f"the file system of checkpoint_dir {self.folder} has no locks: make sure that no other process trains "
+                "into it",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            return None
+        if lock is None:
+            process = holder(self._lock_path)
+            who = "another process" if process is None else f"process {process}"
+            raise RuntimeError(
+                f"checkpoint_dir {self.folder} is in use: {who} trains into it. Wait until it is done, or choose "
+                "another folder"
+            )
+        return lock
 
     @property
     def ours(self) -> bool:
-        """Whether this training may write: nobody has taken the folder over, and this is no forked child."""
+        """Whether this training may write: no newer one has taken the folder over, and this is no forked child."""
         return self._unlocked or (self._lock is not None and self._lock.ours)
-
-    def _taken_by(self, process: int | None) -> str:
-        who = "another process" if process is None else f"process {process}"
-        return (
-            f"checkpoint_dir {self.folder} is in use: {who} trains into it. Wait until it is done, or choose "
-            "another folder"
-        )
 
     def release(self) -> None:
         """Let others have the folder."""
@@ -140,9 +147,10 @@ class Checkpoints:
             try:
                 lines, lengthened = self._compare(plain, state.published.runs)
                 if not lines:
+                    self._take(over=True)
                     state.restore(tensors, plain)
                     self.seeds = list(plain["seeds"])
-            except (AttributeError, LookupError, TypeError, RuntimeError) as error:
+            except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
                 raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
             if lines:
                 raise ValueError(
@@ -162,6 +170,7 @@ class Checkpoints:
                 f"checkpoint_dir {self.folder} holds {BEST} but neither {LAST} nor {PREVIOUS}, so the training cannot "
                 f"go on: choose another folder, or delete {BEST} to start from the beginning"
             )
+        self._take(over=True)
         return [], []
 
     def _compare(self, plain: Mapping[str, Any], runs: int) -> tuple[list[str], list[int]]:
@@ -199,7 +208,10 @@ class Checkpoints:
         if state.epoch == self.saved_epoch:
             return
         if not self.ours:
-            raise RuntimeError(self._taken_by(holder(self.folder.resolve() / LOCK)))
+            raise RuntimeError(
+                f"checkpoint_dir {self.folder} is in use: a newer training has taken it over, or this process was "
+                "forked from the one that trains into it"
+            )
         began = time.monotonic()
         tensors, plain = state.save()
         common = {"fingerprint": self.entries, "seeds": self.seeds}
