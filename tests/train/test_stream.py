@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,9 @@ def test_ctrl_c_loses_no_finished_epoch(tmp_path, monkeypatch, during):
     assert_same_bits(resumed, expected)
 
 
-def test_an_interrupt_while_an_epoch_ends_saves_nothing_half(tmp_path, monkeypatch):
+@pytest.mark.parametrize("interruption", ["Ctrl-C", "an error"])
+def test_an_interruption_while_an_epoch_ends_leaves_nothing_half(tmp_path, monkeypatch, interruption):
+    """Ctrl-C waits until the epoch has ended; after anything else the checkpoint before stands."""
     expected = small_module(runs=2)
     x, y = regression()
     list(train(expected, x, y, config=CONFIG))
@@ -139,16 +142,27 @@ def test_an_interrupt_while_an_epoch_ends_saves_nothing_half(tmp_path, monkeypat
     def interrupted(self):
         calls.append(1)
         if len(calls) == 2:
-            raise KeyboardInterrupt
+            if interruption == "an error":
+                raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         publish(self)
 
+    saved = 2 if interruption == "Ctrl-C" else 0
     with monkeypatch.context() as patch:
         patch.setattr("restt.train.state.TrainState._publish", interrupted)
-        with pytest.raises(KeyboardInterrupt, match="epoch 0 is saved"):
+        with pytest.raises(KeyboardInterrupt, match=f"epoch {saved} is saved"):
             list(train(small_module(runs=2), x, y, config=CONFIG, checkpoint_dir=tmp_path))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     resumed = small_module(runs=2)
-    list(train(resumed, x, y, config=CONFIG, checkpoint_dir=tmp_path))
+    records = list(train(resumed, x, y, config=CONFIG, checkpoint_dir=tmp_path))
+    assert sum(record.replayed for record in records) == saved
     assert_same_bits(resumed, expected)
+
+
+def test_a_training_in_another_thread_leaves_signals_alone():
+    with ThreadPoolExecutor(1) as pool:
+        records = pool.submit(lambda: list(train(small_module(), *regression(), config=CONFIG))).result()
+    assert len(records) == 3
 
 
 HELD_TO_THE_END = """

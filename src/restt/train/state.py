@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -80,21 +83,22 @@ class TrainState:
 
         ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
         """
-        self._ending = True
-        if self.guard is not None:
-            self.guard.take_snapshots()
-        self._publish()
-        self._remember_best(improved)
-        self.epoch = record.epoch
-        self.history.append(record)
-        if stopped:
-            self.let_go(stopped)
-        self._note_epoch()
-        self._ending = False
+        with _uninterrupted():
+            self._ending = True
+            if self.guard is not None:
+                self.guard.take_snapshots()
+            self._publish()
+            self._remember_best(improved)
+            self.epoch = record.epoch
+            self.history.append(record)
+            if stopped:
+                self.let_go(stopped)
+            self._note_epoch()
+            self._ending = False
 
     @torch.no_grad()
     def rewind(self) -> bool:
-        """Back to the end of the last finished epoch; False where the interruption fell into :meth:`end_epoch`."""
+        """Back to the end of the last finished epoch; False where :meth:`end_epoch` itself had failed."""
         if self._ending or not self.saved:
             return False
         self.runs = [replace(run) for run in self._epoch_runs]
@@ -186,3 +190,20 @@ class TrainState:
                     value.copy_(saved.get(f"{part}/{name}", saved[f"work/{name}"]))
         self.runs, self.finished = runs, finished
         self._note_epoch()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, which would otherwise leave half an epoch behind."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # only the main thread is ever interrupted
+        return
+    came: list[tuple[Any, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[0])
