@@ -114,6 +114,19 @@ def test_leftovers_of_killed_writes_are_tidied(tmp_path):
     assert not leftover.exists()
 
 
+def test_a_finished_training_is_told_from_a_folder_that_may_only_be_read(tmp_path, monkeypatch):
+    trained(tmp_path)
+
+    def read_only(*args, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(lock_module, "_open", read_only)
+    monkeypatch.setattr("tempfile.mkstemp", read_only)
+    assert all(record.replayed for record in trained(tmp_path)[1])
+    with pytest.raises(PermissionError, match="could not write a checkpoint to"):
+        trained(tmp_path / "new")
+
+
 def test_a_file_system_without_locks_trains_with_a_warning(tmp_path, monkeypatch):
     def no_locks(descriptor):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

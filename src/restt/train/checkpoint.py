@@ -23,14 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.lock import Lock, holder
-from restt._common.tensorfile import (
-    BadFile,
-    Kind,
-    open_file,
-    remove_leftovers,
-    tensor_bytes,
-    write_file,
-)
+from restt._common.tensorfile import BadFile, Kind, open_file, remove_leftovers, tensor_bytes, write_file
 from restt.train.config import TrainConfig
 from restt.train.data import RunData
 from restt.train.records import Event
@@ -41,8 +34,9 @@ CHECKPOINT = Kind("restt-checkpoint-1", "state")
 LAST, PREVIOUS, BEST, LOCK = "last.safetensors", "previous.safetensors", "best.safetensors", ".training.lock"
 # Writing takes at most one part in this many of the time: epochs shorter than that share a checkpoint.
 WORK_PER_WRITE = 20.0
-# What a file system without locks answers.
+# What a file system without locks answers, and a folder that may only be read.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 # The trainings of this process by their lock file: a newer one takes a folder over from an older one that was left.
 _trainings: weakref.WeakValueDictionary[Path, Checkpoints] = weakref.WeakValueDictionary()
@@ -65,7 +59,7 @@ class Checkpoints:
         self._written = 0.0
         self._cost = 0.0
         self._lock: Lock | None = None
-        self._unlocked = False  # a file system without locks
+        self._unlocked = False  # where no lock can be had
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock_path = self.folder.resolve() / LOCK
@@ -87,7 +81,7 @@ class Checkpoints:
                 self._lock, before._lock = before._lock, None
             else:
                 self._lock = self._new_lock()
-                for name in (LAST, PREVIOUS, BEST):
+                for name in (LAST, PREVIOUS, BEST) if self._lock is not None else ():
                     remove_leftovers(self.folder / name)
             _trainings[self._lock_path] = self
 
@@ -95,15 +89,16 @@ class Checkpoints:
         try:
             lock = Lock.take(self._lock_path)
         except OSError as error:
-            if error.errno not in NO_LOCKS:
+            if error.errno not in NO_LOCKS + READ_ONLY:
                 raise
-            self._unlocked = True
-            warnings.warn(
-                f"the file system of checkpoint_dir {self.folder} has no locks: make sure that no other process trains "
-                "into it",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+            self._unlocked = True  # a finished training can be told from a folder that may only be read
+            if error.errno in NO_LOCKS:
+                warnings.warn(
+                    f"the file system of checkpoint_dir {self.folder} has no locks: make sure that no other process "
+                    "trains into it",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
             return None
         if lock is None:
             process = holder(self._lock_path)

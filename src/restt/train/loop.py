@@ -154,11 +154,14 @@ def _leave(epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints 
 def _epochs(
     training: Training, checkpoints: Checkpoints | None, events: list[Event]
 ) -> Generator[EpochRecord, None, None]:
+    """The loop: what was done before is told again, then epoch after epoch until no run is left."""
     state, total = training.state, training.total
     try:
         yield from [replace(record, replayed=True) for record in state.history]
-        ready = training.prepare() if state.runs else None
-        while state.runs and ready is not None:
+        ready = None
+        while state.runs:
+            if ready is None:
+                ready = training.prepare()
             batches, step, validation = ready
             epoch, runs = state.epoch + 1, [run.run for run in state.runs]
 
@@ -192,7 +195,7 @@ def _epochs(
             events = []
             state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
-                ready = training.prepare() if state.runs else None
+                ready = None  # other runs, or other limits to their gradients
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
             yield record
