@@ -15,7 +15,7 @@ from restt._common.seeds import fresh_seed
 from restt.topology import Topology
 from restt.train.checkpoint import fingerprint
 from restt.train.config import TrainConfig
-from restt.train.cuda_graph import GraphedTrainStep
+from restt.train.cuda_graph import GraphedStep
 from restt.train.data import Batches, FeatureMap, RunData, mapped, read_data, read_x
 from restt.train.memory import rows_in_budget
 from restt.train.objective import is_classes, metric_names, read_targets, row_loss
@@ -137,7 +137,7 @@ class Training:
         limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
         if any(math.isfinite(limit) for limit in limits):
             clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
-        kind = GraphedTrainStep if like.is_cuda else TrainStep
+        kind = GraphedStep if like.is_cuda else TrainStep
         step = kind(state.working, state.adam, self.loss, slopes, clip, state.ema, config.ema, state.micro_batch)
         return batches, step, None if self.validation is None else self.validation.keep(runs)
 
