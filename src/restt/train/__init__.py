@@ -1,5 +1,10 @@
 """Training: one plain loop that everything uses.
 
+Start at loop.py, the generator. It is fed by training.py (the arguments, read once), config.py and data.py; a step is
+step.py, or cuda_graph.py on a GPU, of what objective.py, regularisation.py and augment.py ask for; an epoch ends in
+state.py, watched by guard.py and saved by checkpoint.py. All of it works on many runs side by side: runs.py. What comes
+out is records.py; how much memory it takes is memory.py.
+
 >>> import torch, restt
 >>> from restt.train import TrainConfig, train
 >>> x, y = torch.rand(64, 5, 2), torch.arange(64) % 3
@@ -16,9 +21,8 @@ from restt.train.augment import Augmentation
 from restt.train.checkpoint import load_weights
 from restt.train.config import PAPER_RATES, TrainConfig
 from restt.train.loop import train
-from restt.train.penalty import Penalty
-from restt.train.progress import live_table, write_jsonl
-from restt.train.record import EpochRecord, Event
+from restt.train.records import EpochRecord, Event, live_table, write_jsonl
+from restt.train.regularisation import Penalty
 
 __all__ = [
     "PAPER_RATES",

@@ -1,5 +1,7 @@
-"""The training step as one CUDA graph: a step of the fused chain is a few dozen short kernels, and launched one by one
-they wait for Python."""
+"""The training step as one CUDA graph: forward, loss, backward and optimizer replayed by a single launch.
+
+A step of the fused chain is a few dozen short kernels; launched one by one they wait for Python, replayed they do not.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.train.adam import Stretch
-from restt.train.batches import Batch
-from restt.train.step import TrainStep, Update
+from restt.chain.precision import current_precision
+from restt.train.data import Batch
+from restt.train.step import RunGroup, TrainStep, Update
 
 Replay = Callable[[], None]
 
@@ -25,7 +27,7 @@ def capture_graph(work: Replay) -> Replay:
     return graph.replay
 
 
-class CapturedStep(TrainStep):
+class GraphedStep(TrainStep):
     """A :class:`TrainStep` that replays batches of a shape it has seen before.
 
     The first batch of an epoch and the last, smaller one go the ordinary way, which also warms everything up before
@@ -40,7 +42,7 @@ class CapturedStep(TrainStep):
         self._recorded: _Recorded | None = None
         self._refused = False
 
-    def __call__(self, batch: Batch, rates: Sequence[tuple[Stretch, int, float]], first: bool) -> None:
+    def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
         key = self._key(batch, rates)
         if first or self._refused or key != self._seen:
             super().__call__(batch, rates, first)
@@ -54,15 +56,15 @@ class CapturedStep(TrainStep):
                 return
         self._recorded.run(batch, [self.update(*rate) for rate in rates])
 
-    def _key(self, batch: Batch, rates: Sequence[tuple[Stretch, int, float]]) -> tuple[Any, ...]:
+    def _key(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]) -> tuple[Any, ...]:
         """All that is fixed in a recording."""
         shapes = tuple(tensor.shape for tensor in (batch.x, batch.target, batch.share))
-        rows = batch.rows if isinstance(batch.rows, float) else batch.rows.shape
-        stretches = tuple((stretch.start, stretch.stop, stretch.weight_decay) for stretch, _, _ in rates)
-        return shapes, rows, stretches, self.micro_batch
+        rows = batch.count if isinstance(batch.count, float) else batch.count.shape
+        groups = tuple((group.start, group.stop, group.weight_decay) for group, _, _ in rates)
+        return shapes, rows, groups, self.micro_batch, current_precision()
 
     def _record(
-        self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[Stretch, int, float]]
+        self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]
     ) -> _Recorded | None:
         recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
         try:
@@ -82,12 +84,12 @@ class _Recorded:
 
     def __init__(self, key: tuple[Any, ...], batch: Batch, updates: Sequence[Update]) -> None:
         self.key = key
-        rows = batch.rows if isinstance(batch.rows, float) else batch.rows.clone()
+        rows = batch.count if isinstance(batch.count, float) else batch.count.clone()
         self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
         device = batch.x.device
         self.updates = [
             Update(
-                replace(update.stretch, step=update.stretch.step.clone()),
+                replace(update.group, step=update.group.step.clone()),
                 torch.tensor(update.lr, dtype=torch.float32, device=device),
                 None if update.forget is None else torch.tensor(update.forget, dtype=torch.float32, device=device),
             )
@@ -101,13 +103,13 @@ class _Recorded:
             (self.batch.share, batch.share),
         ):
             held.copy_(given)
-        if not isinstance(self.batch.rows, float):
-            self.batch.rows.copy_(torch.as_tensor(batch.rows))
+        if not isinstance(self.batch.count, float):
+            self.batch.count.copy_(torch.as_tensor(batch.count))
         for held_update, update in zip(self.updates, updates, strict=True):
-            held_update.stretch.step.copy_(update.stretch.step)
+            held_update.group.step.copy_(update.group.step)
             for tensor, value in ((held_update.lr, update.lr), (held_update.forget, update.forget)):
                 if isinstance(tensor, Tensor) and value is not None:
                     tensor.fill_(value)
         self.replay()
         for update in updates:
-            update.stretch.step += 1
+            update.group.step += 1

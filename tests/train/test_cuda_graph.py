@@ -1,13 +1,14 @@
-"""The captured step's bookkeeping, with a recording that simply runs again in place of a CUDA graph."""
+"""The CUDA graphs: their bookkeeping with a recording that simply runs again, and on a GPU the real thing."""
 
 import pytest
 import torch
 
 import restt
-from restt.train import Penalty, TrainConfig, captured, train, training
+from restt.train import Penalty, TrainConfig, cuda_graph, train, training
+from restt.train.step import TrainStep
 
 
-class RecordedStep(captured.CapturedStep):
+class RecordedStep(cuda_graph.GraphedStep):
     captures = 0
 
     @staticmethod
@@ -22,11 +23,11 @@ def always_captured(monkeypatch):
     RecordedStep.captures = 0
 
 
-def weights_after(config, runs=3, **options):
+def weights_after(config, runs=3, device="cpu", **options):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(70, 5, 2, generator=generator)
     y = torch.randint(0, 3, (70,), generator=generator)
-    module = restt.ResTT(5, 2, 4, 3, runs=runs)
+    module = restt.ResTT(5, 2, 4, 3, runs=runs, device=device)
     module.reset_parameters(seed=1)
     records = list(train(module, x, y, config=config, **options))
     return records, {name: value.detach().clone() for name, value in module.named_parameters()}
@@ -63,7 +64,7 @@ def test_uneven_runs_and_weights_are_replayed_too():
 
 
 def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
-    class Refusing(captured.CapturedStep):
+    class Refusing(cuda_graph.GraphedStep):
         @staticmethod
         def capture(work):
             raise RuntimeError("operation not permitted when stream is capturing")
@@ -73,3 +74,37 @@ def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
     monkeypatch.setattr(training, "TrainStep", Refusing)
     _, found = weights_after(config)
     assert all(torch.equal(found[role], value) for role, value in expected.items())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, monkeypatch):
+    options = {"epochs": 4, "batch_size": 16, "seed": 3, "precision": "float32", **CONFIGS[name]}
+    captures = []
+
+    def noting(work):
+        captures.append(work)
+        return cuda_graph.capture_graph(work)
+
+    monkeypatch.setattr(cuda_graph.GraphedStep, "capture", staticmethod(noting))
+    records, found = weights_after(TrainConfig(**options), device="cuda")
+    assert captures
+    monkeypatch.setattr(training, "GraphedStep", TrainStep)
+    expected_records, expected = weights_after(TrainConfig(**options), device="cuda")
+    for role, value in expected.items():
+        torch.testing.assert_close(found[role], value, rtol=1e-4, atol=1e-5)
+    for got, want in zip(records, expected_records, strict=True):
+        assert got.train_loss == pytest.approx(want.train_loss, rel=1e-4, nan_ok=True)
+
+
+def test_another_precision_is_another_graph(monkeypatch):
+    """What a graph multiplies with is fixed when it is recorded."""
+    monkeypatch.setattr(training, "TrainStep", RecordedStep)
+    RecordedStep.captures = 0
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(70, 5, 2, generator=generator), torch.rand(70, generator=generator)
+    stream = train(restt.ResTT(5, 2, 4, 1), x, y, config=TrainConfig(epochs=3, batch_size=16, seed=3))
+    for asked in ("float32", "float32", "bf16"):
+        with restt.chain.precision(asked):
+            next(stream)
+    assert RecordedStep.captures == 2
