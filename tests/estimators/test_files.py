@@ -9,7 +9,9 @@ from restt import ResTT, Topology, features, interop
 from restt.estimators import ResTTClassifier, ResTTRegressor, files, load
 from restt.estimators.targets import Labels
 from restt.train import Penalty
-from tests.estimators.conftest import QUICK
+from tests.estimators.conftest import QUICK, short_fits
+
+pytestmark = short_fits
 
 PROBE = np.random.default_rng(7).normal(size=(9, 3))
 
