@@ -232,7 +232,7 @@ class BaseResTT(Parameters):
         if any(Path(folder).glob("*.safetensors")):
             try:
                 return begin(folder)
-            except ValueError:
+            except (RuntimeError, ValueError):  # it holds another training, which may be under way
                 pass
         return begin(own_folder(folder, config, module, rows, held_rows))
 
@@ -323,13 +323,13 @@ class BaseResTT(Parameters):
     def _columns_kept_if_refused(self) -> Iterator[None]:
         """A refused fit leaves the number and names of columns as they were: a fitted model goes on predicting."""
         names = ("n_features_in_", "feature_names_in_")
-        before = {name: vars(self)[name] for name in names if name in vars(self)}
+        before = {name: self.__dict__[name] for name in names if name in self.__dict__}
         try:
             yield
         except BaseException:
             for name in names:
-                vars(self).pop(name, None)
-            vars(self).update(before)
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
             raise
 
     def _state_of_this_epoch(self) -> dict[str, Any]:
@@ -377,7 +377,7 @@ class BaseResTT(Parameters):
 
     @property
     def _is_clone(self) -> bool:
-        return bool(vars(self).get("_cloned", False))
+        return bool(self.__dict__.get("_cloned", False))
 
     def __sklearn_clone__(self) -> Self:
         made: Self = super().__sklearn_clone__()

@@ -131,13 +131,16 @@ def fit_column(
         column = Column(label, missing=bool(np.isnan(table.numbers(index)).any()), averages_missing=averages)
     else:
         totals, absent = _level_weights(table.categories(index), weights)
-        common, rare, other = sorted_levels(set(totals)), (), None
-        if handle_unknown == "other":
-            least = RARE_SHARE * float(weights.sum())
-            few = {level for level, total in totals.items() if total < least}
-            common, rare, other = sorted_levels(set(totals) - few), sorted_levels(few), bool(few)
-        remembered = rare if len(rare) <= MOST_REMEMBERED else None
-        column = Column(label, common, absent, other, remembered, averages)
+        least = RARE_SHARE * float(weights.sum()) if handle_unknown == "other" else 0.0
+        rare = {level for level, total in totals.items() if total < least}
+        column = Column(
+            label,
+            sorted_levels(set(totals) - rare),
+            missing=absent,
+            other=bool(rare) if handle_unknown == "other" else None,
+            rare=sorted_levels(rare) if len(rare) <= MOST_REMEMBERED else None,
+            averages_missing=averages,
+        )
     if column.missing and handle_missing == "error":
         raise ValueError(f'Input X contains NaN: {label} has missing values, which handle_missing="error" refuses')
     return column

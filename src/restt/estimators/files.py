@@ -13,6 +13,7 @@ from restt import features
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
+from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Values
@@ -128,6 +129,10 @@ def _check_parts(estimator: BaseResTT) -> None:
         raise ValueError(f"column names must be text, got {shown(names.tolist())}")
     if estimator.precision_ not in PRECISIONS:
         raise ValueError(f"precision must be one of {list(PRECISIONS)}, got {shown(estimator.precision_)}")
+    # Whatever else is not as it should be shows in a row that the encoding itself offers.
+    row = np.zeros((1, columns))
+    row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
+    member_outputs(module, encoding, row, estimator.precision_)
 
 
 def _to_plain(name: str, value: Any) -> Any:
