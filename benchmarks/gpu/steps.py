@@ -24,7 +24,7 @@ from gpu.measure import (
     kernel_times,
     milliseconds,
 )
-from restt.train.graphed import GraphedStep
+from restt.train.cuda_graph import GraphedStep
 from restt_bench.case import Case
 from restt_bench.contenders.base import Contender
 from restt_bench.contenders.tensorkrowch import TensorKrowch

@@ -56,7 +56,7 @@ def tasks(seed: int) -> list[Task]:
             "digits: 1797 images of 8×8 pixels, test accuracy",
             restt.features.Trigonometric(),
             12,
-            TrainConfig(epochs=40, batch_size=64, lr=3e-3, schedule="cosine", seed=seed),
+            TrainConfig(epochs=40, batch_size=64, lr=3e-3, schedule="cosine", loss="mse", seed=seed),
         ),
         Task(
             "diabetes",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from os import PathLike
 from typing import Any, Literal, cast
@@ -13,6 +14,8 @@ from restt._common.errors import check_choice, check_int, shown
 Skip = Literal["full", "output", "none"]
 SKIP_MODES: tuple[Skip, ...] = ("full", "output", "none")
 PRESETS = ("residual", "plain", "linear", "volterra")
+CHAIN_FLAG, LINEAR_FLAG = 1, 2
+SKIP_FLAGS = {"full": 4, "output": 8, "none": 0}
 _SKIP_WORDS = {"full": "skip", "output": "skip to output", "none": ""}
 
 
@@ -173,6 +176,40 @@ class Topology:
     def full_skips(self) -> int:
         """How many sites have a full skip; the last site's output skip counts, being the same thing."""
         return sum(mode == "full" for mode in self.skips[:-1]) + self.ends_with_skip
+
+    @cached_property
+    def connection_flags(self) -> bytes:
+        """One byte per site 2…N, as the kernels read them: 1 chain, 2 linear, 4 full skip, 8 skip to the output.
+
+        >>> list(Topology.residual(3).skip_to_output(2).connection_flags)
+        [11, 7]
+        """
+        # Kept by the instance: hashing a topology of 10,000 sites takes longer than a small contraction.
+        sites = zip(self.chains, self.linears, self.skips, strict=True)
+        return bytes(CHAIN_FLAG * chain | LINEAR_FLAG * linear | SKIP_FLAGS[skip] for chain, linear, skip in sites)
+
+    def to_config(self) -> dict[str, Any]:
+        """The topology as JSON-able values, which :meth:`from_config` reads.
+
+        >>> Topology.plain(2).to_config()
+        {'sites': 2, 'chains': [True], 'linears': [False], 'skips': ['none']}
+        """
+        return {"sites": self.sites, **{name: list(getattr(self, name)) for name in ("chains", "linears", "skips")}}
+
+    @classmethod
+    def from_config(cls, config: Any) -> Topology:
+        """The topology that :meth:`to_config` wrote; ``sites`` may be missing, the lists tell.
+
+        >>> Topology.from_config({"chains": [True], "linears": [False], "skips": ["none"]}) == Topology.plain(2)
+        True
+        """
+        fields = ("chains", "linears", "skips")
+        if not isinstance(config, Mapping) or not set(fields) <= set(config) <= {"sites", *fields}:
+            raise ValueError(f"config must be a dict with {', '.join(fields)} and maybe sites, got {shown(config)}")
+        for name in fields:
+            if not isinstance(config[name], (list, tuple)):
+                raise TypeError(f"config[{name!r}] must be a list, got {shown(config[name])}")
+        return cls(config.get("sites", len(config["chains"]) + 1), *(tuple(config[name]) for name in fields))
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import train_test_split
 
 from restt.train import TrainConfig, train
-from restt.train.stacked import working_copy
+from restt.train.runs import working_copy
 
 TASKS = ("classification", "regression")
 

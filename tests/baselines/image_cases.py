@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from restt.train import TrainConfig, train
-from restt.train.stacked import working_copy
+from restt.train.runs import working_copy
 
 SEED = 11
 

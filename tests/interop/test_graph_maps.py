@@ -7,8 +7,8 @@ import torch
 
 import restt
 from restt import features, interop
-from restt.interop.maps import map_part
-from restt.interop.torch_ops import TorchOps
+from restt.interop.graph_parts import map_part
+from restt.interop.operations import TorchOps
 from tests.interop.helpers import assert_onnx_agrees, assert_same, run_onnx
 
 SITES = 4

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import restt
 from restt import Topology, features, interop
-from restt.interop.ops import GraphPart
+from restt.interop.operations import GraphPart
 from tests.chain.parity import random_module
 from tests.interop.helpers import all_nodes, assert_onnx_agrees, assert_same, run_onnx
 from tests.strategies import every_topology, topologies

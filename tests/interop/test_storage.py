@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,12 @@ from safetensors.torch import load_file, safe_open, save_file
 
 import restt
 from restt import Topology, features, interop
+from restt._common.tensorfile import full_digest
 from restt.interop import storage
 from tests.chain.parity import random_module
 from tests.strategies import topologies
+
+VERSION_1 = Path(__file__).parent / "fixtures" / "version1.safetensors"
 
 
 @pytest.fixture
@@ -88,20 +92,20 @@ def test_loading_needs_no_pickle(saved, monkeypatch):
 
 
 def test_a_newer_format_is_refused(saved):
-    rewritten(saved, format_version="2", restt="9.0.0", content="{}")
-    with pytest.raises(ValueError, match=r"model\.safetensors was saved in format version 2 by restt 9\.0\.0.*upgrade"):
+    rewritten(saved, format_version="3", restt="9.0.0", content="{}")
+    with pytest.raises(ValueError, match=r"model\.safetensors was saved in format version 3 by restt 9\.0\.0.*upgrade"):
         interop.load_module(saved)
 
 
-def test_the_first_format_stays_readable():
-    """What version 1 holds; a change here needs a new version and a reader of the old one."""
+def test_what_a_file_of_today_describes():
+    """A change here needs a new version and a reader of the old one."""
     described = storage._described(restt.ResTT(2, [1, 2], 3, 1, Topology.plain(2), sigma2=0.5))
     assert described == {
         "sites": 2,
         "feature_dim": [1, 2],
         "bond_dim": 3,
         "outputs": 1,
-        "topology": {"chains": (True,), "linears": (False,), "skips": ("none",)},
+        "topology": {"sites": 2, "chains": [True], "linears": [False], "skips": ["none"]},
         "sigma2": [0.5, 0.5],
         "second_moment": [1.0, 1.0],
         "init": "balanced",
@@ -109,7 +113,44 @@ def test_the_first_format_stays_readable():
         "runs": None,
         "dtype": "float32",
     }
-    assert storage.FORMAT_VERSION == 1
+    assert storage.FORMAT_VERSION == 2
+
+
+def test_the_first_format_stays_readable():
+    """``version1.safetensors`` was written by restt 0.1; never write it again."""
+    topology = Topology.residual(4).without_skip(3).without_chain(2)
+    expected = restt.ResTT(4, [2, 3, 1, 2], 2, 2, topology, bias=True, runs=2, dtype=torch.float64)
+    expected.reset_parameters(seed=5)
+    with torch.no_grad():
+        expected.bias.fill_(0.25)
+    module, extra = interop.load_module(VERSION_1)
+    assert extra["note"] == "kept"
+    assert features.from_config(extra["feature_map"]) == features.Trigonometric()
+    assert (module.topology, module.feature_dims, module.runs) == (topology, (2, 3, 1, 2), 2)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("source", ["today", "version 1"])
+def test_a_dtype_changed_in_the_header_is_noticed(tmp_path, source):
+    path = tmp_path / "model.safetensors"
+    if source == "today":
+        interop.save_module(restt.ResTT(3, 2, 3, 1, dtype=torch.float64), path)
+    else:
+        path.write_bytes(VERSION_1.read_bytes())
+    content = path.read_bytes()
+    assert b'"F64"' in content
+    path.write_bytes(content.replace(b'"F64"', b'"I64"'))
+    with pytest.raises(ValueError, match=r"model\.safetensors .*(checksum|int64)"):
+        interop.load_module(path)
+
+
+def test_a_shape_changed_in_the_header_is_noticed(saved):
+    content = saved.read_bytes()
+    assert content.count(b"[3,2]") >= 1
+    saved.write_bytes(content.replace(b"[3,2]", b"[2,3]"))
+    with pytest.raises(ValueError, match=r"model\.safetensors .*checksum"):
+        interop.load_module(saved)
 
 
 def test_truncated_at_any_length(saved):
@@ -146,7 +187,7 @@ def test_description_that_does_not_fit(saved, change):
         held = json.loads(opened.metadata()["content"])
     held["module"].update(change)
     content = json.dumps(held)
-    rewritten(saved, content=content, sha256=storage._digest(content, tensors))
+    rewritten(saved, content=content, sha256=full_digest(content, tensors))
     with pytest.raises(ValueError, match=r"model\.safetensors does not describe a module this restt can build"):
         interop.load_module(saved)
 
@@ -176,4 +217,6 @@ def test_bad_arguments(tmp_path):
         interop.save_module(module, tmp_path / "a", {"x": torch.ones(1)})
     with pytest.raises(TypeError, match="extra must be a dict"):
         interop.save_module(module, tmp_path / "a", [1])
+    with pytest.raises(ValueError, match="path must be a file, got the folder"):
+        interop.save_module(module, "")
     assert list(tmp_path.iterdir()) == []

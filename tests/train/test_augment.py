@@ -44,7 +44,7 @@ def test_rotation_keeps_the_distance_from_the_middle():
     assert 25 < angle.abs().max() <= 32
 
 
-def test_scale_stretches_around_the_middle():
+def test_scale_groups_around_the_middle():
     scaled = centre(Augmentation(scale=0.2)(spot(4, 7).expand(1, 300, 81), KEYS))
     assert scaled[..., 0].abs().max() < 1e-3
     assert scaled[..., 1].min() == pytest.approx(2.4, abs=0.25)

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from restt.train import TrainConfig, train
-from restt.train.guard import Guard, all_finite, has_exploded
-from restt.train.runs import RunState
+from restt.train.guard import Guard, RunState, all_finite, has_exploded
 from tests.train.problems import regression, small_module, weights
 
 
@@ -44,6 +43,7 @@ def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
         for run in runs:
             run.steps += 100
         assert guard.check(runs, [0.5 / epoch, 0.5 / epoch], [3.0 / epoch, 6.0 / epoch]) == ([], [])
+        guard.take_snapshots()
     tensors["w"] += 1
     for run in runs:
         run.steps += 100
@@ -65,6 +65,7 @@ def test_a_doubtful_epoch_is_no_snapshot():
         tensors["w"] += 1
         run.steps += 100
         guard.check(runs, [loss], [1.0])
+        guard.take_snapshots()
     assert guard.newest["w"].item() == 2.0
     assert guard.proven["w"].item() == 1.0
 

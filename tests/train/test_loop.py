@@ -5,7 +5,7 @@ import torch
 
 import restt
 from restt.train import TrainConfig, train
-from restt.train.stacked import Stacked
+from restt.train.runs import RunsView
 from tests.train.problems import assert_same_bits, classification, measured, regression, small_module, weights
 
 CONFIG = TrainConfig(epochs=4, batch_size=16, lr=1e-2, schedule="cosine", weight_decay=1e-4, seed=5)
@@ -93,13 +93,13 @@ def test_a_run_alone_equals_the_run_among_many(run):
 def test_finished_runs_leave_the_batch_and_keep_their_weights(monkeypatch):
     x, y = regression()
     sizes = []
-    forward = Stacked.__call__
+    forward = RunsView.__call__
 
     def noting(self, data, given=None):
         sizes.append(self.runs)
         return forward(self, data, given)
 
-    monkeypatch.setattr(Stacked, "__call__", noting)
+    monkeypatch.setattr(RunsView, "__call__", noting)
     module = small_module(runs=3)
     seen = []
     for record in train(module, x, y, config=TrainConfig(epochs=(1, 3, 2), batch_size=None, lr=1e-2)):

@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 import restt
-from restt.train.memory import bytes_per_row, rows_in_budget
+from restt.train import TrainConfig
+from restt.train.memory import bytes_per_row, rows_in_budget, training_bytes, weight_copies
+from restt.train.state import TrainState
 
 
 @pytest.mark.parametrize("runs", [None, 3])
@@ -31,3 +35,29 @@ def test_a_budget_below_one_row_is_named():
 def test_other_modules_are_told_to_use_micro_batch():
     with pytest.raises(ValueError, match="for Linear use micro_batch"):
         rows_in_budget(torch.nn.Linear(2, 2), 10**6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"ema": 0.9}, {"max_failures": None}, {"keep": "best"}, {"ema": 0.9, "keep": "best"}]
+)
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_copies_of_the_weights_are_those_a_training_holds(settings, saved):
+    module = restt.ResTT(sites=6, feature_dim=2, bond_dim=4, outputs=2, runs=2)
+    config = TrainConfig(**settings)
+    state = TrainState(module, config, saved)
+    groups = [dict(module.named_parameters()), state.tensors, state._epoch_tensors, state.best or {}]
+    if state.guard is not None:
+        groups += [state.guard.newest, state.guard.proven]
+    held = sum(value.numel() for group in groups for value in group.values())
+    own = sum(parameter.numel() for parameter in module.parameters())
+    assert held + own == weight_copies(config, saved) * own  # and the gradients
+
+
+def test_a_training_needs_at_least_its_parts():
+    sizes = {"sites": 20, "width": 3, "bond_dim": 8, "outputs": 2, "runs": 4, "itemsize": 4}
+    module = restt.ResTT(sites=20, feature_dim=3, bond_dim=8, outputs=2, runs=4)
+    config = TrainConfig(batch_size=64)
+    own = 4 * sum(parameter.numel() for parameter in module.parameters())
+    need = training_bytes(config, rows=500, **sizes)
+    assert need >= 11 * own + 500 * 20 * 3 * 4 + 64 * bytes_per_row(module)
+    assert training_bytes(replace(config, micro_batch=8), rows=500, **sizes) == need - 56 * bytes_per_row(module)

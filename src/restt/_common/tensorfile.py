@@ -1,7 +1,8 @@
-"""Files that are either whole or not there: written beside, synced, then renamed; checked when read.
+"""Tensors and plain values in one file that is checked when read: a safetensors file whose header carries the values as
+JSON and a SHA-256 of everything.
 
-A file is one safetensors file whose header carries the plain values as JSON and a SHA-256 of everything. Nothing in it
-is ever executed.
+Nothing in a file is ever executed, and nothing is allocated before its sizes were compared with the file's own length,
+so that a damaged or hostile file costs no more than its bytes. Files are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,64 +10,124 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from restt._common.errors import shown
 from restt._common.files import write_bytes_atomic
 
-FORMAT = "restt-checkpoint-1"
+Digest = Callable[[str, Mapping[str, Tensor]], str]
 
 
 class BadFile(ValueError):
     """A file that cannot be trusted; the message says which and why."""
 
 
+class Kind(NamedTuple):
+    """What a file says it is: its ``format`` entry, and the header entry that holds the plain values."""
+
+    format: str
+    entry: str
+
+
+@dataclass(frozen=True, eq=False)
+class TensorFile:
+    """A file whose header was read; its tensors come with :meth:`load`."""
+
+    path: Path
+    kind: Kind
+    header: Mapping[str, str]
+    data: bytes
+
+    def load(self, digest: Digest | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values, or ``BadFile`` where they are not what was written."""
+        try:
+            tensors = safetensors.torch.load(self.data)
+        except _UNREADABLE as error:
+            raise BadFile(f"{self.path} is {_NOT_READABLE}: {shown(str(error))}") from None
+        text = self.header.get(self.kind.entry, "")
+        if self.header.get("sha256") != (digest or full_digest)(text, tensors):
+            raise BadFile(
+                f"{self.path} is damaged or was changed after it was written: its contents do not match their checksum"
+            )
+        try:
+            plain = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadFile(f"{self.path} is damaged: its {self.kind.entry} is no JSON ({error})") from None
+        if not isinstance(plain, dict):
+            raise BadFile(f"{self.path} is damaged: its {self.kind.entry} is {shown(plain)}, expected named values")
+        return tensors, plain
+
+
 def write_file(
-    path: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], keep_as: Path | None = None
-) -> None:
+    path: Path,
+    kind: Kind,
+    tensors: Mapping[str, Tensor],
+    plain: Mapping[str, Any],
+    *,
+    about: Mapping[str, str] | None = None,
+    keep_as: Path | None = None,
+) -> Path:
     """Write ``path`` so that it is at every moment the old file or the new one, never a part.
 
-    The old file goes on as ``keep_as`` where given. Raises OSError with the old file untouched.
+    ``about`` are more header entries, for people and for readers of other versions. The old file goes on as
+    ``keep_as`` where given. Raises OSError with the old file untouched, TypeError where ``plain`` is not JSON-able.
     """
     held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(plain)
-    header = {"format": FORMAT, "state": text, "sha256": _digest(held, text)}
+    header = {"format": kind.format, **(about or {}), kind.entry: text, "sha256": full_digest(text, held)}
     data = safetensors.torch.save(held, header)
     if keep_as is not None and path.exists():
         _keep(path, keep_as)
-    write_bytes_atomic(path, data)
+    return write_bytes_atomic(path, data)
 
 
-def remove_leftovers(path: Path) -> None:
-    """Delete what a killed process had begun to write beside ``path``."""
-    for leftover in path.parent.glob(f".{path.name}.*.part"):
-        leftover.unlink(missing_ok=True)
-
-
-def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and plain values of a file, or ``BadFile`` where it was cut, changed or written by something else."""
+def open_file(path: Path, kind: Kind) -> TensorFile:
+    """The file with its header read, or ``BadFile`` where it was cut or is something else."""
     data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise BadFile(f"{path} is {_NOT_READABLE}: it has {len(data)} bytes, its header asks for {8 + length}")
     try:
-        tensors = safetensors.torch.load(data)
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise BadFile(f"{path} is truncated or not a safetensors file ({error})") from None
-    if header.get("format") != FORMAT:
+        entries = json.loads(data[8 : 8 + length])
+        header = entries.get("__metadata__") or {}
+        whole = all(isinstance(value, str) for value in header.values())
+    except _UNREADABLE as error:
+        raise BadFile(f"{path} is {_NOT_READABLE}: {shown(str(error))}") from None
+    if not whole or header.get("format") != kind.format:
         raise BadFile(
-            f"{path} was not written by this version of restt: its format is {header.get('format')!r}, "
-            f"expected {FORMAT!r}"
+            f"{path} is a safetensors file, but not one written by restt in this format: its format is "
+            f"{shown(header.get('format'))}, expected {kind.format!r}"
         )
-    text = header.get("state", "")
-    if header.get("sha256") != _digest(tensors, text):
-        raise BadFile(f"{path} was changed after it was written: its SHA-256 does not fit its contents")
-    plain: dict[str, Any] = json.loads(text)
-    return tensors, plain
+    return TensorFile(path, kind, header, data)
+
+
+def remove_leftovers(path: Path, older_than: float = 0.0) -> None:
+    """Delete what a killed process had begun to write beside ``path``, where that is at least ``older_than`` seconds old."""
+    for leftover in path.parent.glob(f".{path.name}.*.part"):
+        try:
+            if time.time() - leftover.stat().st_mtime >= older_than:
+                leftover.unlink()
+        except FileNotFoundError:  # its writer was alive after all, and has finished
+            continue
+
+
+def full_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the plain values and of each tensor's name, dtype, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(tensor_bytes(value))
+    return digest.hexdigest()
 
 
 def tensor_bytes(value: Tensor) -> Any:
@@ -74,13 +135,17 @@ def tensor_bytes(value: Tensor) -> Any:
     return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
-        digest.update(tensor_bytes(value))
-    return digest.hexdigest()
+_NOT_READABLE = "not a readable safetensors file, or is cut short"
+# What the safetensors library, the JSON reader and entries of the wrong type raise for bytes that are no such file.
+_UNREADABLE = (
+    SafetensorError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+)
 
 
 def _keep(path: Path, keep_as: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from restt._common.errors import check_int
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.module import ResTT
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 TASKS = ("classification", "regression")
 

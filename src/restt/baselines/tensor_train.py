@@ -17,7 +17,7 @@ from restt._common.errors import check_positive
 from restt.baselines.network import Network
 from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 
 def trigonometric_map(angle: float) -> FeatureMap:

@@ -13,8 +13,8 @@ from restt.estimators.columns import AVERAGE
 from restt.estimators.encoding import Encoding
 from restt.estimators.targets import Labels, Target, Values
 from restt.interop import export
-from restt.interop.maps import MapPart, map_part
-from restt.interop.ops import GraphPart, Ops, Value
+from restt.interop.graph_parts import MapPart, map_part
+from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 
 

@@ -16,7 +16,7 @@ from restt.estimators.settings import PRECISIONS
 from restt.features import FeatureMap
 from restt.topology import PRESETS, Topology
 from restt.train import Penalty
-from restt.train.schedules import SCHEDULES
+from restt.train.config import SCHEDULES
 
 
 class Parameters(CallbackSupport, BaseEstimator):

@@ -16,12 +16,9 @@ from torch import Tensor, nn
 from restt._common.errors import check_choice, shown
 from restt._common.files import write_bytes_atomic
 from restt.features import FeatureMap
-from restt.interop.chain_part import ChainPart
-from restt.interop.maps import MapPart, map_part
-from restt.interop.onnx_ops import LARGEST_FILE, OUTPUT_TYPES, OnnxOps
-from restt.interop.ops import GraphPart, Ops, Value
-from restt.interop.quiet import quiet_exporters
-from restt.interop.torch_ops import TorchOps
+from restt.interop.graph_parts import ChainPart, MapPart, map_part
+from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, OnnxOps, quiet_exporters
+from restt.interop.operations import GraphPart, Ops, TorchOps, Value
 from restt.module import ResTT
 
 FORMATS = {".onnx": "onnx", ".pt2": "torch"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,25 @@ import torch
 from torch import Tensor
 
 from restt import __version__
-from restt._common.errors import shown
-from restt._common.files import write_bytes_atomic
+from restt._common.errors import check_new_file, shown
+from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
 from restt.module import ResTT
 from restt.topology import Topology
 
-FORMAT = "restt-module"
+MODULE = Kind("restt-module", "content")
 # Raised when a file of today could be misread by yesterday's code. Every version up to this one is readable.
-FORMAT_VERSION = 1
+# 1: the checksum left out dtypes and shapes, the topology its number of sites.
+FORMAT_VERSION = 2
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+# A file that a killed process had begun is tidied once nobody can still be writing it.
+SECONDS_TO_WRITE = 3600.0
+# What a description of the wrong shape or type runs into.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def save_module(module: ResTT, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> Path:
@@ -38,60 +51,51 @@ def save_module(module: ResTT, path: str | PathLike[str], extra: dict[str, Any] 
     >>> torch.equal(same.first, model.first), features.from_config(extra["feature_map"]) == hat
     (True, True)
     """
-    from safetensors.torch import save
-
     if not isinstance(module, ResTT):
         raise TypeError(f"module must be a restt.ResTT, got {shown(module)}")
     if extra is not None and not isinstance(extra, dict):
         raise TypeError(f"extra must be a dict of JSON-able values, got {shown(extra)}")
+    target = check_new_file("path", path)
     try:
-        content = json.dumps({"module": _described(module), "extra": extra or {}})
+        json.dumps(extra)
     except (TypeError, ValueError) as error:
         raise TypeError(f"extra must hold JSON-able values only: {error}") from None
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "restt": __version__,
-        "content": content,
-        "sha256": _digest(content, tensors),
-    }
-    return write_bytes_atomic(path, save(tensors, metadata))
+    remove_leftovers(target, older_than=SECONDS_TO_WRITE)
+    about = {"format_version": str(FORMAT_VERSION), "restt": __version__}
+    return write_file(
+        target, MODULE, module.state_dict(), {"module": _described(module), "extra": extra or {}}, about=about
+    )
 
 
 def load_module(path: str | PathLike[str]) -> tuple[ResTT, dict[str, Any]]:
     """The module that :func:`save_module` wrote, on the CPU, and the ``extra`` saved with it.
 
     FileNotFoundError where there is no such file; ValueError, with the file's name and what is wrong, for a file that
-    is something else, damaged, or written by a newer format.
+    is something else, damaged, or written by a newer format. Sizes are compared with what the file holds before
+    anything is allocated, so that no file costs more than its own length.
     """
     file = Path(path)
     if file.is_dir():
         raise ValueError(f"{file} is a folder, expected a file written by save_module")
     if not file.exists():
         raise FileNotFoundError(f"no such file: {file}")
-    tensors, metadata = _read(file)
-    _check_origin(file, metadata)
-    content = metadata.get("content", "")
-    if metadata.get("sha256") != _digest(content, tensors):
-        raise ValueError(f"{file} is damaged: its contents do not match their checksum")
+    opened = open_file(file, MODULE)
+    version = _checked_version(opened)
+    tensors, plain = opened.load(_first_digest if version == 1 else None)
     try:
-        held = json.loads(content)
-        module = _rebuilt(held["module"])
-        module.load_state_dict(tensors)
-        return module, dict(held["extra"])
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        module = _rebuilt(plain["module"], tensors)
+        return module, dict(plain["extra"])
+    except _MISFITS as error:
         raise ValueError(f"{file} does not describe a module this restt can build: {error}") from error
 
 
 def _described(module: ResTT) -> dict[str, Any]:
-    topology = module.topology
     return {
         "sites": module.sites,
         "feature_dim": list(module.feature_dims),
         "bond_dim": module.bond_dim,
         "outputs": module.outputs,
-        "topology": {"chains": topology.chains, "linears": topology.linears, "skips": topology.skips},
+        "topology": module.topology.to_config(),
         "sigma2": module.sigma2.tolist(),
         "second_moment": module.second_moment.tolist(),
         "init": module.init,
@@ -101,42 +105,59 @@ def _described(module: ResTT) -> dict[str, Any]:
     }
 
 
-def _rebuilt(described: dict[str, Any]) -> ResTT:
-    connections = described.pop("topology")
-    dtype = getattr(torch, described.pop("dtype"))
-    topology = Topology(described["sites"], connections["chains"], connections["linears"], connections["skips"])
+class _Outline(ResTT):
+    """A module's shapes alone: nothing is drawn, and on the device ``"meta"`` nothing is allocated."""
+
+    def reset_parameters(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+
+def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ResTT:
+    options = dict(described)
+    # A number here would be multiplied by the number of sites, which nothing in the file bounds.
+    if not isinstance(options["feature_dim"], list):
+        raise TypeError(f"feature_dim must be a list with one width per site, got {shown(options['feature_dim'])}")
+    options["topology"] = Topology.from_config(options["topology"])
+    if options["dtype"] not in DTYPES:
+        raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {shown(options['dtype'])}")
+    options["dtype"] = DTYPES[options["dtype"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the module itself warns below
+        outline = _Outline(**options, device="meta")
+    _check_tensors(outline.state_dict(), tensors)
     # A new module draws weights, which are replaced; reading a file must not move the caller's random numbers on.
     with torch.random.fork_rng(devices=[]):
-        return ResTT(**described, topology=topology, dtype=dtype)
+        module = ResTT(**options)
+    module.load_state_dict(tensors)
+    return module
 
 
-def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    from safetensors import SafetensorError, safe_open
+def _check_tensors(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """The file must hold exactly the tensors that its description asks for."""
+    if set(wanted) != set(found):
+        raise ValueError(f"it asks for the tensors {sorted(wanted)}, the file holds {sorted(found)}")
+    for name, value in wanted.items():
+        expected, given = (f"{tuple(tensor.shape)} of {tensor.dtype}" for tensor in (value, found[name]))
+        if expected != given:
+            raise ValueError(f"it asks for {name} of shape {expected}, the file holds {given}")
 
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{file} is not a readable safetensors file, or is cut short: {error}") from error
 
-
-def _check_origin(file: Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"{file} is a safetensors file, but not one written by restt's save_module")
-    text = metadata.get("format_version", "")
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{file} is damaged: its format version is {shown(text)}")
+def _checked_version(file: TensorFile) -> int:
+    text = file.header.get("format_version", "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < 1:
+        raise ValueError(f"{file.path} is damaged: its format version is {shown(text)}")
     if int(text) > FORMAT_VERSION:
         raise ValueError(
-            f"{file} was saved in format version {text} by restt {metadata.get('restt', '?')}; "
+            f"{file.path} was saved in format version {text} by restt {file.header.get('restt', '?')}; "
             f"this restt ({__version__}) reads up to version {FORMAT_VERSION}: upgrade restt to load it"
         )
+    return int(text)
 
 
-def _digest(content: str, tensors: dict[str, Tensor]) -> str:
-    """SHA-256 of the description and of every tensor: safetensors itself does not notice changed numbers."""
-    digest = hashlib.sha256(content.encode())
+def _first_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """The checksum of format version 1: names and bytes."""
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].view(-1).view(torch.uint8).numpy().data)
+        digest.update(tensor_bytes(tensors[name]))
     return digest.hexdigest()

@@ -16,9 +16,8 @@ from restt.train.augment import Augmentation
 from restt.train.checkpoint import load_weights
 from restt.train.config import PAPER_RATES, TrainConfig
 from restt.train.loop import train
-from restt.train.penalty import Penalty
-from restt.train.progress import live_table, write_jsonl
-from restt.train.record import EpochRecord, Event
+from restt.train.records import EpochRecord, Event, live_table, write_jsonl
+from restt.train.regularisation import Penalty
 
 __all__ = [
     "PAPER_RATES",

@@ -1,4 +1,4 @@
-"""How a training goes: one frozen dataclass, checked when made."""
+"""How a training goes: one frozen dataclass, checked when made, and the shapes its rate can take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from restt._common.errors import check_choice, check_int, check_positive, shown
+from restt.chain.precision import PRECISIONS
 from restt.train.augment import Augmentation
-from restt.train.losses import LOSSES
-from restt.train.penalty import Penalty
-from restt.train.per_run import PerRun, as_list, check_each
-from restt.train.schedules import SCHEDULES
+from restt.train.objective import LOSSES
+from restt.train.regularisation import Penalty
+from restt.train.runs import PerRun, as_list, check_each
 
 OPTIMIZERS = ("adam", "adamw")
+SCHEDULES = ("constant", "cosine", "warmup", "warmup-cosine", "plateau")
 KEEP = ("last", "best")
 
 # The paper's settings (Sec. V): Adam, 100 epochs, batches of 512, weight decay 1e-6, the rate one of these three.
@@ -32,6 +33,7 @@ class TrainConfig:
     Parameters
     ----------
     epochs : int or sequence of int
+        More of them, with a ``checkpoint_dir`` and all else the same, train a finished training on.
     batch_size : int, optional
         Rows of each run per step; None takes all of them at once.
     lr, weight_decay : PerRun
@@ -40,13 +42,15 @@ class TrainConfig:
     betas, eps
         Adam's constants.
     schedule : {"constant", "cosine", "warmup", "warmup-cosine", "plateau"}
-        Shape of the rate over the run's epochs, see :mod:`restt.train.schedules`.
+        Shape of the rate over the run's epochs, see :func:`restt.train.config.rate_factor`.
     warmup_epochs : float
         Length of the linear warm-up.
     plateau_patience, plateau_factor
         ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored value.
-    loss : {"mse", "cross-entropy", "huber"}
-        Classes are one-hot targets for all three. ``huber_delta`` is where Huber turns from square to straight.
+    loss : {"auto", "mse", "cross-entropy", "huber"}
+        ``"auto"`` is cross-entropy for classes (whole numbers in ``y``) and the squared error for values. Classes are
+        one-hot targets for all three, so that ``"mse"`` on them is the paper's loss. ``huber_delta`` is where Huber
+        turns from square to straight.
     clip_norm : PerRun, optional
         Largest norm of a run's gradient.
     penalty : Penalty, optional
@@ -68,6 +72,9 @@ class TrainConfig:
         How often a run may explode and be rolled back before it stops; None turns the guard off.
     micro_batch, memory_budget : int, optional
         Rows of each run at once, or the bytes from which to find that number; the result is the same.
+    precision : {"float32", "tf32", "bf16"}, optional
+        How exactly the fused GPU kernels multiply, see :func:`restt.chain.precision`. By default whatever holds where
+        the records are asked for, which is torch's own setting unless you chose another.
     seed : int or sequence of int, optional
         Root of the seed sequence, or one root per run; drawn from torch's global generator where None.
     run_ids : sequence of int, optional
@@ -93,7 +100,7 @@ class TrainConfig:
     warmup_epochs: float = 1.0
     plateau_patience: int = 5
     plateau_factor: float = 0.5
-    loss: str = "mse"
+    loss: str = "auto"
     huber_delta: float = 1.0
     clip_norm: PerRun | None = None
     penalty: Penalty | None = None
@@ -107,6 +114,7 @@ class TrainConfig:
     max_failures: int | None = 5
     micro_batch: int | None = None
     memory_budget: int | None = None
+    precision: str | None = None
     seed: int | Sequence[int] | None = None
     run_ids: Sequence[int] | None = None
 
@@ -129,8 +137,10 @@ class TrainConfig:
             check_int("max_failures", self.max_failures, minimum=0)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("loss", self.loss, LOSSES)
+        check_choice("loss", self.loss, ("auto", *LOSSES))
         check_choice("keep", self.keep, KEEP)
+        if self.precision is not None:
+            check_choice("precision", self.precision, PRECISIONS)
         check_int("plateau_patience", self.plateau_patience, minimum=1)
         for name in ("eps", "huber_delta", "plateau_factor"):
             check_positive(name, getattr(self, name))
@@ -155,12 +165,41 @@ class TrainConfig:
         >>> TrainConfig.paper().weight_decay
         1e-06
         """
-        settings = cls(epochs=PAPER_EPOCHS, batch_size=PAPER_BATCH, lr=1e-3, weight_decay=PAPER_WEIGHT_DECAY)
+        settings = cls(
+            epochs=PAPER_EPOCHS, batch_size=PAPER_BATCH, lr=1e-3, weight_decay=PAPER_WEIGHT_DECAY, loss="mse"
+        )
         return replace(settings, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field; ``penalty`` and ``augment`` are dictionaries of their own."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> float:
+    """The rate in step ``step`` (from 0) of a run's ``steps``, as a factor of its ``lr``.
+
+    constant
+        1 throughout.
+    cosine
+        ½(1 + cos πt) from 1 down to 0, t the share of the run's steps that are done.
+    warmup, warmup-cosine
+        Up in a straight line over ``warmup_steps``, then constant or cosine.
+    plateau
+        1 here; the run itself multiplies by ``plateau_factor`` whenever ``plateau_patience`` epochs brought no better
+        value.
+
+    >>> [round(rate_factor("warmup-cosine", step, 6, 2), 3) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]
+    """
+    if schedule in ("constant", "plateau"):
+        return 1.0
+    warmup = warmup_steps if schedule.startswith("warmup") else 0.0
+    if step + 1 <= warmup:
+        return (step + 1) / warmup
+    if schedule == "warmup":
+        return 1.0
+    done = (step - math.floor(warmup)) / max(1, steps - math.floor(warmup))
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
 
 def _check_below(name: str, value: float, limit: float) -> float:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from restt.train.record import Event
-from restt.train.runs import RunState
+from restt.train.records import Event
 
 # An epoch's mean loss this far above that of an untrained model is an explosion. Batch noise, dropout and Adam's
 # passing spikes stay below it: a mean is only this large when outputs have left the scale of the targets.
@@ -32,6 +33,41 @@ GOOD = 10.0
 STEPS_BETWEEN_SNAPSHOTS = 20
 
 
+@dataclass
+class RunState:
+    """One run's place in the training. Plain numbers, so that a checkpoint can hold it as JSON."""
+
+    run: int  # its place in the user's module
+    steps: int = 0  # Adam's steps in the weights as they are: goes back with a roll-back
+    guard_scale: float = 1.0  # halved by each roll-back
+    clip: float = math.inf  # largest gradient norm since the first roll-back
+    usual_norm: float = math.inf  # mean gradient norm of the last good epoch
+    plateau_scale: float = 1.0
+    failures: int = 0
+    reference: float = math.nan  # the loss an untrained model has, what an explosion is measured against
+    lowest: float = math.inf  # lowest training loss of an epoch
+    best: float = math.inf  # best monitored value, as something to make small
+    best_epoch: int = 0
+    waited: int = 0  # epochs since the best one
+    plateau_waited: int = 0  # epochs since the best one or the last reduction of the rate
+    snapshot_steps: int = 0  # steps at the newest snapshot
+    proven_steps: int = 0  # steps at the snapshot that a good epoch has started from
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def update_best(state: RunState, value: float, epoch: int, min_delta: float) -> bool:
+    """Whether ``value`` (smaller is better) is the run's best so far; counts how long it has waited for one."""
+    if value < state.best - min_delta:
+        state.best, state.best_epoch = value, epoch
+        state.waited = state.plateau_waited = 0
+        return True
+    state.waited += 1
+    state.plateau_waited += 1
+    return False
+
+
 class Guard:
     """Watches the working runs' tensors (S, …): weights, moments, averages."""
 
@@ -42,11 +78,13 @@ class Guard:
         self.max_failures = max_failures
         self.newest = {name: value.clone() for name, value in tensors.items()}
         self.proven = {name: value.clone() for name, value in tensors.items()}
+        self._good: list[int] = []  # slots whose snapshots are due
+        self._rolled_back: list[int] = []
 
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float]
     ) -> tuple[list[Event], list[int]]:
-        """Roll back exploded runs and take snapshots of good ones.
+        """Roll back exploded runs and note which ones are good; :meth:`take_snapshots` ends the epoch.
 
         ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms. Returns what happened and
         which of the working runs have failed for good; those stand at their proven state.
@@ -69,20 +107,28 @@ class Guard:
                 events.append(Event("rolled-back", text, run.run))
         return events, failed
 
+    def take_snapshots(self) -> None:
+        """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
+        for name, value in self.tensors.items():
+            for slot in self._good:
+                self.proven[name][slot].copy_(self.newest[name][slot])
+                self.newest[name][slot].copy_(value[slot])
+            for slot in self._rolled_back:
+                self.newest[name][slot].copy_(self.proven[name][slot])
+        self._good, self._rolled_back = [], []
+
     def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
         run.lowest = min(run.lowest, loss)
         if loss > GOOD * run.lowest or run.steps - run.snapshot_steps < STEPS_BETWEEN_SNAPSHOTS:
             return
-        for name, value in self.tensors.items():
-            self.proven[name][slot].copy_(self.newest[name][slot])
-            self.newest[name][slot].copy_(value[slot])
+        self._good.append(slot)
         run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
         run.usual_norm = norm
 
     def _roll_back(self, slot: int, run: RunState) -> None:
         for name, value in self.tensors.items():
             value[slot].copy_(self.proven[name][slot])
-            self.newest[name][slot].copy_(self.proven[name][slot])
+        self._rolled_back.append(slot)
         run.steps = run.snapshot_steps = run.proven_steps
         run.guard_scale /= 2
         run.clip = min(run.clip, run.usual_norm)

@@ -1,26 +1,34 @@
-"""The training loop: a plain generator of one record per epoch."""
+"""The training loop: a plain generator of one record per epoch. Read it from the top; all else is detail.
+
+:func:`train` reads the arguments (training.py) and goes on from a checkpoint where there is one (checkpoint.py).
+:func:`_epochs` is the loop itself. What a step does is in step.py, what goes into it in data.py, what an epoch leaves
+behind in state.py.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+import weakref
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from restt.train.adam import Stretch
-from restt.train.batches import Batches
+from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
-from restt.train.config import TrainConfig
-from restt.train.evaluate import RISING, evaluate
-from restt.train.record import EpochRecord, Event
-from restt.train.runs import update_best
-from restt.train.schedules import rate_factor
-from restt.train.step import TrainStep
-from restt.train.training import FeatureMap, Training
+from restt.train.config import TrainConfig, rate_factor
+from restt.train.data import Batches, FeatureMap
+from restt.train.guard import RunState, update_best
+from restt.train.objective import RISING, evaluate
+from restt.train.records import EpochRecord, Event
+from restt.train.step import RunGroup, TrainStep
+from restt.train.training import Training
 
 
 def train(
@@ -36,11 +44,13 @@ def train(
     feature_map: FeatureMap | None = None,
     checkpoint_dir: str | Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
-) -> Iterator[EpochRecord]:
+) -> RecordStream:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
 
     After each record the module holds the weights of that epoch (the moving average with ``ema``), and at the end each
-    run's last or best ones (``config.keep``). Leaving the iteration early leaves a usable module.
+    run's last or best ones (``config.keep``). Leaving the iteration early leaves a usable module. Arguments are checked
+    at once; nothing is trained before the first record is asked for, and a stream that is dropped without that brings a
+    RuntimeWarning.
 
     Parameters
     ----------
@@ -60,7 +70,11 @@ def train(
         From raw values to site vectors (B, N, I), after augmentation.
     checkpoint_dir : path
         Save here and, if the folder holds the same training, go on from there: earlier records are told again with
-        ``replayed=True``. Another training's folder is refused with a ValueError that says what differs.
+        ``replayed=True``. Another training's folder is refused with a ValueError that says what differs, and one that
+        another process trains into with a RuntimeError that names it. More ``epochs`` than before are the same
+        training: it goes on, also where it was finished. Under a schedule that does not depend on the length
+        (constant, warmup, plateau) the result is, bit for bit, that of the longer training; under a cosine the rate is
+        read off the longer curve from here on.
     fingerprint : mapping
         More entries that must be the same for a checkpoint to go on.
 
@@ -77,6 +91,8 @@ def train(
     (100, True)
     """
     config = TrainConfig() if config is None else config
+    if checkpoint_dir is not None and not str(checkpoint_dir):
+        raise ValueError("checkpoint_dir must be a folder, got ''; use '.' for the current folder")
     training = Training(
         module,
         x,
@@ -87,49 +103,80 @@ def train(
         validation,
         validation_subset,
         feature_map,
-        track_best=checkpoint_dir is not None,
+        saved=checkpoint_dir is not None,
     )
-    events: list[Event] = []
-    checkpoints = None
-    if checkpoint_dir is not None:
-        checkpoints = Checkpoints(checkpoint_dir, training.fingerprint(fingerprint or {}))
-        events = checkpoints.load(training.state)
+    if checkpoint_dir is None:
+        return RecordStream(_epochs(training, None, []), None)
+    checkpoints = Checkpoints(checkpoint_dir, training.fingerprint(fingerprint or {}))
+    try:
+        events, lengthened = checkpoints.load(training.state)
+        if lengthened:
+            events += _train_on(training, lengthened)
         training.seeds = checkpoints.seeds = checkpoints.seeds or training.seeds
         # At once, so that a folder that cannot be written is known before any work is done.
         checkpoints.save(training.state)
-    return _epochs(training, checkpoints, events)
+    except BaseException:
+        checkpoints.release()
+        raise
+    return RecordStream(_epochs(training, checkpoints, events), checkpoints)
 
 
-def _epochs(training: Training, checkpoints: Checkpoints | None, events: list[Event]) -> Iterator[EpochRecord]:
+class RecordStream(Iterator[EpochRecord]):
+    """The records of a training, which happens as they are asked for."""
+
+    def __init__(self, epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None) -> None:
+        self._epochs, self._checkpoints = epochs, checkpoints
+        # Also when Python ends with the stream still in a variable: its last epochs are then saved.
+        self._leave = weakref.finalize(self, _leave, epochs, checkpoints, dropped=True)
+
+    def __next__(self) -> EpochRecord:
+        return next(self._epochs)
+
+    def close(self) -> None:
+        """Stop here. A training with checkpoints saves the last finished epoch."""
+        if self._leave.detach() is not None:
+            _leave(self._epochs, self._checkpoints, dropped=False)
+
+
+def _leave(epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None, dropped: bool) -> None:
+    if dropped and inspect.getgeneratorstate(epochs) == inspect.GEN_CREATED:
+        warnings.warn(
+            "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
+            "`list(train(…))`",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    epochs.close()
+    if checkpoints is not None:
+        checkpoints.release()
+
+
+def _epochs(
+    training: Training, checkpoints: Checkpoints | None, events: list[Event]
+) -> Generator[EpochRecord, None, None]:
     state, total = training.state, training.total
-    yield from (replace(record, replayed=True) for record in state.history)
     try:
+        yield from [replace(record, replayed=True) for record in state.history]
         ready = training.prepare() if state.runs else None
         while state.runs and ready is not None:
             batches, step, validation = ready
             epoch, runs = state.epoch + 1, [run.run for run in state.runs]
 
-            began = time.perf_counter()
-            rates = _train_epoch(training, batches, step, epoch)
-            losses, norms, firsts = _epoch_means(step, batches)
-            seconds = time.perf_counter() - began
+            with _multiplying(training.config):
+                began = time.perf_counter()
+                rates = _train_epoch(training, batches, step, epoch)
+                losses, norms, firsts = _epoch_means(step, batches)
+                seconds = time.perf_counter() - began
 
-            events += _memory_events(training, step, batches)
-            failed: list[int] = []
-            rolled_back: list[Event] = []
-            if state.guard is not None:
-                for run, first in zip(state.runs, firsts, strict=True):
-                    if math.isnan(run.reference):
-                        run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
-                rolled_back, failed = state.guard.check(state.runs, losses, norms)
-                events += rolled_back
-            state.publish()
-            scores: dict[str, list[float]] = {}
-            if validation is not None:
-                weights = None if state.ema is None else state.current_weights()
-                scores = evaluate(state.working, validation, training.loss, training.classes, weights, step.micro_batch)
-            judged, stopped = _judge(training, epoch, losses, scores, failed)
-            events += judged
+                events += _memory_events(training, step, batches)
+                rolled_back, failed = _guard(training, losses, norms, firsts)
+                scores: dict[str, list[float]] = {}
+                if validation is not None:
+                    weights = None if state.ema is None else state.current_weights()
+                    scores = evaluate(
+                        state.working, validation, training.loss, training.classes, weights, step.micro_batch
+                    )
+            judged, improved, stopped = _judge(training, epoch, losses, scores, failed)
 
             record = EpochRecord(
                 epoch,
@@ -139,27 +186,31 @@ def _epochs(training: Training, checkpoints: Checkpoints | None, events: list[Ev
                 _spread(norms, runs, total),
                 {name: _spread(values, runs, total) for name, values in scores.items()},
                 seconds,
-                sum(batches.rows.sizes) / seconds,
-                tuple(events),
+                sum(batches.data.sizes) / seconds,
+                (*events, *rolled_back, *judged),
             )
             events = []
-            state.epoch = epoch
-            state.history.append(record)
-            if stopped:
-                state.finish(stopped)
+            state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
                 ready = training.prepare() if state.runs else None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
             yield record
     except KeyboardInterrupt:
-        saved = "the module holds the last finished epoch" if checkpoints is None else checkpoints.how_to_resume()
-        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {saved}") from None
-    except GeneratorExit:
-        # Only raised at the yield, where the state is that of a finished epoch.
+        left = "the module holds the last finished epoch"
         if checkpoints is not None:
+            if state.rewind() and checkpoints.ours:
+                checkpoints.save(state)
+            left = checkpoints.how_to_resume()
+        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {left}") from None
+    except GeneratorExit:
+        # Only raised at a yield, where the state is that of a finished epoch.
+        if checkpoints is not None and checkpoints.ours:
             checkpoints.save(state)
         raise
+    finally:
+        if checkpoints is not None:
+            checkpoints.release()
 
 
 def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: int) -> list[float]:  # S
@@ -168,21 +219,21 @@ def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: i
     scale = [training.lr[run.run] * run.guard_scale * run.plateau_scale for run in state.runs]
     epochs = [training.epochs[run.run] for run in state.runs]
     decay = [training.weight_decay[run.run] for run in state.runs]
-    stretches = state.adam.stretches(
+    groups = state.adam.groups(
         list(zip(scale, epochs, batches.steps, strict=True)), decay, [run.steps for run in state.runs]
     )
     last = [0.0] * len(state.runs)
     step.totals.zero_()
     for number, batch in enumerate(batches.epoch(epoch)):
-        rates: list[tuple[Stretch, int, float]] = []
-        for stretch in stretches:
-            run, steps = stretch.start, batches.steps[stretch.start]
+        rates: list[tuple[RunGroup, int, float]] = []
+        for group in groups:
+            run, steps = group.start, batches.steps[group.start]
             if number >= steps:
                 continue
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
             lr = scale[run] * rate_factor(config.schedule, done, epochs[run] * steps, warmup)
-            rates.append((stretch, state.runs[run].steps + number, lr))
-            last[stretch.start : stretch.stop] = [lr] * (stretch.stop - stretch.start)
+            rates.append((group, state.runs[run].steps + number, lr))
+            last[group.start : group.stop] = [lr] * (group.stop - group.start)
         step(batch, rates, first=number == 0)
     for trained, steps in zip(state.runs, batches.steps, strict=True):
         trained.steps += steps
@@ -192,36 +243,68 @@ def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: i
 def _epoch_means(step: TrainStep, batches: Batches) -> tuple[list[float], list[float], list[float]]:
     """Mean loss, mean gradient norm and first loss of each run: the one place where an epoch waits for the device."""
     totals, norms, firsts = step.totals.tolist()
-    losses = [total / size for total, size in zip(totals, batches.rows.sizes, strict=True)]
+    losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
     return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts
+
+
+def _guard(
+    training: Training, losses: list[float], norms: list[float], firsts: list[float]
+) -> tuple[list[Event], list[int]]:
+    """Which runs have exploded and were rolled back, and which of them for the last time."""
+    state = training.state
+    if state.guard is None:
+        return [], []
+    for run, first in zip(state.runs, firsts, strict=True):
+        if math.isnan(run.reference):
+            run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
+    return state.guard.check(state.runs, losses, norms)
 
 
 def _judge(
     training: Training, epoch: int, losses: list[float], scores: dict[str, list[float]], failed: list[int]
-) -> tuple[list[Event], list[int]]:
-    """Which runs are at their best, which lower their rate, and which stop here and why."""
-    state, config = training.state, training.config
+) -> tuple[list[Event], list[int], list[int]]:
+    """Events, and the slots of the runs that are at their best and of those that stop here."""
+    config = training.config
     monitored = scores.get(config.monitor, losses)
     sign = -1.0 if config.monitor in RISING else 1.0
     events, stopped, improved = [], list(failed), []
-    for slot, run in enumerate(state.runs):
+    for slot, run in enumerate(training.state.runs):
         if update_best(run, sign * monitored[slot], epoch, config.min_delta):
             improved.append(slot)
         if slot in failed:
             continue
-        if epoch >= training.epochs[run.run]:
-            stopped.append(slot)
-            events.append(Event("finished", f"all {epoch} epochs done", run.run))
-        elif config.patience is not None and run.waited >= config.patience:
-            stopped.append(slot)
-            text = f"no better {config.monitor} for {run.waited} epochs; best epoch {run.best_epoch}"
-            events.append(Event("early-stopped", text, run.run))
-        elif config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
-            run.plateau_scale *= config.plateau_factor
-            run.plateau_waited = 0
-            events.append(Event("rate-lowered", f"no better {config.monitor}: rate × {run.plateau_scale:g}", run.run))
-    state.remember_best(improved)
-    return events, sorted(stopped)
+        event = _verdict(training, run, epoch)
+        if event is not None:
+            events.append(event)
+            if event.kind != "rate-lowered":
+                stopped.append(slot)
+    return events, improved, sorted(stopped)
+
+
+def _verdict(training: Training, run: RunState, epoch: int) -> Event | None:
+    """Whether the run stops after this epoch or lowers its rate, and why."""
+    config = training.config
+    if epoch >= training.epochs[run.run]:
+        return Event("finished", f"all {epoch} epochs done", run.run)
+    if config.patience is not None and run.waited >= config.patience:
+        text = f"no better {config.monitor} for {run.waited} epochs; best epoch {run.best_epoch}"
+        return Event("early-stopped", text, run.run)
+    if config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
+        run.plateau_scale *= config.plateau_factor
+        run.plateau_waited = 0
+        return Event("rate-lowered", f"no better {config.monitor}: rate × {run.plateau_scale:g}", run.run)
+    return None
+
+
+def _train_on(training: Training, runs: Sequence[int]) -> list[Event]:
+    """Finished runs go on, after the verdict on their last epoch that being done with all epochs had forestalled."""
+    state = training.state
+    state.continue_finished(runs)
+    verdicts = [_verdict(training, run, state.epoch) for run in state.runs]
+    stopped = [slot for slot, event in enumerate(verdicts) if event is not None and event.kind == "early-stopped"]
+    if stopped:
+        state.let_go(stopped)
+    return [event for event in verdicts if event is not None]
 
 
 def _memory_events(training: Training, step: TrainStep, batches: Batches) -> list[Event]:
@@ -235,6 +318,11 @@ def _memory_events(training: Training, step: TrainStep, batches: Batches) -> lis
         return []
     why = "out of memory" if split_by_memory else "as configured"
     return [Event("micro-batch", f"{why}: batches of {rows} rows are split into micro-batches of {step.micro_batch}")]
+
+
+def _multiplying(config: TrainConfig) -> contextlib.AbstractContextManager[None]:
+    """The configured precision, for as long as an epoch computes and not for what happens between epochs."""
+    return contextlib.nullcontext() if config.precision is None else precision(config.precision)
 
 
 def _spread(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from restt.train.adam import Adam
 from restt.train.config import TrainConfig
-from restt.train.guard import Guard
-from restt.train.record import EpochRecord
-from restt.train.runs import RunState
-from restt.train.stacked import Stacked, working_copy
+from restt.train.guard import Guard, RunState
+from restt.train.records import EpochRecord
+from restt.train.runs import RunsView, working_copy
+from restt.train.step import Adam
 
 
 class TrainState:
     """The runs still in training, on a working copy of the module, and what is known of all.
 
     The user's module (``published``) holds, after every epoch, each run's weights of that epoch, or its final ones once
-    it has stopped. It is never half-way through an epoch, whatever interrupts the training.
+    it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch`
+    writes to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else back there too.
     """
 
-    def __init__(self, module: nn.Module, config: TrainConfig, track_best: bool) -> None:
-        self.config = config
-        self.published = Stacked(module)
+    def __init__(self, module: nn.Module, config: TrainConfig, saved: bool) -> None:
+        self.config, self.saved = config, saved
+        self.published = RunsView(module)
         self.epoch = 0
         self.history: list[EpochRecord] = []
         self.micro_batch = config.micro_batch
+        self.finished: list[RunState] = []  # the last runs in training, once none is left
         self.best: dict[str, Tensor] | None = None  # (S, …) each, of all runs
-        if track_best:
+        if saved or config.keep == "best":
             self.best = {name: value.clone() for name, value in self.published.weights.items()}
+        self._ending = False
         self._build([RunState(run) for run in range(self.published.runs)])
 
     def _build(self, runs: list[RunState]) -> None:
         self.runs = runs
-        self.working = Stacked(working_copy(self.published.module, [state.run for state in runs]))
+        self.working = RunsView(working_copy(self.published.module, [state.run for state in runs]))
         self.working.module.train()
         trained = {name: self.working.weights[name] for name in self.working.parameters}
         self.adam = Adam(trained, self.config.optimizer, self.config.betas, self.config.eps)
@@ -50,6 +53,16 @@ class TrainState:
         self.tensors = {f"{group}/{name}": value for group, held in groups.items() for name, value in held.items()}
         failures = self.config.max_failures
         self.guard = None if failures is None else Guard(self.tensors, failures, self.working.weights)
+        self._epoch_tensors = {name: value.clone() for name, value in self.tensors.items()} if self.saved else {}
+        self._note_epoch()
+
+    def _note_epoch(self) -> None:
+        """Remember what a step changes, as it is at the end of an epoch."""
+        self._epoch_runs = [replace(run) for run in self.runs]
+        self._epoch_micro_batch = self.micro_batch
+        if self._epoch_tensors:
+            names = list(self._epoch_tensors)
+            torch._foreach_copy_([self._epoch_tensors[name] for name in names], [self.tensors[name] for name in names])
 
     def _parts(self) -> dict[str, dict[str, Tensor]]:
         parts = {"work": self.tensors}
@@ -62,7 +75,35 @@ class TrainState:
         return {**self.working.weights, **(self.ema or {})}
 
     @torch.no_grad()
-    def publish(self) -> None:
+    def end_epoch(self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int]) -> None:
+        """The epoch is done: its weights become the module's, and working runs that have stopped are let go.
+
+        ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
+        """
+        self._ending = True
+        if self.guard is not None:
+            self.guard.take_snapshots()
+        self._publish()
+        self._remember_best(improved)
+        self.epoch = record.epoch
+        self.history.append(record)
+        if stopped:
+            self.let_go(stopped)
+        self._note_epoch()
+        self._ending = False
+
+    @torch.no_grad()
+    def rewind(self) -> bool:
+        """Back to the end of the last finished epoch; False where the interruption fell into :meth:`end_epoch`."""
+        if self._ending or not self.saved:
+            return False
+        self.runs = [replace(run) for run in self._epoch_runs]
+        self.micro_batch = self._epoch_micro_batch
+        for name, value in self._epoch_tensors.items():
+            self.tensors[name].copy_(value)
+        return True
+
+    def _publish(self) -> None:
         """Copy the working runs' weights into the user's module."""
         current = self.current_weights()
         places = [state.run for state in self.runs]
@@ -72,9 +113,7 @@ class TrainState:
         for name, value in current.items():
             self.published.weights[name][places] = value
 
-    @torch.no_grad()
-    def remember_best(self, slots: Sequence[int]) -> None:
-        """These working runs are at their best."""
+    def _remember_best(self, slots: Sequence[int]) -> None:
         if self.best is None or not slots:
             return
         places = [self.runs[slot].run for slot in slots]
@@ -82,35 +121,47 @@ class TrainState:
             self.best[name][places] = value[list(slots)]
 
     @torch.no_grad()
-    def finish(self, slots: Sequence[int]) -> None:
-        """Let working runs go, with the weights they are to end with; the others go on as a smaller batch."""
-        if not slots:
-            return
+    def let_go(self, slots: Sequence[int]) -> None:
+        """These working runs end with the weights they are to keep; the others go on as a smaller batch."""
         if self.config.keep == "best" and self.best is not None:
             for run in (self.runs[slot].run for slot in slots):
                 for name, value in self.published.weights.items():
                     value[run] = self.best[name][run]
         keep = [slot for slot in range(len(self.runs)) if slot not in set(slots)]
-        if not keep:
-            self.runs = []
-            return
+        if keep:
+            self._keep(keep)
+        else:
+            self.finished, self.runs = self.runs, []
+
+    def _keep(self, slots: Sequence[int]) -> None:
+        """Only these slots of the working tensors, in tensors of their own."""
         old = self._parts()
-        self._build([self.runs[slot] for slot in keep])
+        self._build([(self.runs or self.finished)[slot] for slot in slots])
         for part, tensors in self._parts().items():
             for name, value in tensors.items():
-                value.copy_(old[part][name][keep])
+                value.copy_(old[part][name][list(slots)])
+        self._note_epoch()
+
+    @torch.no_grad()
+    def continue_finished(self, runs: Sequence[int]) -> None:
+        """These of the ``finished`` runs train on, where a longer training was asked for."""
+        self._keep([slot for slot, state in enumerate(self.finished) if state.run in set(runs)])
+        self.finished = []
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain values from which :meth:`restore` goes on, bit for bit."""
         saved = {f"module/{name}": value for name, value in self.published.weights.items()}
         saved |= {f"best/{name}": value for name, value in (self.best or {}).items()}
-        if self.runs:
+        working = self.runs or self.finished
+        if working:
+            newest_is_current = all(state.snapshot_steps == state.steps for state in working)
             for part, tensors in self._parts().items():
-                if part != "newest" or not self._newest_is_current():
+                if part != "newest" or not newest_is_current:
                     saved |= {f"{part}/{name}": value for name, value in tensors.items()}
         plain = {
             "epoch": self.epoch,
             "runs": [state.to_dict() for state in self.runs],
+            "finished": [state.to_dict() for state in self.finished],
             "micro_batch": self.micro_batch,
             "history": [vars(record) | {"events": [vars(event) for event in record.events]} for record in self.history],
         }
@@ -127,13 +178,11 @@ class TrainState:
             for name, value in self.best.items():
                 value.copy_(saved[f"best/{name}"])
         runs = [RunState(**values) for values in plain["runs"]]
-        if not runs:
-            self.runs = []
-            return
-        self._build(runs)
-        for part, tensors in self._parts().items():
-            for name, value in tensors.items():
-                value.copy_(saved.get(f"{part}/{name}", saved[f"work/{name}"]))
-
-    def _newest_is_current(self) -> bool:
-        return all(state.snapshot_steps == state.steps for state in self.runs)
+        finished = [RunState(**values) for values in plain.get("finished", [])]  # absent in files of restt 0.1
+        if runs or finished:
+            self._build(runs or finished)
+            for part, tensors in self._parts().items():
+                for name, value in tensors.items():
+                    value.copy_(saved.get(f"{part}/{name}", saved[f"work/{name}"]))
+        self.runs, self.finished = runs, finished
+        self._note_epoch()

@@ -1,28 +1,109 @@
 """One training step of all runs: gradients, penalty, clipping, Adam, moving average. Nothing here waits for the device.
 
 The loop only calls ``TrainStep`` with a batch and the rates, and reads ``totals`` once per epoch; on a GPU
-captured.py replays the same step as one CUDA graph.
+cuda_graph.py replays the same step as one CUDA graph.
+
+Adam has a rate of its own for every run. One fused call updates a group of neighbouring runs that agree in everything
+Adam needs: rate, decay, number of steps. Usually that is all of them; after a roll-back, or in a grid of rates, it is a
+few groups or one per run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from restt.train.adam import Adam, Stretch
-from restt.train.batches import Batch
-from restt.train.losses import RowLoss
-from restt.train.stacked import Stacked
+from restt.train.data import Batch
+from restt.train.objective import RowLoss
+from restt.train.runs import RunsView
+
+
+@dataclass(eq=False)
+class RunGroup:
+    """Neighbouring runs ``start … stop-1`` that are updated together."""
+
+    start: int
+    stop: int
+    weight_decay: float
+    step: Tensor  # () float32 on the device: steps done so far, as the fused kernels want it
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """These runs' part of a stacked tensor."""
+        return tensor if self.stop - self.start == len(tensor) else tensor[self.start : self.stop]
+
+
+class Adam:
+    """Adam (decay added to the gradient) or AdamW (decoupled) on tensors (S, …).
+
+    ``first`` and ``second`` are the moments, one pair per trained tensor.
+    """
+
+    def __init__(
+        self,
+        weights: dict[str, Tensor],  # (S, …) each
+        optimizer: str = "adam",
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        self.weights = weights
+        self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
+        self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
+        self.betas, self.eps = betas, eps
+        self._kernel = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
+
+    def groups(
+        self,
+        agreement: Sequence[object],  # S: what must be equal for runs to be updated together
+        weight_decay: Sequence[float],  # S
+        steps: Sequence[int],  # S: steps done so far
+    ) -> list[RunGroup]:
+        """Neighbours that agree, also in decay and steps."""
+        device = next(iter(self.weights.values())).device
+        keys = list(zip(agreement, weight_decay, steps, strict=True))
+        starts = [run for run in range(len(keys)) if run == 0 or keys[run] != keys[run - 1]]
+        return [
+            RunGroup(start, stop, weight_decay[start], torch.tensor(float(steps[start]), device=device))
+            for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
+        ]
+
+    @torch.no_grad()
+    def step(
+        self,
+        gradients: dict[str, Tensor],  # (S, …) each
+        group: RunGroup,
+        lr: float | Tensor,
+    ) -> None:
+        """One update of the group's runs."""
+        group.step += 1
+        names = list(gradients)
+        self._kernel(
+            [group.of(self.weights[name]) for name in names],
+            [group.of(gradients[name]) for name in names],
+            [group.of(self.first[name]) for name in names],
+            [group.of(self.second[name]) for name in names],
+            [],
+            [group.step] * len(names),
+            amsgrad=False,
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=group.weight_decay,
+            eps=self.eps,
+            maximize=False,
+            grad_scale=None,
+            found_inf=None,
+        )
 
 
 class Update(NamedTuple):
-    """How one stretch of runs moves in this step."""
+    """How one group of runs moves in this step."""
 
-    stretch: Stretch
-    lr: float | Tensor  # a tensor where a captured graph reads it
+    group: RunGroup
+    lr: float | Tensor  # a tensor where a CUDA graph reads it
     forget: float | Tensor | None  # how far the moving average goes towards the new weights
 
 
@@ -35,7 +116,7 @@ class TrainStep:
 
     def __init__(
         self,
-        working: Stacked,
+        working: RunsView,
         adam: Adam,
         loss: RowLoss,
         slopes: dict[str, Tensor],  # (S, 1, …) each: gradient of the penalty per unit of weight
@@ -50,16 +131,16 @@ class TrainStep:
         self.micro_batch = micro_batch
         self.totals = torch.zeros(3, working.runs, dtype=torch.float64, device=working.device)
 
-    def __call__(self, batch: Batch, rates: Sequence[tuple[Stretch, int, float]], first: bool) -> None:
-        """One step; ``rates`` names the stretches of runs that take part, their steps done so far and their rate."""
+    def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
+        """One step; ``rates`` names the groups of runs that take part, their steps done so far and their rate."""
         self.apply(batch, [self.update(*rate) for rate in rates], first)
 
-    def update(self, stretch: Stretch, steps: int, lr: float) -> Update:
-        """What a stretch that has done ``steps`` steps does in this one."""
+    def update(self, group: RunGroup, steps: int, lr: float) -> Update:
+        """What a group that has done ``steps`` steps does in this one."""
         if self.ema is None or self.ema_decay is None:
-            return Update(stretch, lr, None)
+            return Update(group, lr, None)
         # A young average forgets faster, so that it is not held back by the initial weights.
-        return Update(stretch, lr, 1 - min(self.ema_decay, (1 + steps) / (10 + steps)))
+        return Update(group, lr, 1 - min(self.ema_decay, (1 + steps) / (10 + steps)))
 
     def apply(self, batch: Batch, updates: Sequence[Update], first: bool) -> None:
         """The step itself."""
@@ -74,10 +155,10 @@ class TrainStep:
                 shrink = (self.clip / norm).clamp(max=1.0)
                 for gradient in gradients.values():
                     gradient.mul_(shrink.view(-1, *[1] * (gradient.dim() - 1)))
-            for stretch, lr, forget in updates:
-                self.adam.step(gradients, stretch, lr)
-                self._average(stretch, forget)
-            self.totals[0] += loss * batch.rows
+            for group, lr, forget in updates:
+                self.adam.step(gradients, group, lr)
+                self._average(group, forget)
+            self.totals[0] += loss * batch.count
             self.totals[1] += norm
             if first:
                 self.totals[2] = loss
@@ -109,11 +190,11 @@ class TrainStep:
         assert total is not None
         return total
 
-    def _average(self, stretch: Stretch, forget: float | Tensor | None) -> None:
+    def _average(self, group: RunGroup, forget: float | Tensor | None) -> None:
         if self.ema is None or forget is None:
             return
         for name, average in self.ema.items():
-            stretch.of(average).lerp_(stretch.of(self.working.weights[name]), forget)
+            group.of(average).lerp_(group.of(self.working.weights[name]), forget)
 
 
 def gradient_norm(gradients: dict[str, Tensor]) -> Tensor:  # (S,)

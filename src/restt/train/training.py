@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,22 +13,16 @@ from torch import Tensor, nn
 from restt._common.errors import check_choice, shown
 from restt._common.seeds import fresh_seed
 from restt.topology import Topology
-from restt.train.batches import Batches
-from restt.train.captured import CapturedStep
+from restt.train.checkpoint import fingerprint
 from restt.train.config import TrainConfig
-from restt.train.dropout import SiteDropout
-from restt.train.evaluate import metric_names
-from restt.train.fingerprint import fingerprint
-from restt.train.losses import is_classes, read_targets, row_loss
+from restt.train.cuda_graph import GraphedTrainStep
+from restt.train.data import Batches, FeatureMap, RunData, mapped, read_data, read_x
 from restt.train.memory import rows_in_budget
-from restt.train.penalty import penalty_slopes
-from restt.train.per_run import per_run
-from restt.train.rows import Rows, mapped, read_rows, read_x
-from restt.train.stacked import Stacked
+from restt.train.objective import is_classes, metric_names, read_targets, row_loss
+from restt.train.regularisation import SiteDropout, penalty_slopes
+from restt.train.runs import RunsView, per_run
 from restt.train.state import TrainState
 from restt.train.step import TrainStep
-
-FeatureMap = Callable[[Tensor], Tensor]
 
 
 class Training:
@@ -44,12 +39,12 @@ class Training:
         validation: Sequence[Any] | None,
         validation_subset: Any,
         feature_map: FeatureMap | None,
-        track_best: bool,
+        saved: bool,
     ) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"config must be a restt.train.TrainConfig, got {shown(config)}")
-        self.module, self.config, self.feature_map = module, config, feature_map
-        model = Stacked(module)
+        self.module, self.feature_map = module, feature_map
+        model = RunsView(module)
         self.total = total = model.runs
         self.epochs = [int(value) for value in per_run("epochs", config.epochs, total)]
         self.lr, self.weight_decay, self.dropout = (
@@ -70,29 +65,32 @@ class Training:
         outputs = _count_outputs(model, probe)
         targets = torch.as_tensor(y)
         self.classes = is_classes(targets)
+        if config.loss == "auto":
+            config = replace(config, loss="cross-entropy" if self.classes else "mse")
+        self.config = config
         self.loss = row_loss(config.loss, config.huber_delta)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
-        self.rows = read_rows(features, target, sample_weight, subset, total)
+        self.data = read_data(features, target, sample_weight, subset, total)
         self.validation = self._read_validation(model, outputs, raw, features, target, validation, validation_subset)
         check_choice("monitor", config.monitor, metric_names(self.classes) if self.validation else ("loss",))
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
             raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
         self.untrained_loss = float(self.loss(torch.zeros_like(target)[None], target[None]).mean())
-        self.state = TrainState(module, config, track_best or config.keep == "best")
+        self.state = TrainState(module, self.config, saved)
         if config.memory_budget is not None:
             fitting = rows_in_budget(module, config.memory_budget)
             self.state.micro_batch = min(fitting, config.micro_batch or fitting)
 
     def _read_validation(
         self,
-        model: Stacked,
+        model: RunsView,
         outputs: int,
         raw: Tensor,
         features: Tensor,
         target: Tensor,
         validation: Sequence[Any] | None,
         subset: Any,
-    ) -> Rows | None:
+    ) -> RunData | None:
         if validation is None and subset is None:
             return None
         weight = None
@@ -108,13 +106,13 @@ class Training:
                 raise ValueError(f"validation y and y must both be classes or both values, got {targets.dtype}")
             target = read_targets(targets, outputs, self.config.loss, model.dtype, model.device, "validation y")
             weight = validation[2] if len(validation) == 3 else None
-        return read_rows(values, target, weight, subset, model.runs, "validation_subset")
+        return read_data(values, target, weight, subset, model.runs, "validation_subset")
 
     def fingerprint(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """What must be the same for a checkpoint to go on."""
-        return fingerprint(self.module, self.config, self.rows, self.validation, self.feature_map, extra)
+        return fingerprint(self.module, self.config, self.data, self.validation, self.feature_map, extra)
 
-    def prepare(self) -> tuple[Batches, TrainStep, Rows | None]:
+    def prepare(self) -> tuple[Batches, TrainStep, RunData | None]:
         """Batches, step and validation rows of the runs that are still in training."""
         state, config = self.state, self.config
         runs = [run.run for run in state.runs]
@@ -124,7 +122,7 @@ class Training:
             assert isinstance(self.module.topology, Topology)
             dropout = SiteDropout(self.module.topology, [self.dropout[run] for run in runs], like.detach())
         batches = Batches(
-            self.rows.keep(runs),
+            self.data.keep(runs),
             config.batch_size,
             [self.seeds[run] for run in runs],
             [self.run_ids[run] for run in runs],
@@ -139,7 +137,7 @@ class Training:
         limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
         if any(math.isfinite(limit) for limit in limits):
             clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
-        kind = CapturedStep if like.is_cuda else TrainStep
+        kind = GraphedTrainStep if like.is_cuda else TrainStep
         step = kind(state.working, state.adam, self.loss, slopes, clip, state.ema, config.ema, state.micro_batch)
         return batches, step, None if self.validation is None else self.validation.keep(runs)
 
@@ -150,7 +148,7 @@ def _unchecked(feature_map: FeatureMap | None) -> FeatureMap | None:
 
 
 @torch.no_grad()
-def _count_outputs(model: Stacked, row: Tensor) -> int:
+def _count_outputs(model: RunsView, row: Tensor) -> int:
     """O, by running one row (1, …): what does not fit the module is refused here, before any work is done."""
     mode = model.module.training
     model.module.eval()

@@ -1,8 +1,11 @@
-"""The operations of a graph written down as ONNX nodes."""
+"""The operations of a graph written down as ONNX nodes, and torch modules of others' as pieces of such a graph."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from restt import __version__
-from restt.interop.ops import Body, GraphPart, Ops
+from restt.interop.operations import Body, GraphPart, Ops
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
 OPSET = 18
@@ -20,6 +23,8 @@ BATCH = "batch"
 OUTPUT_TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "INT64", torch.bool: "BOOL"}
 # Protocol buffers cannot be larger.
 LARGEST_FILE = 2**31 - 1
+# Loggers of torch's exporters, which describe their own workings at length.
+TALKATIVE = ("torch.onnx", "torch.export", "torch._export", "onnx_ir", "onnxscript")
 
 
 def import_onnx() -> Any:
@@ -163,8 +168,6 @@ class OnnxOps(Ops):
     def call(self, module: nn.Module, a: str, shape: tuple[int | None, ...]) -> Any:
         if isinstance(module, GraphPart):
             return module.build(self, a)
-        from restt.interop.torch_to_onnx import converted
-
         prefix = self.fresh("module")
         graph = self.onnx.compose.add_prefix_graph(converted(module, shape, self.dtype), f"{prefix}_")
         self.nodes.append(self.onnx.helper.make_node("Identity", [a], [graph.input[0].name]))
@@ -188,3 +191,46 @@ class OnnxOps(Ops):
             ir_version=IR_VERSION,
             opset_imports=[helper.make_opsetid("", OPSET)],
         )
+
+
+def converted(module: nn.Module, shape: tuple[int | None, ...], dtype: torch.dtype) -> Any:
+    """The ONNX graph of a head or feature map that is someone's own ``module``, for an input of this shape.
+
+    None stands for the batch axis.
+    """
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as missing:
+        raise ImportError("ONNX export of a torch module needs onnxscript: pip install restt[export]") from missing
+    example = torch.zeros([2 if size is None else size for size in shape], dtype=dtype)
+    batch = torch.export.Dim("batch", min=1)
+    with quiet_exporters():
+        program = torch.onnx.export(
+            module,
+            (example,),
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=({axis: batch for axis, size in enumerate(shape) if size is None},),
+            verbose=False,
+        )
+    assert program is not None
+    graph = program.model_proto.graph
+    if len(graph.output) != 1:
+        raise ValueError(f"the torch module must return one tensor, got {len(graph.output)}")
+    return graph
+
+
+@contextmanager
+def quiet_exporters() -> Iterator[None]:
+    """Hold back what torch's exporters say about their own workings; their errors still come through."""
+    loggers = [logging.getLogger(name) for name in TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

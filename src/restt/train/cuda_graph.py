@@ -1,21 +1,127 @@
-"""A whole training step as one CUDA graph: forward, loss, backward and optimizer replayed by a single launch."""
+"""The training step as one CUDA graph: forward, loss, backward and optimizer replayed by a single launch.
+
+A step of the fused chain is a few dozen short kernels; launched one by one they wait for Python, replayed they do not.
+``GraphedTrainStep`` is the step of the training loop, ``GraphedStep`` one of your own with a torch optimizer.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from restt.chain.precision import current_precision
+from restt.train.data import Batch
+from restt.train.step import RunGroup, TrainStep, Update
+
+Replay = Callable[[], None]
+
 _WARM_UPS = 3
+
+
+def capture_graph(work: Replay) -> Replay:
+    """Record what ``work`` launches, without running it; the result runs it again by a single launch."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class GraphedTrainStep(TrainStep):
+    """A :class:`TrainStep` that replays batches of a shape it has seen before.
+
+    The first batch of an epoch and the last, smaller one go the ordinary way, which also warms everything up before
+    the capture. What changes from step to step (data, rates, step counts) is copied into tensors the graph reads.
+    """
+
+    capture: Callable[[Replay], Replay] = staticmethod(capture_graph)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: tuple[Any, ...] | None = None
+        self._recorded: _Recorded | None = None
+        self._refused = False
+
+    def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
+        key = self._key(batch, rates)
+        if first or self._refused or key != self._seen:
+            super().__call__(batch, rates, first)
+            # After the step: only now is the micro-batch known to fit.
+            self._seen = self._key(batch, rates)
+            return
+        if self._recorded is None or self._recorded.key != key:
+            self._recorded = self._record(key, batch, rates)
+            if self._recorded is None:
+                super().__call__(batch, rates, first)
+                return
+        self._recorded.run(batch, [self.update(*rate) for rate in rates])
+
+    def _key(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]) -> tuple[Any, ...]:
+        """All that is fixed in a recording."""
+        shapes = tuple(tensor.shape for tensor in (batch.x, batch.target, batch.share))
+        rows = batch.count if isinstance(batch.count, float) else batch.count.shape
+        groups = tuple((group.start, group.stop, group.weight_decay) for group, _, _ in rates)
+        return shapes, rows, groups, self.micro_batch, current_precision()
+
+    def _record(
+        self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]
+    ) -> _Recorded | None:
+        recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
+        try:
+            recorded.replay = self.capture(lambda: self.apply(recorded.batch, recorded.updates, first=False))
+        except (torch.OutOfMemoryError, RuntimeError):
+            # Not every module can be captured; it then trains as it would have anyway.
+            self._refused = True
+            self.working.clear_gradients()
+            return None
+        return recorded
+
+
+class _Recorded:
+    """The tensors a recording reads, and how to run it."""
+
+    replay: Replay
+
+    def __init__(self, key: tuple[Any, ...], batch: Batch, updates: Sequence[Update]) -> None:
+        self.key = key
+        rows = batch.count if isinstance(batch.count, float) else batch.count.clone()
+        self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
+        device = batch.x.device
+        self.updates = [
+            Update(
+                replace(update.group, step=update.group.step.clone()),
+                torch.tensor(update.lr, dtype=torch.float32, device=device),
+                None if update.forget is None else torch.tensor(update.forget, dtype=torch.float32, device=device),
+            )
+            for update in updates
+        ]
+
+    def run(self, batch: Batch, updates: Sequence[Update]) -> None:
+        for held, given in (
+            (self.batch.x, batch.x),
+            (self.batch.target, batch.target),
+            (self.batch.share, batch.share),
+        ):
+            held.copy_(given)
+        if not isinstance(self.batch.count, float):
+            self.batch.count.copy_(torch.as_tensor(batch.count))
+        for held_update, update in zip(self.updates, updates, strict=True):
+            held_update.group.step.copy_(update.group.step)
+            for tensor, value in ((held_update.lr, update.lr), (held_update.forget, update.forget)):
+                if isinstance(tensor, Tensor) and value is not None:
+                    tensor.fill_(value)
+        self.replay()
+        for update in updates:
+            update.group.step += 1
 
 
 class GraphedStep:
     """Captures one training step for fixed shapes; calling it copies a batch in and replays the step.
 
-    A step of the fused chain is a dozen short kernels: launched one by one they wait for Python, replayed they do not.
     Capturing changes neither parameters nor the optimizer's state. Parameters, their ``.grad`` and the learning rate
     (give Adam a tensor ``lr`` to schedule it) stay readable and writable between calls, in place.
 
@@ -33,7 +139,7 @@ class GraphedStep:
     Examples
     --------
     >>> import restt, torch
-    >>> from restt.train.graphed import GraphedStep
+    >>> from restt.train.cuda_graph import GraphedStep
     >>> if torch.cuda.is_available():
     ...     module = restt.ResTT(8, 2, 4, 1, device="cuda")
     ...     optimizer = torch.optim.Adam(module.parameters(), fused=True, capturable=True)

@@ -1,4 +1,4 @@
-"""An L2 penalty graded by role, so that high orders have to earn their place."""
+"""What keeps a training from learning too much: an L2 penalty graded by role, and site dropout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_positive
-from restt.train.per_run import PerRun, as_list, check_each, per_run
+from restt._common.seeds import uniform
+from restt.topology import Topology
+from restt.train.runs import PerRun, as_list, check_each, per_run
 
 # W(1) is site 1's linear entry: y(1) = x(1) W(1). A bias (order 0) is never penalised.
 GRADE_OF_ROLE = {
@@ -26,7 +28,9 @@ GRADE_OF_ROLE = {
 
 @dataclass(frozen=True)
 class Penalty:
-    """Adds Σ weight · ‖W‖² to each run's mean loss: ``chain`` for the cores W(n,1), which carry the interactions;
+    """An L2 penalty graded by role, so that high orders have to earn their place.
+
+    Adds Σ weight · ‖W‖² to each run's mean loss: ``chain`` for the cores W(n,1), which carry the interactions;
     ``linear`` for the entries W(n,2) and W(1); ``head`` for the last site's tensors.
 
     Each may be one number for all runs or a sequence, one per run. Unlike weight decay it is part of the gradient that
@@ -69,3 +73,38 @@ def penalty_slopes(
         if bool(chosen.any()):
             slopes[name] = chosen.view(-1, *[1] * (tensor.dim() - 1))
     return slopes
+
+
+def droppable_sites(topology: Topology) -> tuple[bool, ...]:  # N
+    """Sites that may vanish without breaking the chain: those with a full skip. At site N, output is the same as full.
+
+    >>> droppable_sites(Topology.residual(4).without_skip(3))
+    (False, True, False, True)
+    """
+    inner = tuple(skip == "full" for skip in topology.skips[:-1])
+    return (False, *inner, topology.ends_with_skip)[: topology.sites]
+
+
+class SiteDropout:
+    """Sets x(n) to 0 with the run's probability p, which makes the site an identity step; scales the kept by 1/(1-p).
+
+    The output is multilinear in the site vectors and sites drop independently, so its expectation is the output without
+    dropout, exactly.
+    """
+
+    def __init__(self, topology: Topology, probabilities: Sequence[float], like: Tensor) -> None:
+        """``probabilities`` holds one per run; dtype and device are those of ``like``."""
+        p = torch.tensor(probabilities, dtype=torch.float64)[:, None]  # (S, 1)
+        p = p * torch.tensor(droppable_sites(topology), dtype=torch.float64)  # (S, N)
+        self.p = p[:, None].to(like.device, torch.float32)  # (S, 1, N)
+        self.scale = (1 / (1 - p))[:, None].to(like)  # (S, 1, N)
+
+    def __call__(
+        self,
+        x: Tensor,  # (S or 1, B, N, I)
+        keys: Tensor,  # (S,)
+        offset: int,
+    ) -> Tensor:  # (S, B, N, I)
+        """``x`` with sites dropped; ``offset`` is the position in the runs' streams."""
+        kept = uniform(keys, tuple(x.shape[1:3]), offset) >= self.p
+        return x * (kept * self.scale).unsqueeze(-1)

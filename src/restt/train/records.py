@@ -1,15 +1,17 @@
-"""Showing a training: wrap the stream of records. The library itself prints nothing."""
+"""The stream of records: what one epoch did, and ways to show or keep it.
+
+Estimators, command line and experiments consume the same stream. The library itself prints nothing: wrap the stream.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from restt.train.record import EpochRecord
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,6 +19,72 @@ if TYPE_CHECKING:
 COLUMNS = ("epoch", "loss", "metric", "rate", "samples/s", "ETA")
 SHOWN_ROWS = 12
 SHOWN_EVENTS = 4
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth telling: a run rolled back, a batch split, a checkpoint refused.
+
+    ``kind`` is one of "rolled-back", "failed", "early-stopped", "finished", "rate-lowered", "micro-batch", "resumed",
+    "checkpoint-refused". ``run`` is the run it concerns, None where it concerns all.
+    """
+
+    kind: str
+    message: str
+    run: int | None = None
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch. Per-run tuples have one entry for each of the S runs, NaN for runs that had stopped before.
+
+    Attributes
+    ----------
+    epoch : int
+        Counted from 1.
+    runs : tuple of int
+        The runs that trained in this epoch.
+    train_loss : tuple of float
+        Mean loss over the run's own rows, each batch before its update, without penalties.
+    lr, gradient_norm : tuple of float
+        Rate of the epoch's last step; mean over steps of the gradient's norm before clipping.
+    validation : mapping of str to tuple of float
+        ``"loss"`` and the task's metrics after the epoch, empty without validation data.
+    seconds, samples_per_second : float
+        Training time without evaluation; rows of all runs per second of it.
+    events : tuple of Event
+    replayed : bool
+        True where a resumed training tells again what happened before.
+    """
+
+    epoch: int
+    runs: tuple[int, ...]
+    train_loss: tuple[float, ...]
+    lr: tuple[float, ...]
+    gradient_norm: tuple[float, ...]
+    validation: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    seconds: float = math.nan
+    samples_per_second: float = math.nan
+    events: tuple[Event, ...] = ()
+    replayed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; NaN and infinities become None, which every JSON reader accepts.
+
+        >>> EpochRecord(1, (0,), (math.inf,), (1e-3,), (0.5,)).to_dict()["train_loss"]
+        [None]
+        """
+        return _strict(asdict(self))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EpochRecord:
+        """The record whose ``asdict`` this is, after a round trip through JSON."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        fields["validation"] = {name: tuple(value) for name, value in values["validation"].items()}
+        fields["events"] = tuple(Event(**event) for event in values["events"])
+        return cls(**fields)
 
 
 def write_jsonl(records: Iterable[EpochRecord], path: str | Path) -> Iterator[EpochRecord]:
@@ -105,3 +173,13 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

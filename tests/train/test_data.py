@@ -1,15 +1,14 @@
 import pytest
 import torch
 
-from restt.train.batches import Batches
-from restt.train.rows import read_rows
+from restt.train.data import Batches, read_data
 
 ROWS = 23
 
 
 def batches(subset=None, runs=3, batch_size=5, seeds=None, run_ids=None, weight=None):
     x = torch.arange(ROWS, dtype=torch.float64)[:, None, None].expand(ROWS, 2, 1)
-    rows = read_rows(x, x[:, :, 0], weight, subset, runs)
+    rows = read_data(x, x[:, :, 0], weight, subset, runs)
     return Batches(rows, batch_size, seeds or [0] * runs, run_ids or list(range(runs)))
 
 
@@ -61,7 +60,7 @@ def test_shares_add_up_to_the_mean_over_the_runs_own_rows(batch_size, weighted):
     found = batches(subset, batch_size=batch_size, weight=weight)
     total = torch.zeros(3, dtype=torch.float64)
     for batch in found.epoch(3):
-        total += (batch.share * batch.x[..., 0, 0]).sum(1) * batch.rows
+        total += (batch.share * batch.x[..., 0, 0]).sum(1) * batch.count
     for run, rows in enumerate(subset):
         counted = torch.ones(len(rows), dtype=torch.float64) if weight is None else weight[rows]
         expected = (counted * rows).sum() / counted.sum()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from restt.train.adam import Adam
+from restt.train.step import Adam
 
 SHAPES = {"a": (3, 4, 5), "b": (3, 2), "c": (3,)}
 
@@ -13,18 +13,18 @@ def gradients_at(step):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 @pytest.mark.parametrize(
-    ("rates", "decays", "expected_stretches"),
+    ("rates", "decays", "expected_groups"),
     [((0.1, 0.1, 0.1), (1e-2,) * 3, 1), ((0.1, 0.1, 0.3), (1e-2,) * 3, 2), ((0.1, 0.2, 0.3), (0.0, 1e-2, 1e-1), 3)],
 )
-def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, decays, expected_stretches):
+def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, decays, expected_groups):
     start = gradients_at(100)
     stacked = {name: value.clone() for name, value in start.items()}
     adam = Adam(stacked, optimizer)
-    stretches = adam.stretches(rates, decays, [0, 0, 0])
-    assert len(stretches) == expected_stretches
+    groups = adam.groups(rates, decays, [0, 0, 0])
+    assert len(groups) == expected_groups
     for step in range(5):
-        for stretch in stretches:
-            adam.step(gradients_at(step), stretch, rates[stretch.start])
+        for group in groups:
+            adam.step(gradients_at(step), group, rates[group.start])
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     for run in range(3):
         alone = {name: value[run].clone().requires_grad_() for name, value in start.items()}
@@ -39,15 +39,15 @@ def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, 
 
 def test_runs_with_other_step_counts_are_updated_apart():
     adam = Adam(gradients_at(0))
-    stretches = adam.stretches([1, 1, 1], [0.0] * 3, [10, 5, 5])
-    assert [(s.start, s.stop, s.step.item()) for s in stretches] == [(0, 1, 10.0), (1, 3, 5.0)]
+    groups = adam.groups([1, 1, 1], [0.0] * 3, [10, 5, 5])
+    assert [(s.start, s.stop, s.step.item()) for s in groups] == [(0, 1, 10.0), (1, 3, 5.0)]
 
 
-def test_a_stretch_leaves_the_other_runs_alone():
+def test_a_group_leaves_the_other_runs_alone():
     weights = gradients_at(0)
     before = {name: value.clone() for name, value in weights.items()}
     adam = Adam(weights)
-    second = adam.stretches([0.1, 0.2, 0.2], [0.0] * 3, [0] * 3)[1]
+    second = adam.groups([0.1, 0.2, 0.2], [0.0] * 3, [0] * 3)[1]
     adam.step(gradients_at(1), second, 0.2)
     for name, value in before.items():
         assert torch.equal(weights[name][0], value[0])

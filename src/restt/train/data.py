@@ -1,0 +1,228 @@
+"""Training data: rows on the device, which of them each run sees, and the batches of an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt._common.errors import shown
+from restt._common.seeds import bits, stream_keys
+from restt.train.augment import Augmentation
+from restt.train.regularisation import SiteDropout
+
+FeatureMap = Callable[[Tensor], Tensor]  # raw values (M, …) -> site vectors (M, N, I)
+
+# Rows mapped to features at once, so that the map's scratch stays small beside the data.
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """M rows on the device and, for each of S runs, which of them are its own."""
+
+    x: Tensor  # (M, N, I) features, or raw values (M, …) where each batch is augmented first
+    target: Tensor  # (M, O)
+    weight: Tensor | None  # (M,)
+    index: Tensor | None  # (S, longest subset), filled up with row 0; None where every run sees all rows
+    sizes: tuple[int, ...]  # S: length of each run's subset
+    weight_scale: Tensor | None  # (S, 1): 1 / mean weight of the run's rows
+
+    @property
+    def runs(self) -> int:
+        return len(self.sizes)
+
+    def keep(self, runs: Sequence[int]) -> RunData:
+        """The same rows for some of the runs."""
+        chosen = list(runs)
+        return replace(
+            self,
+            index=None if self.index is None else self.index[chosen],
+            sizes=tuple(self.sizes[run] for run in chosen),
+            weight_scale=None if self.weight_scale is None else self.weight_scale[chosen],
+        )
+
+    def take(
+        self,
+        chosen: Tensor | None,  # (S or 1, B) row numbers; None takes all rows as they are
+    ) -> tuple[Tensor, Tensor, Tensor | None]:  # (S or 1, B, …) each
+        """Values, targets and weights of these rows."""
+        if chosen is None:
+            return self.x[None], self.target[None], None if self.weight is None else self.weight[None]
+        return self.x[chosen], self.target[chosen], None if self.weight is None else self.weight[chosen]
+
+
+def read_data(
+    x: Tensor,  # (M, …)
+    target: Tensor,  # (M, O)
+    weight: Any,  # (M,) or None
+    subset: Any,  # (S, m), a list of S index tensors, or None
+    runs: int,
+    name: str = "subset",
+) -> RunData:
+    """Checked data; everything is on ``target``'s device."""
+    if len(x) != len(target):
+        raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(target)}")
+    if len(x) == 0:
+        raise ValueError("x must have at least one row, got none")
+    index, sizes = _read_subset(subset, len(x), runs, name)
+    index = None if index is None else index.to(target.device)
+    weight = None if weight is None else _read_weight(weight, len(x)).to(target.device)
+    scale = None
+    if weight is not None:
+        inside = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # (S, m)
+        own = weight.expand(runs, -1) if index is None else weight[index] * inside.to(weight.device)
+        mean = own.sum(1, keepdim=True) / torch.tensor(sizes, device=weight.device)[:, None]
+        if bool((mean <= 0).any()):
+            raise ValueError("sample_weight must be above 0 for at least one row of every run, got a run without any")
+        scale = (1 / mean).to(target.dtype)
+        weight = weight.to(target.dtype)
+    return RunData(x, target, weight, index, sizes, scale)
+
+
+def read_x(x: Any, dtype: torch.dtype, device: torch.device, name: str = "x") -> Tensor:
+    """``x`` as a finite tensor on the device."""
+    values = torch.as_tensor(x)
+    if values.dim() < 2:
+        raise ValueError(f"{name} must have shape (M, N) or (M, N, I), got {tuple(values.shape)}")
+    values = values.to(device, dtype)
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    return values
+
+
+def mapped(x: Tensor, feature_map: FeatureMap | None, dtype: torch.dtype) -> Tensor:  # (M, N, I)
+    """The features of all rows; ``x`` itself without a map."""
+    if feature_map is None or len(x) == 0:
+        return x
+    return torch.cat([feature_map(chunk).to(dtype) for chunk in x.split(ROWS_AT_ONCE)])
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One step's data. ``share`` is what each row counts: a run's loss is Σ_b share · loss of row b."""
+
+    x: Tensor  # (S or 1, B, N, I)
+    target: Tensor  # (S or 1, B, O)
+    share: Tensor  # (S or 1, B), 0 for rows that only fill up
+    count: Tensor | float  # (S,) or one number for all: rows of each run in this batch
+
+    def split(self, at_most: int | None) -> Iterator[Batch]:
+        """The batch in pieces whose weighted losses add up to its own."""
+        size = self.x.shape[1]
+        step = size if at_most is None else at_most
+        for start in range(0, size, step):
+            piece = slice(start, start + step)
+            yield Batch(self.x[:, piece], self.target[:, piece], self.share[:, piece], self.count)
+
+
+class Batches:
+    """Each run's rows, epoch by epoch, in an order that only depends on its seed, its child number and the epoch.
+
+    A run whose rows all fit into one batch keeps their order. Runs with fewer rows than others have fewer batches;
+    in the steps they sit out, their rows have share 0.
+    """
+
+    def __init__(
+        self,
+        data: RunData,
+        batch_size: int | None,
+        seeds: Sequence[int],
+        run_ids: Sequence[int],
+        feature_map: FeatureMap | None = None,  # applied to each batch, after augmentation
+        augment: Augmentation | None = None,
+        dropout: SiteDropout | None = None,
+    ) -> None:
+        self.data = data
+        self.longest = max(data.sizes)
+        self.batch_size = self.longest if batch_size is None else batch_size
+        self.seeds, self.run_ids = seeds, run_ids
+        self.feature_map, self.augment, self.dropout = feature_map, augment, dropout
+        self.steps = tuple(math.ceil(size / self.batch_size) for size in data.sizes)  # S
+        device = data.target.device
+        self._sizes = torch.tensor(data.sizes, device=device)[:, None]  # (S, 1)
+        self._even = len(set(data.sizes)) == 1
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of epoch ``epoch``."""
+        keys = {
+            purpose: stream_keys(self.seeds, self.run_ids, purpose, epoch, self.data.target.device)
+            for purpose, used in (("augment", self.augment), ("dropout", self.dropout))
+            if used is not None
+        }
+        order = self.order(epoch)
+        for step in range(max(self.steps)):
+            start = step * self.batch_size
+            chosen = None if order is None else order[:, start : start + self.batch_size]
+            yield self._batch(chosen, start, keys)
+
+    def order(self, epoch: int) -> Tensor | None:  # (S, longest)
+        """Row numbers in the order of the epoch; None where every run takes all rows at once, as they are."""
+        data = self.data
+        if self.longest <= self.batch_size:
+            return data.index
+        device = data.target.device
+        draws = bits(stream_keys(self.seeds, self.run_ids, "order", epoch, device), (self.longest,))
+        place = torch.arange(self.longest, device=device)
+        draws = draws.where(self._sizes > self.batch_size, place)
+        draws = draws.where(place < self._sizes, torch.iinfo(torch.int64).max)
+        order = draws.argsort(dim=1, stable=True)
+        return order if data.index is None else data.index.gather(1, order)
+
+    def _batch(self, chosen: Tensor | None, start: int, keys: dict[str, Tensor]) -> Batch:
+        data = self.data
+        x, target, weight = data.take(chosen)
+        if self.augment is not None:
+            x = self.augment(x, keys["augment"], start)
+        if self.feature_map is not None:
+            x = self.feature_map(x.flatten(0, 1)).to(target.dtype).unflatten(0, x.shape[:2])
+        if self.dropout is not None:
+            x = self.dropout(x, keys["dropout"], start * x.shape[2])
+        share, count = self._share(target, start)
+        if weight is not None:
+            assert data.weight_scale is not None
+            share = share * weight * data.weight_scale
+        return Batch(x, target, share, count)
+
+    def _share(self, target: Tensor, start: int) -> tuple[Tensor, Tensor | float]:
+        width = target.shape[1]
+        if self._even:
+            return torch.full((1, width), 1.0 / width, dtype=target.dtype, device=target.device), float(width)
+        inside = torch.arange(start, start + width, device=target.device) < self._sizes  # (S, B)
+        count = inside.sum(1, keepdim=True)
+        share = inside.to(target.dtype) / count.clamp(min=1)
+        return share, count[:, 0].to(target.dtype)
+
+
+def _read_subset(subset: Any, rows: int, runs: int, name: str) -> tuple[Tensor | None, tuple[int, ...]]:
+    if subset is None:
+        return None, (rows,) * runs
+    parts = list(subset)
+    if len(parts) != runs:
+        raise ValueError(f"{name} must hold row numbers for each of the {runs} run(s), got {len(parts)}")
+    indices = [torch.as_tensor(part).cpu() for part in parts]
+    for run, part in enumerate(indices):
+        if part.dim() != 1 or part.dtype.is_floating_point or part.dtype == torch.bool:
+            raise TypeError(f"{name} must hold row numbers, got {shown(part)} of {part.dtype} for run {run}")
+        if len(part) == 0:
+            raise ValueError(f"{name} must name at least one row for every run, got none for run {run}")
+        if int(part.min()) < 0 or int(part.max()) >= rows:
+            raise ValueError(
+                f"{name} must hold row numbers 0 … {rows - 1}, got {int(part.min())} … {int(part.max())} for run {run}"
+            )
+    sizes = tuple(len(part) for part in indices)
+    return torch.nn.utils.rnn.pad_sequence([part.long() for part in indices], batch_first=True), sizes
+
+
+def _read_weight(weight: Any, rows: int) -> Tensor:
+    values = torch.as_tensor(weight)
+    if tuple(values.shape) != (rows,):
+        raise ValueError(f"sample_weight must have shape ({rows},), one per row of x, got {tuple(values.shape)}")
+    values = values.double()
+    if not bool(values.isfinite().all()) or bool((values < 0).any()):
+        raise ValueError("sample_weight must be finite and at least 0")
+    return values

@@ -1,0 +1,156 @@
+"""What is made small and what is measured: losses of single rows, and the metrics of held-out ones, for all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from restt._common.errors import shown
+from restt.train.data import RunData
+from restt.train.runs import RunsView
+
+LOSSES = ("mse", "cross-entropy", "huber")
+
+# Rows evaluated at once; their states are the memory an evaluation needs.
+EVALUATION_ROWS = 1024
+# Metrics of which more is better; of the loss and of the others, less is.
+RISING = ("accuracy", "r2")
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
+    """The loss of each row: outputs (S, B, O) and targets (S or 1, B, O) -> (S, B).
+
+    MSE and Huber are means over the O outputs, as torch's are. Cross-entropy takes outputs as logits and any
+    distribution over classes as target.
+
+    >>> row_loss("mse")(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 0.0]]]))
+    tensor([[0.5000]])
+    """
+    if name == "mse":
+        return lambda output, target: (output - target).square().mean(-1)
+    if name == "huber":
+        return lambda output, target: _huber(output - target, huber_delta).mean(-1)
+    return lambda output, target: -(target * output.log_softmax(-1)).sum(-1)
+
+
+def _huber(error: Tensor, delta: float) -> Tensor:
+    # |e| = a + b with a the part within delta: ½a² + delta·b is the square near 0 and the straight line beyond.
+    size = error.abs()
+    near = size.clamp(max=delta)
+    return 0.5 * near.square() + delta * (size - near)
+
+
+def read_targets(
+    y: Tensor,  # (M,) classes or values, or (M, O) values
+    outputs: int,
+    loss: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    name: str = "y",
+) -> Tensor:  # (M, O)
+    """Targets as the losses take them: whole numbers are classes and become one-hot, floats stay.
+
+    >>> read_targets(torch.tensor([2, 0]), 3, "mse", torch.float32, torch.device("cpu")).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    if is_classes(y):
+        if y.dim() != 1:
+            raise ValueError(f"{name} must have shape (M,) where it holds classes, got {tuple(y.shape)}")
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= outputs):
+            raise ValueError(
+                f"{name} must hold classes 0 … {outputs - 1}, one for each output of the module, "
+                f"got values from {int(y.min())} to {int(y.max())}"
+            )
+        return torch.nn.functional.one_hot(y.to(device).long(), outputs).to(dtype)
+    if y.dim() == 1:
+        y = y.unsqueeze(-1)
+    if y.dim() != 2 or y.shape[1] != outputs:
+        raise ValueError(f"{name} must have shape (M,) or (M, {outputs}), got {tuple(y.shape)}")
+    targets = y.to(device, dtype)
+    if not bool(targets.isfinite().all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    if loss == "cross-entropy" and bool((targets < 0).any()):
+        raise ValueError(f"{name} must hold classes or probabilities for cross-entropy, got negative values")
+    return targets
+
+
+def is_classes(y: Tensor) -> bool:
+    """Whether targets are classes: whole numbers are, floats are values."""
+    if not isinstance(y, Tensor):
+        raise TypeError(f"y must be a torch.Tensor, got {shown(y)} of type {type(y).__name__}")
+    return not y.dtype.is_floating_point
+
+
+def metric_names(classes: bool) -> tuple[str, ...]:
+    """``accuracy`` for classes; ``rmse`` and ``r2`` for values."""
+    return ("loss", "accuracy") if classes else ("loss", "rmse", "r2")
+
+
+@torch.no_grad()
+def evaluate(
+    model: RunsView,
+    data: RunData,
+    loss: RowLoss,
+    classes: bool,
+    weights: dict[str, Tensor] | None = None,  # (S, …) each
+    at_once: int | None = None,
+) -> dict[str, list[float]]:  # S values each
+    """Mean loss and metrics of each run on its own rows, each row counted by its weight.
+
+    R² is the mean over outputs of 1 − Σ(y−f)²/Σ(y−ȳ)², RMSE the root of the mean over rows and outputs.
+    """
+    model.module.eval()
+    sums = _sums_that_fit(model, data, loss, classes, weights, min(EVALUATION_ROWS, at_once or EVALUATION_ROWS))
+    model.module.train()
+    total, count = sums["loss"].cpu(), sums["count"].cpu()
+    found = {"loss": (total / count).tolist()}
+    if classes:
+        found["accuracy"] = (sums["hits"].cpu() / count).tolist()
+    else:
+        errors, means = sums["errors"].cpu(), sums["values"].cpu() / count[:, None]
+        spread = sums["squares"].cpu() - count[:, None] * means.square()
+        found["rmse"] = (errors.mean(-1) / count).sqrt().tolist()
+        found["r2"] = (1 - errors / spread.clamp(min=torch.finfo(torch.float64).tiny)).mean(-1).tolist()
+    return found
+
+
+def _sums_that_fit(
+    model: RunsView, data: RunData, loss: RowLoss, classes: bool, weights: dict[str, Tensor] | None, at_once: int
+) -> dict[str, Tensor]:
+    while True:
+        try:
+            return _sums(model, data, loss, classes, weights, at_once)
+        except torch.OutOfMemoryError:
+            if at_once == 1:
+                raise
+            at_once = (at_once + 1) // 2
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _sums(
+    model: RunsView, data: RunData, loss: RowLoss, classes: bool, weights: dict[str, Tensor] | None, at_once: int
+) -> dict[str, Tensor]:
+    sums: dict[str, Tensor] = {}
+    sizes = torch.tensor(data.sizes, device=data.target.device)[:, None]
+    for start in range(0, max(data.sizes), at_once):
+        place = torch.arange(start, min(start + at_once, max(data.sizes)), device=data.target.device)
+        x, target, weight = data.take(place[None] if data.index is None else data.index[:, place])
+        counted = (place < sizes).double()  # (S, B)
+        if weight is not None:
+            counted = counted * weight
+        output = model(x, weights)
+        parts = {"loss": (loss(output, target).double() * counted).sum(1), "count": counted.sum(1)}
+        if classes:
+            parts["hits"] = ((output.argmax(-1) == target.argmax(-1)) * counted).sum(1)
+        else:
+            values, counted = target.double(), counted.unsqueeze(-1)
+            parts["errors"] = ((output - target).double().square() * counted).sum(1)
+            parts["values"] = (values * counted).sum(1)
+            parts["squares"] = (values.square() * counted).sum(1)
+        sums = {name: part + sums[name] if name in sums else part for name, part in parts.items()}
+    return sums
