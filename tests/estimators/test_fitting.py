@@ -299,6 +299,19 @@ def train_config_of(model, x, y):
     return seen[0].name
 
 
+@pytest.mark.parametrize("cloned", [False, True])
+def test_more_epochs_on_a_finished_training_go_on(numbers, tmp_path, cloned):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    model = clone(model) if cloned else model
+    model.fit(x, y)
+    longer = (clone(model) if cloned else ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)).set_params(epochs=45)
+    longer.fit(x, y)
+    assert [record.replayed for record in longer.history_] == [True] * 30 + [False] * 15
+    assert longer.history_[-1].train_loss[0] < model.history_[-1].train_loss[0]
+    assert len(own_folders(tmp_path)) == cloned
+
+
 @pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
 def test_a_fit_that_is_worse_than_a_constant_says_so(numbers, kind):
     x, y = numbers

@@ -285,8 +285,8 @@ class BaseResTT(Parameters):
         )
 
     def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
-        sites = examples.table.width
-        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings)
+        sites, saved = examples.table.width, self.checkpoint_dir is not None
+        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
 
     def _check_shape_unchanged(self) -> None:
         """ValueError where a parameter that shapes the module is no longer what the weights were made for."""

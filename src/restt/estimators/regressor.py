@@ -82,8 +82,9 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     verbose : int, default=0
         1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a table.
     checkpoint_dir : path, optional
-        Save the training here; the same call with the same data goes on where it was stopped, and another training in
-        the same folder is refused. Clones, as in a search or an ensemble, each have a folder of their own in it.
+        Save the training here; the same call with the same data goes on where it was stopped, also with more
+        ``epochs`` once it is finished, and another training in the same folder is refused. Clones, as in a search or
+        an ensemble, each have a folder of their own in it.
 
     Attributes
     ----------

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from restt._common.devices import available_memory, gibibytes, read_device
-from restt.train import Penalty
+from restt.train import Penalty, TrainConfig
+from restt.train.memory import training_bytes
 
 # Multiplications of one epoch (rows · Σ widths · r² · runs) below which float64 costs nothing that matters on a CPU.
 SMALL_FOR_FLOAT64 = 2e9
@@ -29,9 +30,6 @@ CHAIN_GRADE = 10.0
 # Epochs without a better validation loss after which early_stopping=True stops.
 PATIENCE = 20
 
-# Copies of the weights that a training holds: the module, its working copy, gradients, Adam's two moments, and two
-# snapshots of weights and moments for the guard.
-WEIGHT_COPIES = 11
 # The chain is walked site by site; beyond this many sites one step takes minutes, whatever the memory.
 MOST_SITES = 100_000
 
@@ -99,21 +97,23 @@ def read_patience(early_stopping: bool | int) -> int | None:
 
 
 def check_fits(
-    sites: int,
-    width: int,
-    bond_dim: int,
-    outputs: int,
-    runs: int,
-    rows: int,
-    settings: Settings,
+    sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings, saved: bool = False
 ) -> None:
     """ValueError where the weights and site vectors of a training do not fit, or the chain is too long.
 
-    ``width`` is that of the widest site: all are padded to it.
+    ``width`` is that of the widest site, to which all are padded; ``saved`` where there are checkpoints.
     """
-    weights = sites * width * (bond_dim * bond_dim + bond_dim) + width * bond_dim * outputs
-    states = (settings.batch_size or rows) * runs * sites * bond_dim * 3
-    need = (WEIGHT_COPIES * runs * weights + rows * sites * width + states) * settings.dtype.itemsize
+    need = training_bytes(
+        TrainConfig(batch_size=settings.batch_size),
+        sites=sites,
+        width=width,
+        bond_dim=bond_dim,
+        outputs=outputs,
+        runs=runs,
+        rows=rows,
+        itemsize=settings.dtype.itemsize,
+        saved=saved,
+    )
     free = available_memory(settings.device)
     size = f"{sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on {rows} rows"
     if need > free:
