@@ -28,6 +28,7 @@ from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
     EncodedExamples,
     Examples,
+    check_same_shape,
     encode,
     member_outputs,
     multiplication,
@@ -147,7 +148,7 @@ class BaseResTT(Parameters):
         validation: Any = None,
         classes: np.ndarray | None = None,
     ) -> tuple[Iterator[EpochRecord], int]:
-        """Check and prepare everything; the records of the training, which iterating makes happen, and their number.
+        """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
 
         ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
         """
@@ -156,48 +157,55 @@ class BaseResTT(Parameters):
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         with self._columns_kept_if_refused():
             given = self._read_examples(X, y, sample_weight, reset=fresh)
-            if fresh:
-                # Known to be too large before columns are looked at one by one.
-                self._check_size(given, KNOTS, self._settings(given, KNOTS * given.table.width), outputs=1)
-                encoding = fit_encoding(
-                    given.table,
-                    given.weights,
-                    feature_map=self.feature_map,
-                    site_order=self.site_order,
-                    categorical_features=self.categorical_features,
-                    handle_unknown=self.handle_unknown,
-                    handle_missing=self.handle_missing,
-                )
-                target = self._new_target(given.y, given.weights, classes)
-            else:
-                self._check_shape_unchanged()
-                encoding, target = self.encoding_, self.target_
-            settings = self._settings(given, sum(encoding.widths))
-            self._check_size(given, max(encoding.widths), settings, target.outputs)
+            held_out = None if validation is None else self._read_validation(validation)
+            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
 
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            kept, held_out = self._split(given, validation, None if once else seed)
-            rows = encode(kept, encoding, target, settings)
-            held_rows = None if held_out is None else encode(held_out, encoding, target, settings)
-
-            if fresh:
-                module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
-                done = 0
-            else:
-                module = self.module_.to(device=settings.device, dtype=settings.dtype)
-                done = self.n_iter_
-            # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
-            config = train_config(
-                self, self._loss, target, settings, None if self._is_unseeded() else seed + done, once=once
+    def _start_training(
+        self, given: Examples, held_out: Examples | None, *, fresh: bool, once: bool, classes: np.ndarray | None
+    ) -> tuple[Iterator[EpochRecord], int]:
+        """The gradient solver: encoding, target and settings, a module, and its training."""
+        if fresh:
+            # Known to be too large before columns are looked at one by one.
+            self._check_size(given, KNOTS, self._settings(given, KNOTS * given.table.width), outputs=1)
+            encoding = fit_encoding(
+                given.table,
+                given.weights,
+                feature_map=self.feature_map,
+                site_order=self.site_order,
+                categorical_features=self.categorical_features,
+                handle_unknown=self.handle_unknown,
+                handle_missing=self.handle_missing,
             )
-            folder = None if once else self.checkpoint_dir
-            records = self._train(module, rows, held_rows, config, folder)
+            target = self._new_target(given.y, given.weights, classes)
+        else:
+            check_same_shape(self.module_, self)
+            encoding, target = self.encoding_, self.target_
+        settings = self._settings(given, sum(encoding.widths))
+        self._check_size(given, max(encoding.widths), settings, target.outputs)
+
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        kept, held = self._split(given, held_out, None if once else seed)
+        rows = encode(kept, encoding, target, settings)
+        held_rows = None if held is None else encode(held, encoding, target, settings)
+
+        if fresh:
+            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
+            done = 0
+        else:
+            module = self.module_.to(device=settings.device, dtype=settings.dtype)
+            done = self.n_iter_
+        # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
+        config = train_config(
+            self, self._loss, target, settings, None if self._is_unseeded() else seed + done, once=once
+        )
+        folder = None if once else self.checkpoint_dir
+        records = self._train(module, rows, held_rows, config, folder)
         # Only now that nothing can be refused any more does the estimator change.
         if fresh:
             self.history_, self.n_iter_ = History(), 0
         self.module_, self.encoding_, self.target_ = module, encoding, target
         self.site_means_, self.precision_ = encoding.site_means, settings.precision
-        judged = kept if held_out is None else held_out
+        judged = kept if held is None else held
         return self._epochs(records, settings.step_work, judged, None if once else rows), settings.epochs
 
     def _train(
@@ -288,27 +296,16 @@ class BaseResTT(Parameters):
         sites, saved = examples.table.width, self.checkpoint_dir is not None
         check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
 
-    def _check_shape_unchanged(self) -> None:
-        """ValueError where a parameter that shapes the module is no longer what the weights were made for."""
-        module, topology = self.module_, self.topology
-        if isinstance(topology, str):
-            topology = type(module.topology).preset(topology, module.sites)
-        for name, value in (("bond_dim", self.bond_dim), ("topology", topology), ("runs", self.runs)):
-            if value != getattr(module, name):
-                raise ValueError(
-                    f"{name} changed since the first fit from {shown(getattr(module, name))} to {shown(value)}, so the "
-                    "weights cannot be kept: set it back, or fit with warm_start=False"
-                )
+    def _read_validation(self, validation: Any) -> Examples:
+        if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
+            raise TypeError(f"validation must be (X, y) or (X, y, sample_weight), got {shown(validation)}")
+        weights = validation[2] if len(validation) == 3 else None
+        return self._read_examples(validation[0], validation[1], weights, reset=False)
 
-    def _split(self, given: Examples, validation: Any, seed: int | None) -> tuple[Examples, Examples | None]:
+    def _split(self, given: Examples, held_out: Examples | None, seed: int | None) -> tuple[Examples, Examples | None]:
         """Rows to train on, and rows held out: those given, or a random part of the first for early stopping."""
-        if validation is not None:
-            if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
-                raise TypeError(f"validation must be (X, y) or (X, y, sample_weight), got {shown(validation)}")
-            weights = validation[2] if len(validation) == 3 else None
-            return given, self._read_examples(validation[0], validation[1], weights, reset=False)
-        if not self.early_stopping or seed is None:
-            return given, None
+        if held_out is not None or not self.early_stopping or seed is None:
+            return given, held_out
         count = len(given)
         if count < 2:
             raise ValueError("early_stopping holds rows out and needs at least 2 rows, got n_samples=1")

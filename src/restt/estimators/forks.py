@@ -14,7 +14,7 @@ import torch
 
 # Numbers that torch works on with all its threads, and seconds after which threads that have not answered are lost.
 ENOUGH_FOR_THREADS = 2**20
-PATIENCE = 3.0
+PATIENCE = 5.0
 
 _forked = False  # and not yet known to work
 

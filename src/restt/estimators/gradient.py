@@ -14,6 +14,7 @@ from torch import Tensor
 
 from restt import chain
 from restt._common.devices import fitting_threads
+from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
 from restt.estimators.history import History
@@ -94,6 +95,19 @@ def new_module(
     with torch.no_grad():
         module.bias.copy_(target.initial_bias().to(module.bias).expand_as(module.bias))
     return module
+
+
+def check_same_shape(module: ResTT, parameters: Parameters) -> None:
+    """ValueError where a parameter that shapes a module is no longer what this one was made with."""
+    topology = parameters.topology
+    if isinstance(topology, str):
+        topology = type(module.topology).preset(topology, module.sites)
+    for name, value in (("bond_dim", parameters.bond_dim), ("topology", topology), ("runs", parameters.runs)):
+        if value != getattr(module, name):
+            raise ValueError(
+                f"{name} changed since the first fit from {shown(getattr(module, name))} to {shown(value)}, so the "
+                "weights cannot be kept: set it back, or fit with warm_start=False"
+            )
 
 
 def train_config(
