@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from restt.estimators.encoding import fit_encoding
-from restt.estimators.fitting import LEAST_SECOND_MOMENT
+from restt.estimators.gradient import LEAST_SECOND_MOMENT
 from restt.estimators.tables import ArrayTable
 from restt.module import ResTT
 from restt.train import Penalty, TrainConfig, train

@@ -13,6 +13,8 @@ from restt.estimators import ResTTClassifier, ResTTRegressor
 
 # Enough to see that something was learned; every test that needs more says so.
 QUICK = {"bond_dim": 3, "epochs": 30, "random_state": 0}
+# For fits of a few epochs, which may well end worse than a constant.
+short_fits = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(scope="package", autouse=True)

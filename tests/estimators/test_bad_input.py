@@ -1,5 +1,7 @@
 """Every mistake is told in the user's words, before any work is lost."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,8 +10,8 @@ import torch
 from sklearn.utils._param_validation import InvalidParameterError
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTRegressor, memory
-from tests.estimators.conftest import QUICK
+from restt.estimators import ResTTClassifier, ResTTRegressor, settings
+from tests.estimators.conftest import QUICK, short_fits
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = np.arange(12.0)
@@ -18,7 +20,7 @@ FRAME = pd.DataFrame({"a": X[:, 0], "kind": ["x", "y", "z"] * 4})
 
 @pytest.fixture(scope="module")
 def on_frame():
-    return ResTTRegressor(**QUICK).fit(FRAME, Y)
+    return ResTTRegressor(**QUICK, handle_unknown="error", handle_missing="error").fit(FRAME, Y)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,15 @@ def on_frame():
         (np.array([["a", "b"]] * 12), Y, r"column 0 of X must hold numbers, got the text .*'a'.* in row 0"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), Y, "column 'a' of X must hold numbers, got dtype datetime64"),
         (X, np.ones((12, 2, 2)), "y must have shape|Found array with dim 3"),
+        (FRAME["a"], Y, r"X must be a table of shape \(B, C\), got a pandas Series of 12 values: .*X.to_frame\(\)"),
+        (pl.Series(X[:, 0]), Y, r"got a polars Series of 12 values"),
+        (X.astype("datetime64[s]"), Y, r"column 0 of X must hold numbers, got dtype datetime64.*days since"),
+        (
+            FRAME.assign(a=np.array([datetime.date(2020, 1, 2)] * 12, dtype=object)),
+            Y,
+            r"column 'a' of X must hold numbers, got datetime.date\(2020, 1, 2\) in row 0: make numbers of its dates",
+        ),
+        (pl.DataFrame({"a": [datetime.date(2020, 1, 2)] * 12}), Y, "got dtype Date: make numbers of its dates"),
     ],
 )
 def test_fit_refuses(x, y, message):
@@ -107,9 +118,38 @@ def test_missing_values_where_they_are_not_wanted():
         ResTTRegressor(**QUICK, handle_missing="error").fit(FRAME.assign(kind=[None, "x"] * 6), Y)
 
 
-def test_unknown_categories_where_they_are_wanted():
-    model = ResTTRegressor(**QUICK, handle_unknown="other").fit(FRAME, Y)
-    assert np.isfinite(model.predict(FRAME.assign(kind="new"))).all()
+def test_unseen_values_are_average_with_one_warning_each():
+    model = ResTTRegressor(**QUICK).fit(FRAME, Y)
+    with pytest.warns(
+        UserWarning, match=r"column 'kind' of X has the category 'new' in row 0.*unseen.*average"
+    ) as told:
+        unknown = model.predict(FRAME.assign(kind="new"))
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match=r"column 'a' misses 12 value.* 1 more column.*none missing") as told:
+        missing = model.predict(FRAME.assign(kind=None, a=np.nan).astype({"kind": "str"}))
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match="column 'kind' misses"):
+        np.testing.assert_array_equal(model.predict(FRAME.assign(kind=pd.NA).astype({"kind": "string"})), unknown)
+    assert len(set(missing)) == 1
+
+
+def test_one_unseen_value_does_not_end_the_batch():
+    model = ResTTRegressor(**QUICK).fit(FRAME, Y)
+    table = FRAME.assign(kind=["new", *FRAME["kind"][1:]])
+    with pytest.warns(UserWarning, match="unseen in the fit"):
+        found = model.predict(table)
+    np.testing.assert_array_equal(found[1:], model.predict(FRAME)[1:])
+    assert np.isfinite(found).all()
+
+
+@short_fits
+def test_rare_categories_of_the_fit_are_no_surprise():
+    frame = pd.DataFrame({"kind": ["a", "b"] * 100 + ["rare"]})
+    model = ResTTRegressor(**QUICK).fit(frame, np.r_[np.tile([1.0, 2.0], 100), 3.0])
+    assert np.isfinite(model.predict(frame)).all()
+    with pytest.warns(UserWarning, match="the category 'never' in row 0"):
+        never = model.predict(pd.DataFrame({"kind": ["never"]}))
+    assert never == model.predict(frame)[-1:]
 
 
 @pytest.mark.parametrize("y", [np.linspace(0, 1, 12), np.eye(12)[:, :2]])
@@ -123,6 +163,42 @@ def test_classifier_refuses_missing_labels():
         ResTTClassifier(**QUICK).fit(X, np.r_[np.nan, np.ones(11)])
 
 
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (["a", np.nan] * 6, ValueError, "Input y contains NaN: the label in row 1 is missing"),
+        (["a", None] * 6, ValueError, "Input y contains NaN: the label in row 1 is missing"),
+        (["a", pd.NA] * 6, ValueError, "Input y contains NaN: the label in row 1 is missing"),
+        (["a", "b", 3] * 4, TypeError, "y must hold labels of one kind, got 'a' in row 0 and 3 in row 2"),
+    ],
+)
+def test_classifier_refuses_text_labels_that_are_missing_or_mixed(labels, error, message):
+    with pytest.raises(error, match=message):
+        ResTTClassifier(**QUICK).fit(X, np.array(labels, dtype=object))
+
+
+def test_a_lazy_frame_has_to_be_collected():
+    with pytest.raises(TypeError, match=r"polars LazyFrame, which holds no rows yet: pass X.collect\(\)"):
+        ResTTRegressor(**QUICK).fit(pl.DataFrame(X).lazy(), Y)
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_a_misspelt_parameter_names_the_class(kind):
+    with pytest.raises(
+        TypeError, match=rf"{kind.__name__}.__init__\(\) got an unexpected keyword argument 'bond_dims'"
+    ):
+        kind(bond_dims=3)
+
+
+def test_empty_paths_are_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match='checkpoint_dir must name a folder, got ""'):
+        ResTTRegressor(**QUICK, checkpoint_dir="").fit(X, Y)
+    with pytest.raises(ValueError, match='path must name a folder or a file, got ""'):
+        ResTTRegressor(**QUICK).fit(X, Y).save("")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_million_columns_are_refused_with_the_memory_they_need():
     with pytest.raises(ValueError, match=r"1000000 columns .* would need \d+\.\d GiB"):
         ResTTRegressor().fit(np.zeros((2, 1_000_000)), [0.0, 1.0])
@@ -130,22 +206,25 @@ def test_a_million_columns_are_refused_with_the_memory_they_need():
 
 def test_memory_of_wide_categories_is_known_after_the_levels(monkeypatch):
     frame = pd.DataFrame({"id": [f"u{i}" for i in range(300)]})
-    monkeypatch.setattr(memory, "available_memory", lambda device: 2.0**20)
+    monkeypatch.setattr(settings, "available_memory", lambda device: 2.0**20)
+    # Levels of one row in 300 are rare, so by default the column is narrow.
+    assert ResTTRegressor(bond_dim=2).fit(frame, np.arange(300.0)).encoding_.widths == (1,)
     with pytest.raises(
         ValueError, match=r"1 columns as sites of width 300 .* would need .* GiB, 0.0 GiB are available"
     ):
-        ResTTRegressor(bond_dim=10).fit(frame, np.arange(300.0))
+        ResTTRegressor(bond_dim=10, handle_unknown="error").fit(frame, np.arange(300.0))
 
 
 def test_long_chains_are_refused_whatever_the_memory(monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda device: float("inf"))
+    monkeypatch.setattr(settings, "available_memory", lambda device: float("inf"))
+    settled = settings.settle(1, 1, 1, 1, device="cpu", precision="float64", batch_size="auto", epochs="auto")
     with pytest.raises(ValueError, match=r"too many columns.* GiB"):
-        memory.check_fits(100_001, 1, 1, 1, 1, 1, 1, 8, torch.device("cpu"))
-    memory.check_fits(100_000, 1, 1, 1, 1, 1, 1, 8, torch.device("cpu"))
+        settings.check_fits(100_001, 1, 1, 1, 1, 1, settled)
+    settings.check_fits(100_000, 1, 1, 1, 1, 1, settled)
 
 
 def test_available_memory_is_a_size():
-    assert 2**20 < memory.available_memory(torch.device("cpu")) < 2**60
+    assert 2**20 < settings.available_memory(torch.device("cpu")) < 2**60
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from sklearn.metrics import log_loss
 from restt.estimators import ResTTClassifier
 from restt.estimators.classifier import fitted_temperature
 from restt.estimators.targets import Labels, class_numbers
-from tests.estimators.conftest import QUICK
+from tests.estimators.conftest import QUICK, short_fits
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,7 @@ def test_a_single_class_is_certain(numbers):
     assert (model.predict(x) == 4).all()
 
 
+@short_fits
 def test_balanced_classes_weigh_the_same():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 1)), np.r_[np.zeros(190, int), np.ones(10, int)]

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restt import features
+from restt.estimators import columns
+from restt.estimators import encoding as encoding_module
 from restt.estimators.encoding import Encoding, fit_encoding
 from restt.estimators.tables import ArrayTable, PandasTable
 
@@ -59,14 +61,75 @@ def test_unknown_category_is_the_learned_state_of_rare_ones():
     frame = pd.DataFrame({"c": values})
     encoding, _ = encoded(PandasTable(frame), feature_map="hat", handle_unknown="other")
     assert encoding.columns[0].levels == ("a", "b")
-    found = encoding.vectors(torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["rare", "new"]})))))
+    with pytest.warns(UserWarning, match="'new' in row 1"):
+        found = encoding.vectors(torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["rare", "new"]})))))
     assert found[:, 0].tolist() == [[0, 0, 1], [0, 0, 1]]
 
 
-def test_unknown_category_without_rare_ones_is_the_average():
-    encoding, _ = encoded(PandasTable(pd.DataFrame({"c": ["a", "b"] * 5})), handle_unknown="other")
-    found = encoding.vectors(torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["new"]})))))
-    assert found.abs().max() == 0
+def test_rare_is_a_share_of_the_weight_not_of_the_rows():
+    frame = pd.DataFrame({"c": ["a"] * 97 + ["heavy"] + ["light"] * 2})
+    weights = np.r_[np.ones(97), 50.0, 0.4, 0.4]
+    by_weight = fit_encoding(PandasTable(frame), weights).columns[0]
+    assert (by_weight.levels, by_weight.rare) == (("a", "heavy"), ("light",))
+    by_rows = fit_encoding(PandasTable(frame), ONES(100)).columns[0]
+    assert (by_rows.levels, by_rows.rare) == (("a", "heavy", "light"), ())
+
+
+def test_too_many_rare_levels_are_forgotten(monkeypatch):
+    monkeypatch.setattr(columns, "MOST_REMEMBERED", 2)
+    frame = pd.DataFrame({"c": ["a"] * 997 + ["b", "c", "d"]})
+    encoding, _ = encoded(PandasTable(frame))
+    assert (encoding.columns[0].levels, encoding.columns[0].rare) == (("a",), None)
+    # Nobody can say whether it was seen, so nothing is said.
+    assert encoding.numbers(PandasTable(pd.DataFrame({"c": ["new"]}))).tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("feature_map", ["auto", "hat", "polynomial"])
+def test_unseen_values_are_the_mean_of_the_fits_vectors(feature_map):
+    frame = pd.DataFrame({"c": ["a", "b", "b", "b"] * 5, "x": np.arange(20.0)})
+    weights = np.random.default_rng(0).random(20) + 0.1
+    encoding, vectors = encoded(PandasTable(frame), weights, feature_map=feature_map)
+    mean = torch.einsum("b,bni->ni", torch.from_numpy(weights / weights.sum()), vectors)
+    torch.testing.assert_close(encoding.site_means, mean, rtol=0, atol=1e-14)
+    assert (encoding.site_means.abs().max() == 0) == (feature_map == "auto")
+    with pytest.warns(UserWarning, match=r"unseen in the fit|none missing in the fit") as told:
+        found = encoding.vectors(
+            torch.from_numpy(encoding.numbers(PandasTable(pd.DataFrame({"c": ["z"], "x": np.nan}))))
+        )
+    assert len(told) == 2
+    assert found[0].equal(encoding.site_means)
+
+
+@pytest.mark.parametrize("name", ["affine", "polynomial", "identity", "trigonometric"])
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, -7e-9, 1e30, 1e-300, 0.0])
+def test_a_constant_column_is_constant_whatever_its_digits(name, constant):
+    encoding, vectors = encoded(ArrayTable(np.full((100, 1), constant)), feature_map=name)
+    assert (encoding.shift.item(), encoding.scale.item()) == (constant, 1.0)
+    assert vectors.equal(vectors[:1].expand_as(vectors))
+    other = encoding.vectors(torch.tensor([[constant + 0.1]], dtype=torch.float64))
+    assert other.abs().max() <= max(1.0, 0.1**3)
+
+
+def test_a_column_that_is_constant_up_to_rounding_is_constant():
+    column = np.array([0.1 * 3, 0.3, 0.1 + 0.2] * 20)
+    assert len(set(column)) > 1
+    assert fit_encoding(ArrayTable(column[:, None]), ONES(60), feature_map="affine").scale.item() == 1.0
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e30, 1e160])
+def test_columns_of_any_size_are_standardised(size):
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    _, vectors = encoded(ArrayTable(x * size), feature_map="identity")
+    torch.testing.assert_close(vectors, encoded(ArrayTable(x), feature_map="identity")[1], rtol=1e-12, atol=1e-12)
+
+
+def test_site_vectors_are_made_in_pieces_of_bounded_size(monkeypatch):
+    frame = pd.DataFrame({"c": [f"u{i}" for i in range(50)]})
+    encoding, whole = encoded(PandasTable(frame), handle_unknown="error")
+    monkeypatch.setattr(encoding_module, "NUMBERS_AT_ONCE", 500)
+    pieces = list(encoding.chunks(torch.from_numpy(encoding.numbers(PandasTable(frame)))))
+    assert [len(piece) for piece in pieces] == [10] * 5
+    assert torch.cat(pieces).equal(whole)
 
 
 @pytest.mark.parametrize("name", ["identity", "affine", "polynomial"])

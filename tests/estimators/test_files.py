@@ -1,16 +1,21 @@
 import json
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from restt import ResTT, Topology, features, interop
 from restt.estimators import ResTTClassifier, ResTTRegressor, files, load
 from restt.estimators.targets import Labels
 from restt.train import Penalty
-from tests.estimators.conftest import QUICK
+from tests.estimators.conftest import QUICK, short_fits
 
+pytestmark = short_fits
+
+FIXTURES = Path(__file__).parent / "fixtures"
 PROBE = np.random.default_rng(7).normal(size=(9, 3))
 
 
@@ -171,3 +176,97 @@ def test_labels_without_a_plain_form_are_refused():
     labels = Labels(np.array([b"n", b"y"], dtype=object), np.array([0.5, 0.5]), None, True)
     with pytest.raises(TypeError, match="classes must be text, booleans or numbers to be saved, got b'n'"):
         labels.to_config()
+
+
+def everywhere(value, path=()):
+    """The places in nested lists and dicts, with what stands there."""
+    yield path, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from everywhere(item, (*path, key))
+
+
+def replaced(value, path, new):
+    if not path:
+        return new
+    copied = value.copy()
+    copied[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copied
+
+
+STRANGE = [None, -1, 0, 3, 10**12, 0.5, "text", [], [1], [[1.0]], {}, True, "<U99999999"]
+
+
+@pytest.mark.filterwarnings("ignore:.*(in the fit|fitted without feature names)")
+@pytest.mark.parametrize("name", ["regressor", "classifier"])
+def test_whatever_is_changed_in_a_file_is_refused_or_predicts(name, tmp_path, monkeypatch):
+    module, extra = interop.load_module(FIXTURES / f"{name}.safetensors")
+    state = {**extra["estimator"], "history": extra["estimator"]["history"][:1]}
+    table = pd.DataFrame({"size": [0.5, np.nan], "colour": ["red", None], "count": [1, 2], "new": [True, False]})
+    table = table if name == "regressor" else table.drop(columns="colour")
+    places = [path for path, _ in everywhere(state) if path]
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(400):
+        changed = replaced(state, places[rng.integers(len(places))], STRANGE[rng.integers(len(STRANGE))])
+        monkeypatch.setattr(files, "load_module", lambda file, changed=changed: (module, {"estimator": changed}))
+        try:
+            model = load(tmp_path / "any.safetensors")
+        except ValueError:
+            refused += 1
+            continue
+        try:
+            found = model.predict(table)
+        except ValueError:  # the table is not the one that the changed model is for
+            continue
+        assert found.shape == (2,)
+    assert 100 < refused < 400
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("encoding", "columns", 1, "levels"), ["a", "b"], "widths of the encoding's sites"),
+        (("encoding", "columns", 1, "levels"), [["a"], "b", "c"], "entries of the wrong kind"),
+        (("encoding", "columns", 1, "missing"), "yes", "entries of the wrong kind"),
+        (("encoding", "order"), [0, 0, 1, 2], "order must hold each of the columns 0 … 3 once"),
+        (("encoding", "shift"), [0.0], "shift must have one entry per column"),
+        (("encoding", "means"), [[0.0]], r"means must have shape \(4, 9\)"),
+        (("target", "mean"), [0.0, 1.0], "mean and scale of y do not fit"),
+        (("n_features_in",), 5, "columns: 5 where 4 belongs"),
+        (("feature_names_in",), ["a"], "column names: 1 where 4 belongs"),
+        (("feature_names_in",), [1, 2, 3, 4], "column names must be text"),
+        (("precision",), "float8", "precision must be one of"),
+        (("n_iter",), "many", "number of epochs"),
+        (("history",), [{"epoch": 1}], "does not describe an estimator"),
+        (("history",), 3, "does not describe an estimator"),
+        (("parameters", "bond_dim"), -3, "'bond_dim' parameter"),
+    ],
+)
+def test_parts_that_were_not_made_for_each_other_are_refused(place, value, message, tmp_path):
+    path = load(FIXTURES / "regressor.safetensors").save(tmp_path / "m.safetensors")
+    _, extra = interop.load_module(path)
+    with_state(path, **replaced(extra["estimator"], place, value))
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "<U99999999"}, "classes cannot be of dtype '<U99999999'"),
+        ({"dtype": "V99999999"}, "classes cannot be of dtype"),
+        ({"classes": [[1], [2], [3]]}, "classes must be text, booleans or numbers"),
+        ({"classes": ["a", "b"]}, "prior must have one entry per class"),
+        ({"temperature": 0}, "temperature above 0"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused_before_anything_is_allocated(change, message):
+    config = load(FIXTURES / "classifier.safetensors").target_.to_config()
+    with pytest.raises(ValueError, match=message):
+        Labels.from_config({**config, **change})
+
+
+def test_labels_keep_a_dtype_wider_than_they_are(numbers, tmp_path):
+    x, y = numbers
+    model = ResTTClassifier(**QUICK).fit(x, np.where(y > 0, "yes", "no").astype("<U40"))
+    assert load(model.save(tmp_path / "m")).classes_.dtype == np.dtype("<U40")

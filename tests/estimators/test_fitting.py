@@ -11,10 +11,15 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTClassifier, ResTTRegressor, load
+from restt.estimators import base as base_module
+from restt.estimators.encoding import fit_encoding
+from restt.estimators.tables import PandasTable
+from restt.estimators.targets import Labels, Values
 from restt.train import Penalty
 from tests.estimators.conftest import QUICK
 
@@ -228,6 +233,159 @@ def test_checkpoint_goes_on_and_refuses_other_data(numbers, tmp_path):
     with pytest.raises(ValueError, match="holds another training"):
         model.fit(x, y + np.arange(60))
     np.testing.assert_array_equal(model.predict(x), want)
+
+
+def own_folders(path):
+    return sorted(entry.name for entry in path.iterdir() if entry.name.startswith("fit-"))
+
+
+def test_clones_of_a_search_have_folders_of_their_own(numbers, tmp_path):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    grid = {"bond_dim": [2, 3]}
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(x, y)
+    want = GridSearchCV(ResTTRegressor(**QUICK), grid, cv=2).fit(x, y)
+    np.testing.assert_array_equal(search.cv_results_["mean_test_score"], want.cv_results_["mean_test_score"])
+    folders = own_folders(tmp_path)
+    assert len(folders) == 5  # four fits, and the best once more on all rows
+    again = GridSearchCV(model, grid, cv=2, error_score="raise").fit(x, y)
+    assert own_folders(tmp_path) == folders
+    assert all(record.replayed for record in again.best_estimator_.history_)
+
+
+def test_a_model_that_is_no_clone_keeps_the_folder_to_itself(numbers, tmp_path):
+    x, y = numbers
+    ResTTRegressor(**QUICK, checkpoint_dir=tmp_path).fit(x, y)
+    assert own_folders(tmp_path) == []
+    with pytest.raises(ValueError, match=r"holds another training.*\n.*lr: 0.05 in the checkpoint, 0.01 now"):
+        ResTTRegressor(**QUICK, checkpoint_dir=tmp_path, lr=0.01).fit(x, y)
+
+
+def test_the_folder_of_a_clone_is_named_by_all_but_the_epochs(numbers, tmp_path):
+    x, y = numbers
+    base = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+
+    def folders_after(model, *data):
+        for _ in clone(model).fit_epochs(*data):
+            break
+        return own_folders(tmp_path)
+
+    assert len(folders_after(base, x, y)) == 1
+    for count, (change, data) in enumerate(
+        [
+            ({"lr": 0.01}, (x, y)),
+            ({"bond_dim": 2}, (x, y)),
+            ({"random_state": 1}, (x, y)),
+            ({"topology": "linear"}, (x, y)),
+            ({}, (x, y + x[:, 0])),
+            ({}, (x[:50], y[:50])),
+            ({}, (x, y, np.r_[np.ones(59), 2.0])),
+        ]
+    ):
+        assert len(folders_after(clone(base).set_params(**change), *data)) == count + 2
+    short, long = (train_config_of(clone(base).set_params(epochs=epochs), x, y) for epochs in (3, 90))
+    assert short == long
+
+
+def train_config_of(model, x, y):
+    """The name of the folder in which a clone would train."""
+    with pytest.MonkeyPatch.context() as patch:
+        seen = []
+        patch.setattr(
+            base_module, "train", lambda *args, checkpoint_dir, **options: seen.append(checkpoint_dir) or iter(())
+        )
+        patch.setattr(base_module, "why_it_failed", lambda *args: "")
+        model.fit_epochs(x, y)
+    return seen[0].name
+
+
+@pytest.mark.parametrize("cloned", [False, True])
+def test_more_epochs_on_a_finished_training_go_on(numbers, tmp_path, cloned):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    model = clone(model) if cloned else model
+    model.fit(x, y)
+    longer = (clone(model) if cloned else ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)).set_params(epochs=45)
+    longer.fit(x, y)
+    assert [record.replayed for record in longer.history_] == [True] * 30 + [False] * 15
+    assert longer.history_[-1].train_loss[0] < model.history_[-1].train_loss[0]
+    assert len(own_folders(tmp_path)) == cloned
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_a_fit_that_is_worse_than_a_constant_says_so(numbers, kind):
+    x, y = numbers
+    guess = "the mean of y" if kind is ResTTRegressor else "the shares of the classes"
+    with pytest.warns(
+        ConvergenceWarning, match=rf"ends worse than {guess} on its own training rows.*smaller lr"
+    ) as told:
+        kind(**{**QUICK, "epochs": 1}, lr=1e-9, sigma2=50.0).fit(x, (y > 0).astype(int))
+    assert len(told) == 1
+
+
+def test_a_fit_that_the_guard_stops_says_so(numbers):
+    x, y = numbers
+    with pytest.warns(ConvergenceWarning, match=r"the training was stopped because it exploded.*smaller lr"):
+        model = ResTTRegressor(**{**QUICK, "epochs": 200}, lr=1e6, schedule="constant").fit(x, y)
+    assert any(event.kind == "failed" for record in model.history_ for event in record.events)
+
+
+def test_a_fit_that_is_left_early_is_not_judged(numbers):
+    x, y = numbers
+    for _ in ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).fit_epochs(x, y):
+        break
+    ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).partial_fit(x, y)
+
+
+@pytest.mark.parametrize("logits", [True, False])
+def test_shortfall_of_labels_is_one_for_the_shares(logits):
+    y, weights = np.array([0, 0, 1, 2]), np.array([1.0, 2.0, 1.0, 4.0])
+    shares = np.array([3.0, 1.0, 4.0]) / 8
+    labels = Labels(np.arange(3), shares, None, logits)
+    constant = np.tile(np.log(shares) if logits else shares, (4, 1))
+    assert labels.shortfall(constant, y, weights) == pytest.approx(1)
+    right = np.eye(3)[y] * (50 if logits else 1)
+    assert labels.shortfall(right, y, weights) == pytest.approx(0, abs=1e-12)
+
+
+def test_shortfall_of_values_is_one_for_the_mean():
+    y, weights = np.array([1.0, 2.0, 7.0]), np.array([1.0, 3.0, 1.0])
+    values = Values.fit(y, weights)
+    targets = values.encode(y).numpy()
+    assert values.shortfall(np.zeros((3, 1)), targets, weights) == pytest.approx(1)
+    assert values.shortfall(targets, targets, weights) == 0
+
+
+@pytest.mark.parametrize("feature_map", ["auto", "hat"])
+def test_site_means_are_those_of_the_rows(mixed, tmp_path, feature_map):
+    frame, y = mixed
+    weights = np.random.default_rng(0).random(80) + 0.1
+    model = ResTTRegressor(**QUICK, feature_map=feature_map).fit(frame, y, sample_weight=weights)
+    vectors = model.encoding_.vectors(torch.from_numpy(model.numbers(frame)))
+    mean = torch.einsum("b,bni->ni", torch.from_numpy(weights / weights.sum()), vectors)
+    assert model.site_means_.dtype == torch.float64
+    torch.testing.assert_close(model.site_means_, mean, rtol=0, atol=1e-14)
+    assert load(model.save(tmp_path / "m")).site_means_.equal(model.site_means_)
+
+
+@pytest.mark.parametrize("levels", [1825, 5000])
+def test_a_text_column_of_many_levels_does_not_widen_the_others(levels):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=5000), "id": [f"u{i}" for i in rng.integers(0, levels, 5000)]})
+    frame.loc[:499, "id"] = "usual"
+    model = ResTTRegressor(bond_dim=2, epochs=2, random_state=0)
+    for _ in model.fit_epochs(frame, frame["x"].to_numpy()):
+        break
+    assert model.encoding_.columns[1].levels == ("usual",)
+    assert model.module_.feature_dims == (8, 2)
+
+
+def test_a_column_has_at_most_as_many_states_as_shares_fit_in_the_whole():
+    frame = pd.DataFrame({"id": np.repeat([f"u{i}" for i in range(100)], 11).tolist() + [f"v{i}" for i in range(50)]})
+    column = fit_encoding(PandasTable(frame[:1100]), np.ones(1100)).columns[0]
+    assert (column.states, column.other) == (100, False)
+    # With some levels more, all are below their share.
+    assert fit_encoding(PandasTable(frame), np.ones(1150)).columns[0].states == 1
 
 
 def test_a_refused_fit_leaves_the_fitted_model_alone(numbers):

@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restt.estimators import ResTTClassifier, ResTTRegressor
+from tests.estimators.conftest import short_fits
+
+pytestmark = short_fits
 
 TINY = {"bond_dim": 2, "epochs": 3, "random_state": 0}
 DTYPES = ["float16", "float32", "float64", "int8", "int64", "uint16", "bool", "object"]

@@ -40,7 +40,31 @@ def test_weighted_scale_of_targets():
     np.testing.assert_allclose(values.decode(values.encode(np.array([5.0])).numpy()), [5.0])
 
 
-def test_a_target_that_is_constant_up_to_rounding_keeps_scale_one():
+def test_a_target_that_is_constant_up_to_rounding_is_constant():
     y = np.full(7, 0.1) * 3
     y[3] = np.nextafter(y[3], 1)
-    assert Values.fit(y, np.ones(7)).scale.tolist() == [1.0]
+    values = Values.fit(y, np.ones(7))
+    assert values.scale.tolist() == [0.0]
+    assert np.ptp(values.decode(np.array([[5.0], [-3.0]]))) == 0
+
+
+@pytest.mark.parametrize("constant", [0.1, 7.0, -1e-9, 1e300, 1e-300, 0.0, 1e5 / 3])
+def test_a_constant_target_is_predicted_exactly(constant):
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    model = ResTTRegressor(**QUICK).fit(x, np.full(30, constant))
+    assert model.predict(10 * x).tolist() == [constant] * 30
+
+
+def test_one_constant_output_beside_another(numbers):
+    x, y = numbers
+    found = ResTTRegressor(**QUICK).fit(x, np.column_stack([y, np.full(60, 0.1)])).predict(x)
+    assert found[:, 1].tolist() == [0.1] * 60
+    assert np.corrcoef(found[:, 0], y)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("size", [1e160, 1e-200, 1e300, 2.0**-1000])
+def test_targets_of_any_size_are_learned_alike(numbers, size):
+    x, y = numbers
+    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    found = ResTTRegressor(**QUICK).fit(x, y * size).predict(x)
+    np.testing.assert_allclose(found / size, want, rtol=1e-6, atol=1e-8)

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from restt.estimators import tables
-from restt.estimators.tables import ArrayTable, PandasTable, PolarsTable, as_frame, dense, read_table
+from restt.estimators.tables import ArrayTable, PandasTable, PolarsTable, as_frame, dense, read_frame
 
 
 def same(found, expected):
@@ -52,7 +52,7 @@ def test_polars_columns_by_type():
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_dates_are_refused_by_name(frame):
-    table = read_table(frame({"when": np.array(["2020-01-01"], dtype="datetime64[ms]")}))
+    table = read_frame(frame({"when": np.array(["2020-01-01"], dtype="datetime64[ms]")}))
     assert not table.holds_categories(0)
     with pytest.raises(ValueError, match=r"column 'when' of X must hold numbers, got dtype [dD]atetime"):
         table.numbers(0)
@@ -93,7 +93,7 @@ def test_other_frames_come_through_arrow():
         def __arrow_c_stream__(self, requested_schema=None):
             return self.held.__arrow_c_stream__(requested_schema)
 
-    table = read_table(as_frame(Frame(pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))))
+    table = read_frame(as_frame(Frame(pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))))
     assert table.names == ["a", "b"]
     assert table.holds_categories(1)
 

@@ -1,4 +1,4 @@
-"""Progress, callbacks and the plan."""
+"""Progress, callbacks, history and the settings."""
 
 from dataclasses import replace
 
@@ -8,11 +8,11 @@ import torch
 
 from restt import ResTT
 from restt._common.devices import fitting_threads
-from restt.estimators import ResTTClassifier, ResTTRegressor, callbacks
-from restt.estimators.plan import make_plan, read_penalty
+from restt.estimators import ResTTClassifier, ResTTRegressor, progress
+from restt.estimators.settings import read_penalty, settle
 from restt.estimators.targets import Labels
 from restt.train import Penalty
-from tests.estimators.conftest import QUICK
+from tests.estimators.conftest import QUICK, short_fits
 
 
 class Recorder:
@@ -37,11 +37,12 @@ class Recorder:
 
 
 def observed_fit(model, x, y, recorder):
-    if not callbacks.SUPPORTED:
+    if not progress.SUPPORTED:
         pytest.skip("this scikit-learn has no callbacks; they came with 1.9")
     return model.set_callbacks(recorder).fit(x, y)
 
 
+@short_fits
 def test_callbacks_see_every_epoch(numbers):
     x, y = numbers
     recorder = Recorder()
@@ -82,7 +83,7 @@ def test_callbacks_are_torn_down_after_an_error(numbers):
 
 
 def test_without_the_callback_api_records_pass(monkeypatch, numbers):
-    monkeypatch.setattr(callbacks, "SUPPORTED", False)
+    monkeypatch.setattr(progress, "SUPPORTED", False)
     assert ResTTRegressor(**QUICK).fit(*numbers).n_iter_ == 30
 
 
@@ -91,11 +92,24 @@ def test_verbose_zero_is_silent(numbers, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_verbose_one_is_a_single_line(numbers, capsys):
-    ResTTRegressor(**QUICK, verbose=1).fit(*numbers)
+def test_verbose_one_prints_as_it_goes_where_there_is_no_terminal(numbers, capsys):
+    model = ResTTRegressor(**QUICK, verbose=1)
+    records = model.fit_epochs(*numbers)
+    next(records)
+    assert capsys.readouterr().out.startswith("epoch 1/30 · loss ")
+    for _ in records:
+        pass
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[1] for line in shown] == [f"{epoch}/30" for epoch in range(3, 31, 3)]
+
+
+def test_verbose_one_ends_with_the_epoch_at_which_it_was_left(numbers, capsys):
+    for record in ResTTRegressor(**QUICK, verbose=1).fit_epochs(*numbers):
+        if record.epoch == 5:
+            break
     shown = capsys.readouterr().out
-    assert shown.count("\n") == 1
-    assert shown.startswith("epoch 30/30 · loss ")
+    assert [line.split(" ")[1] for line in shown.splitlines()] == ["1/30", "3/30", "5/30"]
+    assert shown.endswith("\n")
 
 
 def test_verbose_one_rewrites_the_line_on_a_terminal(numbers, capsys, monkeypatch):
@@ -106,32 +120,50 @@ def test_verbose_one_rewrites_the_line_on_a_terminal(numbers, capsys, monkeypatc
     assert shown.count("\n") == 1
 
 
-def test_verbose_two_is_a_table(numbers, capsys):
+@short_fits
+def test_verbose_two_is_a_table_that_ends_its_last_line(numbers, capsys):
     ResTTRegressor(**{**QUICK, "epochs": 2}, verbose=2).fit(*numbers)
-    assert "samples/s" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "samples/s" in shown
+    assert shown.endswith("all 2 epochs done\n")
 
 
-def plan(rows=100, width=80, bond_dim=10, runs=1, **options):
+def test_history_is_a_table_of_plain_columns(numbers):
+    x, y = numbers
+    model = ResTTRegressor(**QUICK, runs=2, early_stopping=5).fit(x, y)
+    frame = model.history_.to_frame()
+    last = model.history_[-1]
+    for name in ("epoch", "run", "train_loss", "lr", "gradient_norm", "validation_loss", "validation_r2", "seconds"):
+        assert frame[name].dtype.kind in "if", name
+    assert len(frame) == sum(len(record.runs) for record in model.history_)
+    final = frame[frame["epoch"] == last.epoch].set_index("run")
+    for run in last.runs:
+        assert final.loc[run, "train_loss"] == last.train_loss[run]
+        assert final.loc[run, "validation_r2"] == last.validation["r2"][run]
+    assert frame["events"].iloc[-1] == last.events[-1].message
+
+
+def settings(rows=100, width=80, bond_dim=10, runs=1, **options):
     settled = {"device": "cpu", "precision": "auto", "batch_size": "auto", "epochs": "auto", **options}
-    return make_plan(rows, width, bond_dim, runs, **settled)
+    return settle(rows, width, bond_dim, runs, **settled)
 
 
 def test_small_tables_train_in_one_batch_of_float64():
-    small = plan(rows=2048)
+    small = settings(rows=2048)
     assert (small.batch_size, small.epochs, small.dtype) == (None, 150, torch.float64)
 
 
 def test_large_tables_train_in_batches_of_float32():
-    large = plan(rows=60_000, width=1000)
+    large = settings(rows=60_000, width=1000)
     assert (large.batch_size, large.epochs, large.dtype) == (512, 20, torch.float32)
-    assert plan(rows=5000).epochs == 20
-    assert plan(rows=2100).epochs == 30
+    assert settings(rows=5000).epochs == 20
+    assert settings(rows=2100).epochs == 30
 
 
 def test_what_the_user_says_holds():
-    given = plan(precision="bf16", batch_size=10, epochs=7, device=torch.device("cpu"))
+    given = settings(precision="bf16", batch_size=10, epochs=7, device=torch.device("cpu"))
     assert (given.batch_size, given.epochs, given.precision, given.dtype) == (10, 7, "bf16", torch.float32)
-    assert plan(batch_size=100).batch_size is None
+    assert settings(batch_size=100).batch_size is None
 
 
 def test_interactions_pay_more():

@@ -14,8 +14,9 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from restt.estimators._base import BaseResTT
-from restt.estimators.fitting import outputs
+from restt._common.errors import shown
+from restt.estimators.base import BaseResTT
+from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
 from restt.estimators.targets import Labels, class_numbers
 
@@ -85,7 +86,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         early_stopping: bool | int = False,
         validation_fraction: float = 0.1,
         categorical_features: Any = None,
-        handle_unknown: str = "error",
+        handle_unknown: str = "other",
         handle_missing: str = "learn",
         warm_start: bool = False,
         device: Any = "auto",
@@ -134,11 +135,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         given = None if classes is None else np.unique(column_or_1d(classes))
         if given is not None and not first and not np.array_equal(given, self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}")
-        self._given_classes = given
-        try:
-            return self._pass_once(X, y, sample_weight)
-        finally:
-            del self._given_classes
+        return self._pass_once(X, y, sample_weight, given)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (B, K), whose softmax is ``predict_proba``; for two classes (B,), the second's log-odds."""
@@ -146,7 +143,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Probabilities (B, K); with ``return_std`` also their standard deviation over the members, (B, K)."""
+        """Probabilities (B, K); with ``return_std`` also the spread of members, their standard deviation, (B, K)."""
         members = self._members(X)
         members = members / self.temperature_
         mean = softmax(members.mean(axis=0), axis=1)
@@ -173,12 +170,14 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         labels = column_or_1d(y, warn=True)
         if labels.dtype.kind == "f":
             check_array(labels, ensure_2d=False, input_name="y", estimator=self)
+        if labels.dtype == object:
+            _refuse_missing_or_mixed(labels)
         check_classification_targets(labels)
         return labels
 
-    def _new_target(self, y: np.ndarray, weights: np.ndarray) -> Labels:
-        given = getattr(self, "_given_classes", None)
-        classes = np.unique(y) if given is None else given
+    def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None = None) -> Labels:
+        if classes is None:
+            classes = np.unique(y)
         numbers = class_numbers(y, classes)
         shares = np.bincount(numbers, weights, minlength=len(classes))
         factors = self._class_weights(classes, y, shares)
@@ -202,11 +201,12 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         enough = counts.min() >= 2 and min(held, len(y) - held) >= len(counts)
         return y if enough else None
 
-    def _finish(self, numbers: np.ndarray, y: np.ndarray, weights: np.ndarray) -> None:
+    def _finish(self, examples: Examples) -> None:
         if not self.target_.logits:
-            scores = outputs(self, numbers).mean(axis=0)
-            shares = self.target_.row_weights(y, weights)
-            temperature = fitted_temperature(scores, class_numbers(y, self.classes_), shares)
+            numbers = self.encoding_.numbers(examples.table)
+            scores = member_outputs(self.module_, self.encoding_, numbers, self.precision_).mean(axis=0)
+            shares = self.target_.row_weights(examples.y, examples.weights)
+            temperature = fitted_temperature(scores, class_numbers(examples.y, self.classes_), shares)
             self.target_ = replace(self.target_, temperature=temperature)
 
     @property
@@ -222,6 +222,17 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     @property
     def _loss(self) -> str:
         return "cross-entropy" if self.loss == "auto" else self.loss
+
+
+def _refuse_missing_or_mixed(labels: np.ndarray) -> None:
+    """ValueError for labels (B,) of which some are missing; TypeError for text beside numbers."""
+    for row, label in enumerate(labels):
+        # pandas' own missing value is not equal to itself, without saying so.
+        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+            raise ValueError(f"Input y contains NaN: the label in row {row} is missing")
+        if isinstance(label, str) != isinstance(labels[0], str):
+            both = f"{shown(labels[0])} in row 0 and {shown(label)} in row {row}"
+            raise TypeError(f"y must hold labels of one kind, got {both}")
 
 
 def fitted_temperature(scores: np.ndarray, numbers: np.ndarray, weights: np.ndarray) -> float:

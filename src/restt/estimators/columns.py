@@ -1,8 +1,10 @@
-"""One column's kind and levels, and its values as numbers: what an exported graph takes too."""
+"""Columns: which hold categories, in which order they become sites, and their values as numbers.
+
+A column of numbers stays as it is; a category becomes the number of its level. That is what an exported graph takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,23 +15,40 @@ from restt.estimators.tables import Table
 from restt.features.levels import Level, code_column, read_level
 
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
+# It bounds a column to 100 levels, and with it the width to which the site vectors of every column are padded.
 RARE_SHARE = 0.01
-UNKNOWN = -1.0
+# Up to this many rare levels are remembered by name, so that one that was never seen is told apart from them.
+MOST_REMEMBERED = 10_000
+# In place of a level: the average of the column's states.
+AVERAGE = -1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnValues:
+    """A column as numbers, and in words what the fit had not seen there."""
+
+    values: np.ndarray  # (B,) float64; NaN for missing, -1 for a category that becomes the average state
+    unknown: str = ""
+    missing: str = ""
 
 
 @dataclass(frozen=True)
 class Column:
     """What fit found in a column.
 
-    ``levels`` is None for a column of numbers. ``missing``: some values were missing, so the site has a state for that.
-    ``other``: what becomes of an unknown category: None an error, True the learned state of rare levels, False (no
-    level was rare) the average of the column's states.
+    ``levels`` is None for a column of numbers. ``missing``: some values were missing, so the site has a state for that;
+    where none were, a missing value is the average of the column's states with ``averages_missing``, else an error.
+    ``other``: what becomes of a category that is no level: None an error, True the learned state of rare levels, False
+    (no level was rare) the average of the column's states. ``rare`` are the rare levels, None where they were too many
+    to remember.
     """
 
     label: str
     levels: tuple[Level, ...] | None = None
     missing: bool = False
     other: bool | None = None
+    rare: tuple[Level, ...] | None = ()
+    averages_missing: bool = False
 
     @property
     def states(self) -> int:
@@ -41,44 +60,61 @@ class Column:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Column:
-        levels = config["levels"]
-        return cls(**{**config, "levels": None if levels is None else tuple(levels)})
+        """The column that :meth:`to_config` wrote; ValueError where the entries are not of the right kind."""
+        levels, rare = config["levels"], config.get("rare", ())
+        of_kinds = {"levels": levels, "rare": rare}
+        column = cls(**{**config, **{name: None if held is None else tuple(held) for name, held in of_kinds.items()}})
+        of_levels = [level for given in (column.levels, column.rare) if given is not None for level in given]
+        plain = all(isinstance(level, (int, float, str)) for level in of_levels)
+        flags = all(isinstance(flag, bool) for flag in (column.missing, column.averages_missing))
+        if not plain or not flags or not isinstance(column.label, str) or column.other not in (None, False, True):
+            raise ValueError(f"a column is described by entries of the wrong kind: {shown(config)}")
+        return column
 
-    def read(self, table: Table, index: int) -> np.ndarray:  # (B,) float64
-        """Numbers as they are; categories as the number of their level; NaN for missing, -1 for an average category."""
+    def read(self, table: Table, index: int) -> ColumnValues:
+        """The column's values as numbers; ValueError for what the fit says is an error."""
         if self.levels is None:
-            values = table.numbers(index)
-            self._refuse_infinite(values)
+            values, unknown = table.numbers(index), ""
+            infinite = np.isinf(values)
+            if infinite.any():
+                raise ValueError(f"Input X contains infinity: {self.label}, first in row {int(infinite.argmax())}")
         else:
-            values = self._codes(table.categories(index))
+            values, unknown = self._codes(table.categories(index))
         missing = np.isnan(values)
-        if missing.any() and not self.missing:
+        if self.missing or not missing.any():
+            return ColumnValues(values, unknown)
+        found = f"{self.label} misses {int(missing.sum())} value(s), first in row {int(missing.argmax())}"
+        if not self.averages_missing:
             raise ValueError(
-                f"Input X contains NaN: {self.label} misses {int(missing.sum())} value(s), first in row "
-                f"{int(missing.argmax())}, but had none missing in the fit, so nothing was learned for it"
+                f"Input X contains NaN: {found}, but had none missing in the fit, so nothing was learned for it"
             )
-        return values
+        return ColumnValues(values, unknown, found)
 
-    def _codes(self, values: np.ndarray) -> np.ndarray:
+    def _codes(self, values: np.ndarray) -> tuple[np.ndarray, str]:
         assert self.levels is not None
-        found, missing = code_column(values, self.levels, int(UNKNOWN))
-        codes = found.numpy().astype(np.float64)
-        unknown = (codes == UNKNOWN) & ~missing.numpy()
-        if unknown.any() and self.other is None:
-            row = int(unknown.argmax())
+        found, absent = code_column(values, self.levels, int(AVERAGE))
+        codes, missing = found.numpy().astype(np.float64), absent.numpy()
+        unknown = (codes == AVERAGE) & ~missing
+        told = self._unseen(values, unknown)
+        if told and self.other is None:
             raise ValueError(
-                f"{self.label} of X has the category {shown(read_level(values[row]))} in row {row}, unseen in "
-                f'the fit; known are {shown(list(self.levels))}. handle_unknown="other" accepts it'
+                f'{told}, unseen in the fit; known are {shown(list(self.levels))}. handle_unknown="other" accepts it'
             )
         if self.other:
             codes[unknown] = len(self.levels)
-        codes[missing.numpy()] = np.nan
-        return codes
+        codes[missing] = np.nan
+        return codes, told
 
-    def _refuse_infinite(self, values: np.ndarray) -> None:
-        infinite = np.isinf(values)
-        if infinite.any():
-            raise ValueError(f"Input X contains infinity: {self.label}, first in row {int(infinite.argmax())}")
+    def _unseen(self, values: np.ndarray, unknown: np.ndarray) -> str:
+        """The first category that the fit did not see, in words; nothing where it saw all of them."""
+        if self.rare is None:
+            return ""
+        rare = set(self.rare)
+        for row in np.flatnonzero(unknown):
+            level = read_level(values[row])
+            if level not in rare:
+                return f"{self.label} of X has the category {shown(level)} in row {row}"
+        return ""
 
 
 def fit_column(
@@ -90,32 +126,80 @@ def fit_column(
     handle_missing: str,
 ) -> Column:
     """The kind, levels and missing state of a column."""
-    label = table.label(index)
+    label, averages = table.label(index), handle_missing == "learn"
     if not categorical:
-        missing = bool(np.isnan(table.numbers(index)).any())
-        levels, other = None, None
+        column = Column(label, missing=bool(np.isnan(table.numbers(index)).any()), averages_missing=averages)
     else:
-        read = [read_level(value) for value in table.categories(index)]
-        missing = any(level is None for level in read)
-        levels = _sorted({level for level in read if level is not None})
-        other = None if handle_unknown == "error" else False
-        if handle_unknown == "other":
-            common = _sorted(_common_levels(read, weights))
-            if len(common) < len(levels):
-                levels, other = common, True
-    if missing and handle_missing == "error":
+        totals, absent = _level_weights(table.categories(index), weights)
+        least = RARE_SHARE * float(weights.sum()) if handle_unknown == "other" else 0.0
+        rare = {level for level, total in totals.items() if total < least}
+        column = Column(
+            label,
+            sorted_levels(set(totals) - rare),
+            missing=absent,
+            other=bool(rare) if handle_unknown == "other" else None,
+            rare=sorted_levels(rare) if len(rare) <= MOST_REMEMBERED else None,
+            averages_missing=averages,
+        )
+    if column.missing and handle_missing == "error":
         raise ValueError(f'Input X contains NaN: {label} has missing values, which handle_missing="error" refuses')
-    return Column(label, levels, missing, other)
+    return column
 
 
-def _common_levels(read: Sequence[Level | None], weights: np.ndarray) -> set[Level]:
+def _level_weights(values: np.ndarray, weights: np.ndarray) -> tuple[dict[Level, float], bool]:
+    """What the rows of each level weigh, and whether some value is missing."""
     totals: dict[Level, float] = {}
-    for level, weight in zip(read, weights.tolist(), strict=True):
-        if level is not None:
+    absent = False
+    for value, weight in zip(values, weights.tolist(), strict=True):
+        level = read_level(value)
+        if level is None:
+            absent = True
+        else:
             totals[level] = totals.get(level, 0.0) + weight
-    least = RARE_SHARE * float(weights.sum())
-    return {level for level, total in totals.items() if total >= least}
+    return totals, absent
 
 
-def _sorted(levels: set[Level]) -> tuple[Level, ...]:
+def sorted_levels(levels: set[Level]) -> tuple[Level, ...]:
+    """Numbers in order, then text in order."""
     return tuple(sorted(levels, key=lambda level: (isinstance(level, str), level)))
+
+
+def chosen_columns(name: str, given: Any, table: Table) -> list[int]:
+    """Column numbers from names, numbers or a mask; none for None. ``name`` is the parameter's, for errors."""
+    if given is None:
+        return []
+    values = np.asarray(given)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be a list of column names or numbers, or a mask, got {shown(given)}")
+    if values.size == 0:
+        return []
+    if values.dtype == bool:
+        if len(values) != table.width:
+            raise ValueError(f"{name} as a mask must have {table.width} entries, one per column, got {len(values)}")
+        return [int(index) for index in np.flatnonzero(values)]
+    if values.dtype.kind in "iu":
+        outside = [int(index) for index in values if not 0 <= index < table.width]
+        if outside:
+            raise ValueError(f"{name} must hold column numbers 0 … {table.width - 1}, got {outside[0]}")
+        return [int(index) for index in values]
+    if values.dtype.kind not in "OU" or not all(isinstance(value, str) for value in values.tolist()):
+        raise TypeError(f"{name} must hold column names, numbers or a mask, got {shown(given)}")
+    if table.names is None:
+        raise ValueError(f"{name} names columns, but X has no column names: pass a data frame, or column numbers")
+    unknown = [value for value in values.tolist() if value not in table.names]
+    if unknown:
+        raise ValueError(f"{name} names {unknown[0]!r}, which is no column of X; it has {shown(table.names)}")
+    return [table.names.index(value) for value in values.tolist()]
+
+
+def site_columns(site_order: Any, table: Table) -> list[int]:
+    """Which column each site reads."""
+    if isinstance(site_order, str):
+        return list(range(table.width))
+    order = chosen_columns("site_order", site_order, table)
+    if sorted(order) != list(range(table.width)):
+        raise ValueError(
+            f"site_order must name each of the {table.width} columns once, got {shown(site_order)}, "
+            f"which are the columns {shown(order)}"
+        )
+    return order

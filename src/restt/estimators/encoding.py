@@ -7,25 +7,32 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from restt import features
-from restt.estimators.choices import chosen_columns, site_columns
-from restt.estimators.columns import Column, fit_column
+from restt._common.errors import shown
+from restt.estimators.columns import Column, ColumnValues, chosen_columns, fit_column, site_columns
+from restt.estimators.scaling import mean_and_spread
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
 
 # Knots of a column of numbers with feature_map="auto", at its quantiles.
 KNOTS = 8
-# Rows whose site vectors are held at once while their mean is taken, and when predicting.
+# Rows whose site vectors are held at once while their mean is taken, and when predicting; fewer where these would be
+# more numbers than this, which are 256 MiB.
 ROWS_AT_ONCE = 4096
+NUMBERS_AT_ONCE = 2**25
+# A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
+MOST_UNUSED = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +41,8 @@ class Encoding:
 
     A column of numbers is scaled and mapped; a missing value is a state of its own, beside the map's. A column of
     categories is one-hot. With ``means``, vectors are centred: their mean over the rows of the fit is subtracted.
+    ``site_means`` is what is left of that mean, 0 where vectors are centred: the vector of a value that the fit had not
+    seen and that is taken as the average of its column's states. Models saved before it was kept have None, which is 0.
     """
 
     columns: tuple[Column, ...]  # C
@@ -43,6 +52,7 @@ class Encoding:
     scale: Tensor  # (N,) then divided by
     fill: Tensor  # (N,) a number of the fit's, which the map reads where a state stands instead
     means: Tensor | None  # (N, I)
+    site_means: Tensor | None = None  # (N, I)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:  # N
@@ -68,9 +78,19 @@ class Encoding:
         return torch.tensor([width - 1 if column.missing else -1 for width, column in states])
 
     def numbers(self, table: Table) -> np.ndarray:  # (B, C) float64
-        """The table as numbers: NaN is missing, a category is the number of its level."""
+        """The table as numbers: NaN is missing, a category is the number of its level.
+
+        One warning each for categories and for missing values that the fit had not seen.
+        """
         read = [column.read(table, index) for index, column in enumerate(self.columns)]
-        return np.stack(read, axis=1)
+        _warn_of_unseen(read)
+        return np.stack([column.values for column in read], axis=1)
+
+    def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
+        """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
+        rows = NUMBERS_AT_ONCE // (len(self.order) * max(self.widths))
+        for part in numbers.split(max(1, min(ROWS_AT_ONCE, rows))):
+            yield self.vectors(part)
 
     def vectors(self, numbers: Tensor) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors, in the dtype and on the device of ``numbers``."""
@@ -88,7 +108,10 @@ class Encoding:
         vectors.scatter_add_(-1, index.clamp(min=0).unsqueeze(-1), known.to(x.dtype).unsqueeze(-1))
         if self.means is not None:
             vectors -= self.means.to(x)
-        return vectors.masked_fill((state & ~known).unsqueeze(-1), 0.0)
+        unseen = (state & ~known).unsqueeze(-1)
+        if self.site_means is None:
+            return vectors.masked_fill(unseen, 0.0)
+        return torch.where(unseen, self.site_means.to(x), vectors)
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; floats survive the round trip through JSON exactly."""
@@ -100,20 +123,45 @@ class Encoding:
             "scale": self.scale.tolist(),
             "fill": self.fill.tolist(),
             "means": None if self.means is None else self.means.tolist(),
+            "site_means": None if self.site_means is None else self.site_means.tolist(),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Encoding:
-        """The encoding that :meth:`to_config` described."""
-        return cls(
+        """The encoding that :meth:`to_config` described; ValueError where its parts do not fit each other."""
+        means = None if config["means"] is None else tensor64(config["means"])
+        site_means = config.get("site_means")
+        encoding = cls(
             tuple(Column.from_config(column) for column in config["columns"]),
             tuple(config["order"]),
             features.from_config(config["feature_map"]),
             tensor64(config["shift"]),
             tensor64(config["scale"]),
             tensor64(config["fill"]),
-            None if config["means"] is None else tensor64(config["means"]),
+            means,
+            tensor64(site_means) if site_means is not None else None if means is None else torch.zeros_like(means),
         )
+        encoding._check_parts()
+        return encoding
+
+    def _check_parts(self) -> None:
+        sites = len(self.columns)
+        if sorted(self.order) != list(range(sites)):
+            raise ValueError(f"order must hold each of the columns 0 … {sites - 1} once, got {shown(self.order)}")
+        if len(self.feature_map.widths) != sites:
+            raise ValueError(f"feature_map has {len(self.feature_map.widths)} sites for {sites} columns")
+        states = [width for width, category in zip(self.feature_map.widths, self.categorical, strict=True) if category]
+        if max(states, default=0) > max(MOST_UNUSED, *self.widths):
+            raise ValueError(
+                f"feature_map has the width {max(states)} at a column of categories, which has no use of it"
+            )
+        for name in ("shift", "scale", "fill"):
+            if tuple(getattr(self, name).shape) != (sites,):
+                raise ValueError(f"{name} must have one entry per column, got {shown(getattr(self, name))}")
+        for name in ("means", "site_means"):
+            held = getattr(self, name)
+            if held is not None and tuple(held.shape) != (sites, max(self.widths)):
+                raise ValueError(f"{name} must have shape {(sites, max(self.widths))}, got {shown(held)}")
 
 
 def fit_encoding(
@@ -123,7 +171,7 @@ def fit_encoding(
     feature_map: str | FeatureMap = "auto",
     site_order: Any = "auto",
     categorical_features: Any = None,
-    handle_unknown: str = "error",
+    handle_unknown: str = "other",
     handle_missing: str = "learn",
 ) -> Encoding:
     """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs.
@@ -146,7 +194,7 @@ def fit_encoding(
         for index in range(table.width)
     )
     order = site_columns(site_order, table)
-    numbers = np.stack([column.read(table, index) for index, column in enumerate(columns)], axis=1)
+    numbers = np.stack([column.read(table, index).values for index, column in enumerate(columns)], axis=1)
     values = numbers[:, order]
     values[:, [columns[index].levels is not None for index in order]] = 0.0
     kind = _chosen_map(feature_map)
@@ -154,9 +202,28 @@ def fit_encoding(
     fill = _first_present(values)
     fitted = _fitted_map(kind, (values - shift) / scale, weights)
     encoding = Encoding(columns, tuple(order), fitted, tensor64(shift), tensor64(scale), tensor64(fill), None)
-    if feature_map != "auto":
-        return encoding
-    return replace(encoding, means=_mean_vectors(encoding, numbers, weights))
+    means = _mean_vectors(encoding, numbers, weights)
+    if feature_map == "auto":
+        return replace(encoding, means=means, site_means=torch.zeros_like(means))
+    return replace(encoding, site_means=means)
+
+
+def _warn_of_unseen(read: list[ColumnValues]) -> None:
+    for notes, consequence in (
+        (
+            [column.unknown for column in read if column.unknown],
+            "unseen in the fit: taken as one of the column's rare categories, or where none was rare as the average of "
+            'its states; handle_unknown="error" refuses it',
+        ),
+        (
+            [column.missing for column in read if column.missing],
+            "but had none missing in the fit: taken as the average of the column's states; "
+            'handle_missing="error" refuses it',
+        ),
+    ):
+        if notes:
+            more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
+            warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=4)
 
 
 def _chosen_map(feature_map: str | FeatureMap) -> FeatureMap:
@@ -170,21 +237,17 @@ def _chosen_map(feature_map: str | FeatureMap) -> FeatureMap:
 
 
 def _scaling(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shift and scale (N,) of values (B, N) with NaN where missing."""
+    """Shift and scale (N,) of values (B, N) with NaN where missing; a constant column keeps the scale 1."""
     if isinstance(kind, features.Hat):
         return np.zeros(values.shape[1]), np.ones(values.shape[1])
-    present = ~np.isnan(values)
+    shift, scale = mean_and_spread(values, weights)
+    constant = scale == 0
     if isinstance(kind, features.Trigonometric):
-        low = np.where(present, values, np.inf).min(axis=0)
-        high = np.where(present, values, -np.inf).max(axis=0)
-        shift, scale = np.where(np.isfinite(low), low, 0.0), high - low
-    else:
-        filled, shares = np.where(present, values, 0.0), weights[:, None] * present
-        total = np.maximum(shares.sum(axis=0), np.finfo(float).tiny)
-        shift = (shares * filled).sum(axis=0) / total
-        scale = np.sqrt((shares * (filled - shift) ** 2).sum(axis=0) / total)
-    usable = np.isfinite(scale) & (scale > np.finfo(float).eps * np.abs(shift))
-    return shift, np.where(usable, scale, 1.0)
+        present = ~np.isnan(values)
+        low = np.min(values, axis=0, where=present, initial=np.inf)
+        high = np.max(values, axis=0, where=present, initial=-np.inf)
+        shift, scale = np.where(constant, shift, low), high - low
+    return shift, np.where(constant, 1.0, scale)
 
 
 def _fitted_map(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> FeatureMap:
@@ -211,9 +274,8 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
 
 
 def _mean_vectors(encoding: Encoding, numbers: np.ndarray, weights: np.ndarray) -> Tensor:  # (N, I)
-    total: Any = 0.0
-    for start in range(0, len(numbers), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        vectors = encoding.vectors(torch.from_numpy(numbers[rows]))
-        total = total + torch.einsum("b,bni->ni", torch.from_numpy(weights[rows]), vectors)
-    return cast(Tensor, total / float(weights.sum()))
+    total, row = torch.zeros(len(encoding.order), max(encoding.widths), dtype=torch.float64), 0
+    for vectors in encoding.chunks(torch.from_numpy(numbers)):
+        total += torch.einsum("b,bni->ni", torch.from_numpy(weights[row : row + len(vectors)]), vectors)
+        row += len(vectors)
+    return total / float(weights.sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,17 @@ import torch
 
 from restt import features
 from restt._common.errors import shown
+from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
+from restt.estimators.gradient import member_outputs
+from restt.estimators.history import History
+from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Values
 from restt.features import FeatureMap
 from restt.interop import load_module, save_module
+from restt.module import ResTT
 from restt.topology import Topology
-from restt.train import EpochRecord, Penalty
+from restt.train import Penalty
 
 SUFFIX = ".safetensors"
 NAME = f"model{SUFFIX}"
@@ -26,8 +30,10 @@ VERSION = 1
 KINDS = ("ResTTRegressor", "ResTTClassifier")
 
 
-def save_estimator(estimator: Any, path: str | PathLike[str]) -> Path:
+def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
     """Write a fitted estimator; see ``save`` of the estimators."""
+    if path == "":
+        raise ValueError('path must name a folder or a file, got ""; "." is the current folder')
     given = Path(path)
     if given.suffix != SUFFIX and given.exists() and not given.is_dir():
         raise ValueError(f"path must be a folder or end in {SUFFIX}, got the existing file {given}")
@@ -40,7 +46,7 @@ def save_estimator(estimator: Any, path: str | PathLike[str]) -> Path:
         "precision": estimator.precision_,
         "n_features_in": estimator.n_features_in_,
         "feature_names_in": getattr(estimator, "feature_names_in_", np.array([])).tolist() or None,
-        "history": [_record_to_plain(record) for record in estimator.history_],
+        "history": History(estimator.history_).to_config(),
         "n_iter": estimator.n_iter_,
     }
     save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
@@ -78,28 +84,55 @@ def load(path: str | PathLike[str]) -> Any:
         )
     try:
         return _rebuilt(module, state)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{file} does not describe an estimator this restt can build: {error}") from error
 
 
-def _rebuilt(module: Any, state: dict[str, Any]) -> Any:
+def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
     from restt import estimators
 
     if state["kind"] not in KINDS:
         raise ValueError(f"its kind is {shown(state['kind'])}, expected one of {list(KINDS)}")
     parameters = {name: _from_plain(name, value) for name, value in state["parameters"].items()}
-    estimator = getattr(estimators, state["kind"])(**parameters)
+    estimator: BaseResTT = getattr(estimators, state["kind"])(**parameters)
+    estimator._validate_params()
     target = Values if state["kind"] == "ResTTRegressor" else Labels
     estimator.module_ = module
     estimator.encoding_ = Encoding.from_config(state["encoding"])
     estimator.target_ = target.from_config(state["target"])
+    estimator.site_means_ = estimator.encoding_.site_means
     estimator.precision_ = state["precision"]
     estimator.n_features_in_ = state["n_features_in"]
     if state["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
-    estimator.history_ = [_record_from_plain(record) for record in state["history"]]
+    estimator.history_ = History.from_config(state["history"])
     estimator.n_iter_ = state["n_iter"]
+    _check_parts(estimator)
     return estimator
+
+
+def _check_parts(estimator: BaseResTT) -> None:
+    """ValueError where the module, the encoding and the target were not made for each other."""
+    module, encoding, names = estimator.module_, estimator.encoding_, getattr(estimator, "feature_names_in_", None)
+    columns = len(encoding.columns)
+    for what, found, expected in (
+        ("widths of the encoding's sites", encoding.widths, module.feature_dims),
+        ("outputs of the target", estimator.target_.outputs, module.outputs),
+        ("columns", estimator.n_features_in_, columns),
+        ("column names", columns if names is None else len(names), columns),
+        ("runs of the module", module.runs is None, False),
+        ("number of epochs", type(estimator.n_iter_), int),
+    ):
+        if found != expected:
+            raise ValueError(f"{what}: {shown(found)} where {shown(expected)} belongs")
+    if names is not None and not all(isinstance(name, str) for name in names):
+        raise ValueError(f"column names must be text, got {shown(names.tolist())}")
+    if estimator.precision_ not in PRECISIONS:
+        raise ValueError(f"precision must be one of {list(PRECISIONS)}, got {shown(estimator.precision_)}")
+    # Whatever else is not as it should be shows in a row that the encoding itself offers.
+    row = np.zeros((1, columns))
+    row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
+    member_outputs(module, encoding, row, estimator.precision_)
 
 
 def _to_plain(name: str, value: Any) -> Any:
@@ -139,21 +172,3 @@ def _from_plain(name: str, value: Any) -> Any:
     if value["kind"] == "dict":
         return {key: _from_plain(name, item) for key, item in value["items"]}
     raise ValueError(f"parameter {name} is of the unknown kind {shown(value['kind'])}")
-
-
-def _record_to_plain(record: EpochRecord) -> dict[str, Any]:
-    return record.to_dict()
-
-
-def _record_from_plain(values: dict[str, Any]) -> EpochRecord:
-    """The record, with NaN where JSON has null."""
-    numbers = {
-        name: [math.nan if entry is None else entry for entry in values[name]]
-        for name in ("train_loss", "lr", "gradient_norm")
-    }
-    validation = {
-        name: [math.nan if entry is None else entry for entry in entries]
-        for name, entries in values["validation"].items()
-    }
-    times = {name: math.nan if values[name] is None else values[name] for name in ("seconds", "samples_per_second")}
-    return EpochRecord.from_dict({**values, **numbers, **times, "validation": validation})

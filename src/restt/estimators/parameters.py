@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from restt import features
-from restt.estimators.callbacks import CallbackSupport
-from restt.estimators.plan import PRECISIONS
+from restt.estimators.progress import CallbackSupport
+from restt.estimators.settings import PRECISIONS
 from restt.features import FeatureMap
 from restt.topology import PRESETS, Topology
 from restt.train import Penalty
@@ -69,7 +69,7 @@ class Parameters(CallbackSupport, BaseEstimator):
         early_stopping: bool | int = False,
         validation_fraction: float = 0.1,
         categorical_features: Any = None,
-        handle_unknown: str = "error",
+        handle_unknown: str = "other",
         handle_missing: str = "learn",
         warm_start: bool = False,
         device: str | torch.device = "auto",

@@ -1,34 +1,112 @@
-"""What ``verbose`` shows while an estimator is fitted."""
+"""What a fit tells while it runs: ``verbose``, and scikit-learn's callbacks where it has them (1.9, experimental)."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from restt.train import EpochRecord, live_table
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+# Lines that verbose=1 prints where it cannot rewrite one.
+LINES = 10
+
+if TYPE_CHECKING:
+
+    class CallbackSupport:
+        """``set_callbacks`` where scikit-learn offers it."""
+
+        def _init_callback_context(self, max_subtasks: int) -> Any: ...
+
+    def with_callbacks(method: Method) -> Method:
+        """Tear callbacks down when the method ends, however it ends."""
+        return method
+
+    SUPPORTED = True
+else:
+    try:
+        from sklearn.callback import CallbackSupportMixin as CallbackSupport
+        from sklearn.callback import with_callbacks
+
+        SUPPORTED = True
+    except ImportError:
+        SUPPORTED = False
+
+        class CallbackSupport:
+            """This scikit-learn has no callbacks."""
+
+        def with_callbacks(method):
+            """Nothing to tear down."""
+            return method
+
+
+def told_to_callbacks(
+    estimator: CallbackSupport,
+    records: Iterable[EpochRecord],
+    epochs: int,
+    x: Any,
+    y: Any,
+    state: Callable[[], dict[str, Any]],
+) -> Iterator[EpochRecord]:
+    """Pass records on and tell the estimator's callbacks of each epoch, which may ask to stop.
+
+    Callbacks that take a ``fitted_estimator`` get one with the fitted attributes of ``state()``, which must stay as
+    they were after that epoch.
+    """
+    if not SUPPORTED:
+        yield from records
+        return
+    root = estimator._init_callback_context(max_subtasks=epochs)
+    data: dict[str, Any] = {"estimator": estimator, "X": x, "y": y}
+    root.call_on_fit_task_begin(**data)
+    stream = iter(records)
+    for _ in range(epochs):
+        task = root.subcontext(task_name="epoch").call_on_fit_task_begin(**data)
+        record = next(stream)
+        yield record
+        if task.call_on_fit_task_end(**data, reconstruction_attributes=state):
+            break
+        if _was_last(record):
+            # To the end, where what shows the records writes its last line.
+            yield from stream
+            break
+    root.call_on_fit_task_end(**data, reconstruction_attributes=state)
+
+
+def _was_last(record: EpochRecord) -> bool:
+    """Whether every run that was in training has stopped with this epoch."""
+    ended = {event.run for event in record.events if event.kind in ("finished", "early-stopped", "failed")}
+    return ended >= set(record.runs)
+
 
 def shown_progress(records: Iterable[EpochRecord], epochs: int, verbose: int) -> Iterator[EpochRecord]:
-    """Pass records on; 0 shows nothing, 1 one line that is kept up to date, 2 or more a table."""
+    """Pass records on; 0 shows nothing, 1 a line that is kept up to date, 2 or more a table."""
     if verbose <= 0:
         return iter(records)
     return live_line(records, epochs) if verbose == 1 else live_table(records, epochs)
 
 
 def live_line(records: Iterable[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
-    """One line on standard output: rewritten where it is a terminal, else written once at the end."""
-    terminal, began, text = sys.stdout.isatty(), time.monotonic(), ""
+    """One line on standard output, rewritten after each epoch; where that is no terminal, about ten lines in all."""
+    terminal, began = sys.stdout.isatty(), time.monotonic()
+    every, text, printed = max(1, epochs // LINES), "", ""
     try:
-        for record in records:
+        for number, record in enumerate(records):
             text = describe(record, epochs, time.monotonic() - began)
             if terminal:
                 print(f"\r{text}\x1b[K", end="", flush=True)
+            elif number == 0 or record.epoch % every == 0:
+                print(text, flush=True)
+                printed = text
             yield record
     finally:
-        if text:
-            print("" if terminal else text, flush=True)
+        if terminal and text:
+            print(flush=True)
+        elif text != printed:
+            print(text, flush=True)
 
 
 def describe(record: EpochRecord, epochs: int, seconds: float) -> str:

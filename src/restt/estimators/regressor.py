@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array
 
-from restt.estimators._base import BaseResTT
+from restt.estimators.base import BaseResTT
 from restt.estimators.parameters import Parameters
 from restt.estimators.targets import Values
+from restt.features import FeatureMap
+from restt.topology import Topology
 
 
 class ResTTRegressor(RegressorMixin, BaseResTT):
@@ -60,12 +64,13 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     validation_fraction : float, default=0.1
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
-    handle_unknown : {"error", "other"}
-        What a category that was not in the fit becomes: an error; or the state "other", which the levels with less
-        than 1 % of the weight share, or where there are none the average of all states.
+    handle_unknown : {"other", "error"}
+        What a category that was not in the fit becomes. ``"other"``: levels with less than 1 % of the rows' weight are
+        learned as one state, which such a category then takes, or where no level is rare the average of the column's
+        states, with a warning. ``"error"``: every level has its own state, and an unseen one is an error.
     handle_missing : {"learn", "error"}
-        Whether columns with missing values in the fit get a state for them, or are refused. Where the fit saw none,
-        a missing value is an error in either case.
+        ``"learn"``: a column with missing values in the fit gets a state for them; where the fit saw none, a missing
+        value is the average of the column's states, with a warning. ``"error"``: any missing value is an error.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
     device : "auto", str or torch.device
@@ -75,21 +80,26 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         problem is large.
     random_state : int, RandomState or None
     verbose : int, default=0
-        1 shows a line that is kept up to date, 2 a table.
+        1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a table.
     checkpoint_dir : path, optional
-        Save the training here; the same call with the same data goes on where it was stopped.
+        Save the training here; the same call with the same data goes on where it was stopped, also with more
+        ``epochs`` once it is finished, and another training in the same folder is refused. Clones, as in a search or
+        an ensemble, each have a folder of their own in it.
 
     Attributes
     ----------
     module_ : restt.ResTT
         The model, with the runs axis.
     history_ : list of restt.train.EpochRecord
+        ``history_.to_frame()`` is the same as a pandas data frame of plain columns.
     n_iter_ : int
         Epochs trained.
     encoding_ : Encoding
         From the table to site vectors.
+    site_means_ : tensor (N, I)
+        Mean of the fit's site vectors, 0 where the encoding is centred; None in a model saved before it was kept.
     target_ : Values
-        Mean and scale of y.
+        Mean and scale of y; the scale is 0 where y is constant.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
@@ -111,13 +121,71 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     target_: Values
 
+    def __init__(
+        self,
+        bond_dim: int = 10,
+        feature_map: str | FeatureMap = "auto",
+        topology: str | Topology = "residual",
+        site_order: Any = "auto",
+        sigma2: str | float = "auto",
+        loss: str = "auto",
+        epochs: str | int = "auto",
+        lr: float = 0.05,
+        schedule: str = "cosine",
+        batch_size: str | int = "auto",
+        penalty: Any = "auto",
+        dropout: float = 0.0,
+        runs: int = 1,
+        early_stopping: bool | int = False,
+        validation_fraction: float = 0.1,
+        categorical_features: Any = None,
+        handle_unknown: str = "other",
+        handle_missing: str = "learn",
+        warm_start: bool = False,
+        device: str | torch.device = "auto",
+        precision: str = "auto",
+        random_state: Any = None,
+        verbose: int | bool = 0,
+        checkpoint_dir: str | PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            bond_dim=bond_dim,
+            feature_map=feature_map,
+            topology=topology,
+            site_order=site_order,
+            sigma2=sigma2,
+            loss=loss,
+            epochs=epochs,
+            lr=lr,
+            schedule=schedule,
+            batch_size=batch_size,
+            penalty=penalty,
+            dropout=dropout,
+            runs=runs,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            categorical_features=categorical_features,
+            handle_unknown=handle_unknown,
+            handle_missing=handle_missing,
+            warm_start=warm_start,
+            device=device,
+            precision=precision,
+            random_state=random_state,
+            verbose=verbose,
+            checkpoint_dir=checkpoint_dir,
+        )
+
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
         return self._pass_once(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """The members' mean, (B,) or (B, O); with ``return_std`` also their standard deviation, of the same shape."""
+        """The members' mean, (B,) or (B, O); with ``return_std`` also the spread of members, of the same shape.
+
+        The spread is the standard deviation over the members: how much the initial weights matter. It says nothing of
+        the noise in y and is far narrower than an interval for new targets.
+        """
         members = self._members(X)
         mean = self.target_.decode(members.mean(axis=0))
         if not return_std:
@@ -132,7 +200,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
             raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
         return np.asarray(values)
 
-    def _new_target(self, y: np.ndarray, weights: np.ndarray) -> Values:
+    def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None = None) -> Values:
         return Values.fit(y, weights)
 
     @property

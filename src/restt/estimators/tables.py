@@ -1,13 +1,19 @@
-"""Tables as users have them, arrays and data frames, read column by column."""
+"""X as users have it, arrays, data frames and sparse matrices, checked as scikit-learn does and read by columns."""
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
 from restt._common.errors import shown
+from restt.features.inputs import read_weights
 
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
 SPARSE_LIMIT = 2**30
@@ -46,12 +52,20 @@ class Table(ABC):
             "type in a data frame, or those named in categorical_features"
         )
 
+    def _date(self, column: int, found: str) -> str:
+        return (
+            f"{self.label(column)} of X must hold numbers, got {found}: make numbers of its dates and times first, for "
+            "example the days since some date, the month or the hour, each as a column of its own"
+        )
+
     def _floats(self, column: int, values: np.ndarray) -> np.ndarray:
         """An object or text column as numbers, or an error that shows the first value that is none."""
         try:
             return values.astype(np.float64)
         except (TypeError, ValueError):
             for row, value in enumerate(values):
+                if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)):
+                    raise ValueError(self._date(column, f"{shown(value)} in row {row}")) from None
                 try:
                     float(np.nan if value is None else value)
                 except ValueError:
@@ -75,6 +89,8 @@ class ArrayTable(Table):
         values = self.values[:, column]
         if values.dtype.kind in "biuf":
             return values.astype(np.float64)
+        if values.dtype.kind in "Mm":
+            raise ValueError(self._date(column, f"dtype {values.dtype}"))
         if values.dtype.kind not in "OU":
             raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
         return self._floats(column, values)
@@ -115,6 +131,8 @@ class PandasTable(Table):
             return self._floats(column, self.categories(column))
         if is_complex_dtype(series.dtype):
             raise ValueError(f"Complex data not supported: {self.label(column)} of X has dtype {series.dtype}")
+        if getattr(series.dtype, "kind", "O") in "Mm":
+            raise ValueError(self._date(column, f"dtype {series.dtype}"))
         if not (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype)) or self.holds_categories(column):
             raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -145,6 +163,8 @@ class PolarsTable(Table):
         import polars as pl
 
         series = self.frame.to_series(column)
+        if series.dtype.is_temporal():
+            raise ValueError(self._date(column, f"dtype {series.dtype}"))
         if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
             raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
         return np.asarray(series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
@@ -157,6 +177,39 @@ class PolarsTable(Table):
 
     def take(self, rows: np.ndarray) -> Table:
         return PolarsTable(self.frame[rows])
+
+
+def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
+    """The table of X; sets the estimator's column names and number, or without ``reset`` compares with them."""
+    _refuse_what_is_no_table(x)
+    x = as_frame(x)
+    table = read_frame(x)
+    if table is not None:
+        if table.rows == 0 or table.width == 0:
+            what, least = ("sample(s)", table.rows) if table.rows == 0 else ("feature(s)", table.width)
+            raise ValueError(
+                f"Found array with {least} {what} (shape={(table.rows, table.width)}) while a minimum of 1 is required "
+                f"by {type(estimator).__name__}."
+            )
+        validate_data(estimator, x, reset=reset, skip_check_array=True)
+        return table
+    if sparse.issparse(x):
+        validate_data(estimator, x, reset=reset, accept_sparse=True, ensure_all_finite=False)
+        return ArrayTable(dense(x))
+    values = validate_data(estimator, x, reset=reset, dtype=None, ensure_all_finite=False)
+    return ArrayTable(np.asarray(values))
+
+
+def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)
+    """Row weights in float64, one number meaning the same for all."""
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(rows, float(sample_weight))
+    if sample_weight is not None:
+        given = np.asarray(sample_weight, dtype=np.float64)
+        if given.shape == (rows,) and not given.any():
+            raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
+        sample_weight = given
+    return np.asarray(read_weights(sample_weight, rows).numpy())
 
 
 def as_frame(x: Any) -> Any:
@@ -177,7 +230,7 @@ def as_frame(x: Any) -> Any:
         raise ImportError(f"reading a {type(x).__name__} needs polars, or pandas 3: pip install polars") from None
 
 
-def read_table(x: Any) -> Table | None:
+def read_frame(x: Any) -> Table | None:
     """The table of a pandas or polars data frame; None for anything else."""
     if _is_from(x, "pandas"):
         return PandasTable(x)
@@ -196,9 +249,19 @@ def dense(x: Any) -> np.ndarray:
     return np.asarray(x.toarray())
 
 
-def _is_from(x: Any, library: str) -> bool:
-    kind = type(x)
-    return any(base.__module__.split(".")[0] == library and base.__name__ == "DataFrame" for base in kind.__mro__)
+def _refuse_what_is_no_table(x: Any) -> None:
+    for library in ("pandas", "polars"):
+        if _is_from(x, library, "Series"):
+            raise ValueError(
+                f"X must be a table of shape (B, C), got a {library} Series of {len(x)} values: one column is "
+                "X.to_frame(), several are a data frame"
+            )
+    if _is_from(x, "polars", "LazyFrame"):
+        raise TypeError("X must be a table, got a polars LazyFrame, which holds no rows yet: pass X.collect()")
+
+
+def _is_from(x: Any, library: str, name: str = "DataFrame") -> bool:
+    return any(base.__module__.split(".")[0] == library and base.__name__ == name for base in type(x).__mro__)
 
 
 def _objects(values: list[Any]) -> np.ndarray:

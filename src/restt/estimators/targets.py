@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.estimators.scaling import binary_exponents, mean_and_spread
 
 # Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a
 # smaller penalty does the same; squares of one-hot targets are smaller by the variance of the targets.
@@ -17,11 +19,16 @@ SQUARES_PENALTY = 0.02
 CROSS_ENTROPY_PENALTY = 0.005
 # No class starts as impossible, also where partial_fit has not seen it yet.
 LEAST_PRIOR = 1e-3
+# Characters that labels of a saved model may be declared to have, where none of them is longer.
+MOST_CHARACTERS = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Numbers, brought to mean 0 and variance 1 for the training. ``flat``: y came with shape (B,)."""
+    """Numbers, brought to mean 0 and variance 1 for the training. ``flat``: y came with shape (B,).
+
+    An output that was constant has the scale 0: whatever the model says, it is predicted exactly.
+    """
 
     mean: np.ndarray  # (O,)
     scale: np.ndarray  # (O,)
@@ -30,11 +37,7 @@ class Values:
     @classmethod
     def fit(cls, y: np.ndarray, weights: np.ndarray) -> Values:
         """From y (B,) or (B, O) and weights (B,)."""
-        columns = y.reshape(len(y), -1)
-        mean = np.average(columns, axis=0, weights=weights)
-        spread = np.sqrt(np.average((columns - mean) ** 2, axis=0, weights=weights))
-        constant = spread <= 1e3 * np.finfo(float).eps * np.abs(mean)
-        return cls(mean, np.where(constant | (spread == 0), 1.0, spread), y.ndim == 1)
+        return cls(*mean_and_spread(y.reshape(len(y), -1), weights), y.ndim == 1)
 
     @property
     def outputs(self) -> int:
@@ -43,7 +46,11 @@ class Values:
     def encode(self, y: np.ndarray) -> Tensor:  # (B, O)
         if y.reshape(len(y), -1).shape[1] != self.outputs:
             raise ValueError(f"y must have {self.outputs} output(s) as in the first fit, got shape {y.shape}")
-        return torch.from_numpy((y.reshape(len(y), -1) - self.mean) / self.scale)
+        # Divided by a power of two first, which changes no digit: y - mean may be too large for a float.
+        exponents = -binary_exponents(np.maximum(np.abs(self.mean), self.scale))
+        scale = np.where(self.scale == 0, 1.0, np.ldexp(self.scale, exponents))
+        centred = np.ldexp(y.reshape(len(y), -1), exponents) - np.ldexp(self.mean, exponents)
+        return torch.from_numpy(centred / scale)
 
     @property
     def auto_penalty(self) -> float:
@@ -52,6 +59,24 @@ class Values:
     def row_weights(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """What rows count in the loss: their weights."""
         return weights
+
+    def shortfall(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        """The squared error of outputs (B, O) as a multiple of that of the mean of y; 0 where all of y is constant.
+
+        ``targets`` (B, O) are encoded, ``weights`` (B,) what rows count.
+        """
+        varies = self.scale > 0
+        if not varies.any():
+            return 0.0
+        outputs, targets = outputs[:, varies], targets[:, varies]
+        errors = np.average((outputs - targets) ** 2, axis=0, weights=weights)
+        spread = np.average((targets - np.average(targets, axis=0, weights=weights)) ** 2, axis=0, weights=weights)
+        return float(errors.sum() / max(spread.sum(), np.finfo(float).tiny))
+
+    @property
+    def constant_guess(self) -> str:
+        """What :meth:`shortfall` compares with, in words."""
+        return "the mean of y"
 
     def initial_bias(self) -> Tensor:  # (O,)
         return torch.zeros(self.outputs)
@@ -70,7 +95,13 @@ class Values:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Values:
-        return cls(np.array(config["mean"]), np.array(config["scale"]), config["flat"])
+        """The values that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
+        mean, scale = (np.array(config[name], dtype=np.float64) for name in ("mean", "scale"))
+        if mean.ndim != 1 or mean.shape != scale.shape or not np.isfinite([mean, scale]).all() or (scale < 0).any():
+            raise ValueError(f"mean and scale of y do not fit each other: {shown(mean)}, {shown(scale)}")
+        if config["flat"] and len(mean) != 1:
+            raise ValueError(f"y cannot be flat with {len(mean)} outputs")
+        return cls(mean, scale, bool(config["flat"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +129,27 @@ class Labels:
         """What rows count in the loss: their weights, times those of their classes."""
         return weights if self.class_weights is None else weights * self.class_weights[class_numbers(y, self.classes)]
 
+    def shortfall(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        """The loss of outputs (B, K) as a multiple of that of the classes' shares; 0 for a single class.
+
+        Log-loss where outputs are logits, else squared error. ``targets`` (B,) are numbers of classes.
+        """
+        shares = np.bincount(targets, weights, minlength=len(self.classes)) / weights.sum()
+        if (shares > 0).sum() < 2:
+            return 0.0
+        rows = np.arange(len(targets))
+        if self.logits:
+            found = -np.average(log_softmax(outputs, axis=1)[rows, targets], weights=weights)
+            return float(found / -(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+        errors = outputs.copy()
+        errors[rows, targets] -= 1
+        return float(np.average((errors**2).sum(axis=1), weights=weights) / (1 - (shares**2).sum()))
+
+    @property
+    def constant_guess(self) -> str:
+        """What :meth:`shortfall` compares with, in words."""
+        return "the shares of the classes"
+
     def initial_bias(self) -> Tensor:  # (K,)
         """Every row starts with the classes' shares as its probabilities."""
         prior = torch.from_numpy(np.maximum(self.prior, LEAST_PRIOR))
@@ -118,14 +170,32 @@ class Labels:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Labels:
-        weights = config["class_weights"]
-        return cls(
-            np.array(config["classes"], dtype=config["dtype"]),
-            np.array(config["prior"]),
-            None if weights is None else np.array(weights),
-            config["logits"],
-            config["temperature"],
+        """The labels that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
+        plain, dtype, weights = config["classes"], np.dtype(config["dtype"]), config["class_weights"]
+        longest = max((len(label) for label in plain if isinstance(label, str)), default=0)
+        if dtype.kind not in "biufUO" or (dtype.kind == "U" and dtype.itemsize // 4 > max(longest, MOST_CHARACTERS)):
+            raise ValueError(f"classes cannot be of dtype {config['dtype']!r}")
+        if not all(isinstance(label, (str, bool, int, float)) for label in plain):
+            raise ValueError(f"classes must be text, booleans or numbers, got {shown(plain)}")
+        labels = cls(
+            np.array(plain, dtype=dtype),
+            np.array(config["prior"], dtype=np.float64),
+            None if weights is None else np.array(weights, dtype=np.float64),
+            bool(config["logits"]),
+            float(config["temperature"]),
         )
+        for name in ("classes", "prior", "class_weights"):
+            held = getattr(labels, name)
+            if held is not None and held.shape != (len(plain),):
+                raise ValueError(f"{name} must have one entry per class, got {shown(held)}")
+        if not len(plain) or not labels.temperature > 0:
+            raise ValueError(
+                f"there must be classes and a temperature above 0, got {shown(plain)}, {labels.temperature}"
+            )
+        return labels
+
+
+Target = Values | Labels
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)

@@ -62,8 +62,10 @@ def test_torch_program(mixed, tmp_path):
 
 def test_rows_that_predict_refuses_are_nan(mixed, tmp_path):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK).fit(frame, y)
-    table = model.numbers(frame[:6])
+    known = frame.notna().all(axis=1)
+    options = {**QUICK, "handle_unknown": "error", "handle_missing": "error"}
+    model = ResTTRegressor(**options).fit(frame[known], y[known])
+    table = model.numbers(frame[known][:6])
     table[0, 2] = np.nan  # count was never missing
     table[1, 1] = 3  # there are three colours, 0 to 2
     table[2, 1] = -1
@@ -72,10 +74,12 @@ def test_rows_that_predict_refuses_are_nan(mixed, tmp_path):
     assert np.isnan(found).tolist() == [True, True, True, True, False, False]
 
 
-def test_an_average_category_is_known_to_the_graph(mixed, tmp_path):
+@pytest.mark.parametrize("feature_map", ["auto", "hat"])
+def test_unseen_values_are_the_average_in_the_graph_too(mixed, tmp_path, feature_map):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK, handle_unknown="other").fit(frame, y)
-    new = frame[:5].assign(colour="violet")
-    table = model.numbers(new)
+    model = ResTTRegressor(**QUICK, feature_map=feature_map).fit(frame, y)
+    new = frame[:5].assign(colour="violet", count=np.nan)
+    with pytest.warns(UserWarning, match=r"'violet'|misses 5"):
+        table, want = model.numbers(new), model.predict(new)
     assert table[:, 1].tolist() == [-1.0] * 5
-    np.testing.assert_allclose(run_onnx(model, tmp_path / "m.onnx", table), model.predict(new), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(run_onnx(model, tmp_path / "m.onnx", table), want, rtol=0, atol=1e-5)

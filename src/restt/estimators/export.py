@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from restt.estimators.columns import AVERAGE
 from restt.estimators.encoding import Encoding
-from restt.estimators.targets import Labels, Values
+from restt.estimators.targets import Labels, Target, Values
 from restt.interop import export
 from restt.interop.graph_parts import MapPart, map_part
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 
 
-def export_graph(estimator: Any, path: str | PathLike[str]) -> Path:
+def export_graph(module: ResTT, encoding: Encoding, target: Target, path: str | PathLike[str]) -> Path:
     """Write numbers -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`."""
-    module, target = estimator.module_, estimator.target_
     head = Rescaled(target, module.first.dtype) if isinstance(target, Values) else Probabilities(target)
-    part = EncodingPart(estimator.encoding_, module)
+    part = EncodingPart(encoding, module)
     return export(module, path, feature_map=part, average=True, head=head, row_shape=part.row_shape)
 
 
@@ -47,9 +46,13 @@ class EncodingPart(MapPart):
         counts = torch.tensor([column.states for column in encoding.sites])
         self.levels = nn.Buffer(states.to(dtype).masked_fill(states >= counts[:, None], math.nan))  # (N, I)
         self.missing_state = nn.Buffer(states == encoding.missing_states[:, None])  # (N, I)
-        self.never_missing = nn.Buffer(encoding.missing_states < 0)
+        never = encoding.missing_states < 0
+        averaged = torch.tensor([column.averages_missing for column in encoding.sites])
+        self.missing_refused, self.missing_averaged = nn.Buffer(never & ~averaged), nn.Buffer(never & averaged)
         self.averaged = nn.Buffer(torch.tensor([column.other is False for column in encoding.sites]))
         self.means = None if encoding.means is None else nn.Buffer(encoding.means.to(dtype))
+        left = torch.zeros(sites, width) if encoding.site_means is None else encoding.site_means
+        self.site_means = nn.Buffer(left.to(dtype))  # (N, I)
 
     def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
         zero, finite, nan = ops.number(0.0), ops.less(ops.absolute(x), ops.number(math.inf)), ops.is_nan(x)
@@ -66,10 +69,11 @@ class EncodingPart(MapPart):
         vectors = ops.add(vectors, ops.as_float(hits))
         if self.means is not None:
             vectors = ops.subtract(vectors, ops.constant(self.means))
-        vectors = ops.where(ops.insert_axis(unknown, -1), zero, vectors)
-        average = ops.both(ops.constant(self.averaged), ops.equal(values, ops.number(-1.0)))
+        unseen = ops.either(unknown, ops.both(missing, ops.constant(self.missing_averaged)))
+        vectors = ops.where(ops.insert_axis(unseen, -1), ops.constant(self.site_means), vectors)
+        average = ops.both(ops.constant(self.averaged), ops.equal(values, ops.number(AVERAGE)))
         refused = ops.either(
-            ops.both(unknown, ops.negate(average)), ops.both(missing, ops.constant(self.never_missing))
+            ops.both(unknown, ops.negate(average)), ops.both(missing, ops.constant(self.missing_refused))
         )
         refused_by_state = ops.any_last(refused, self.sites, keep=True)
         return vectors, ops.either(ops.either(infinite, refused_by_map), refused_by_state)

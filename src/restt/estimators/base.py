@@ -1,0 +1,399 @@
+"""What the regressor and the classifier share: fitting, from the table to the fitted attributes, and predicting."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from torch import Tensor
+
+from restt import chain
+from restt._common.devices import fitting_threads
+from restt._common.errors import shown
+from restt.estimators.encoding import KNOTS, Encoding, fit_encoding
+from restt.estimators.forks import refuse_lost_threads
+from restt.estimators.gradient import (
+    EncodedExamples,
+    Examples,
+    check_same_shape,
+    encode,
+    member_outputs,
+    multiplication,
+    new_module,
+    own_folder,
+    train_config,
+    why_it_failed,
+)
+from restt.estimators.history import History
+from restt.estimators.parameters import Parameters
+from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
+from restt.estimators.settings import Settings, check_fits, settle
+from restt.estimators.tables import read_sample_weight, read_x
+from restt.estimators.targets import Target
+from restt.module import ResTT
+from restt.train import EpochRecord, TrainConfig, train
+
+WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
+
+
+class BaseResTT(Parameters):
+    """Everything but what y means."""
+
+    module_: ResTT
+    encoding_: Encoding
+    target_: Any
+    site_means_: Tensor | None
+    history_: History
+    n_iter_: int
+    precision_: str
+
+    @abstractmethod
+    def _read_y(self, y: Any) -> np.ndarray:
+        """Targets checked, as an array."""
+
+    @abstractmethod
+    def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None) -> Target:
+        """What turns targets into outputs and back, learned from the rows of a first fit.
+
+        ``classes`` are those that ``partial_fit`` of a classifier was told.
+        """
+
+    @property
+    @abstractmethod
+    def _loss(self) -> str:
+        """The training's loss."""
+
+    def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
+        """Labels whose shares a random split of ``held`` rows keeps."""
+        return None
+
+    def _finish(self, examples: Examples) -> None:
+        """Whatever is still to be learned once the weights are, on held-out rows where there are some."""
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model; with ``warm_start`` go on from the last fit.
+
+        A fit that ends worse than the mean of y (or the shares of the classes) on its own rows, or that exploded again
+        and again, gives a ConvergenceWarning.
+
+        Parameters
+        ----------
+        X : table of shape (B, C)
+            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
+        y : (B,) targets
+            For regression also (B, O).
+        sample_weight : (B,), optional
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+
+        Returns
+        -------
+        self
+        """
+        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh())
+        records = shown_progress(records, epochs, int(self.verbose))
+        for _ in told_to_callbacks(self, records, epochs, X, y, self._state_of_this_epoch):
+            pass
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_epochs(self, X: Any, y: Any, sample_weight: Any = None, validation: Any = None) -> Iterator[EpochRecord]:
+        """Fit, one epoch for each step of the iteration; after each the estimator can predict. Leave the loop to stop.
+
+        ``validation`` is (X, y) or (X, y, sample_weight) of held-out rows, whose loss and metrics are then in each
+        record.
+
+        >>> import numpy as np
+        >>> from restt.estimators import ResTTRegressor
+        >>> X = np.random.default_rng(0).random((60, 3))
+        >>> model = ResTTRegressor(random_state=0)
+        >>> for record in model.fit_epochs(X[:40], X[:40, 0], validation=(X[40:], X[40:, 0])):
+        ...     if record.validation["r2"][0] > 0.9:
+        ...         break
+        >>> model.n_iter_ == record.epoch < 100
+        True
+        """
+        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
+        return shown_progress(records, epochs, int(self.verbose))
+
+    def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
+        """``partial_fit``."""
+        fresh = not self.__sklearn_is_fitted__()
+        for _ in self._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
+            pass
+        return self
+
+    def _start(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        fresh: bool,
+        once: bool = False,
+        validation: Any = None,
+        classes: np.ndarray | None = None,
+    ) -> tuple[Iterator[EpochRecord], int]:
+        """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
+
+        ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
+        """
+        refuse_lost_threads("fit")
+        if self.checkpoint_dir == "":
+            raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
+        with self._columns_kept_if_refused():
+            given = self._read_examples(X, y, sample_weight, reset=fresh)
+            held_out = None if validation is None else self._read_validation(validation)
+            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
+
+    def _start_training(
+        self, given: Examples, held_out: Examples | None, *, fresh: bool, once: bool, classes: np.ndarray | None
+    ) -> tuple[Iterator[EpochRecord], int]:
+        """The gradient solver: encoding, target and settings, a module, and its training."""
+        if fresh:
+            # Known to be too large before columns are looked at one by one.
+            self._check_size(given, KNOTS, self._settings(given, KNOTS * given.table.width), outputs=1)
+            encoding = fit_encoding(
+                given.table,
+                given.weights,
+                feature_map=self.feature_map,
+                site_order=self.site_order,
+                categorical_features=self.categorical_features,
+                handle_unknown=self.handle_unknown,
+                handle_missing=self.handle_missing,
+            )
+            target = self._new_target(given.y, given.weights, classes)
+        else:
+            check_same_shape(self.module_, self)
+            encoding, target = self.encoding_, self.target_
+        settings = self._settings(given, sum(encoding.widths))
+        self._check_size(given, max(encoding.widths), settings, target.outputs)
+
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        kept, held = self._split(given, held_out, None if once else seed)
+        rows = encode(kept, encoding, target, settings)
+        held_rows = None if held is None else encode(held, encoding, target, settings)
+
+        if fresh:
+            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
+            done = 0
+        else:
+            module = self.module_.to(device=settings.device, dtype=settings.dtype)
+            done = self.n_iter_
+        # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
+        config = train_config(
+            self, self._loss, target, settings, None if self._is_unseeded() else seed + done, once=once
+        )
+        folder = None if once else self.checkpoint_dir
+        records = self._train(module, rows, held_rows, config, folder)
+        # Only now that nothing can be refused any more does the estimator change.
+        if fresh:
+            self.history_, self.n_iter_ = History(), 0
+        self.module_, self.encoding_, self.target_ = module, encoding, target
+        self.site_means_, self.precision_ = encoding.site_means, settings.precision
+        judged = kept if held is None else held
+        return self._epochs(records, settings.step_work, judged, None if once else rows), settings.epochs
+
+    def _train(
+        self,
+        module: ResTT,
+        rows: EncodedExamples,
+        held_rows: EncodedExamples | None,
+        config: TrainConfig,
+        folder: Any,
+    ) -> Iterator[EpochRecord]:
+        """The records of a training that was begun, or found in ``folder``.
+
+        A clone shares its folder with the other clones of a search or an ensemble, so it has a folder of its own in it,
+        unless the shared one holds this very training.
+        """
+        weights = rows.loss_weights
+        held = None if held_rows is None else (held_rows.vectors, held_rows.targets, held_rows.loss_weights)
+
+        def begin(folder: Any) -> Iterator[EpochRecord]:
+            return train(
+                module,
+                rows.vectors,
+                rows.targets,
+                config=config,
+                sample_weight=None if (weights == weights[0]).all() else weights,
+                validation=held,
+                checkpoint_dir=folder,
+            )
+
+        if folder is None or not self._is_clone:
+            return begin(folder)
+        if any(Path(folder).glob("*.safetensors")):
+            try:
+                return begin(folder)
+            except (RuntimeError, ValueError):  # it holds another training, which may be under way
+                pass
+        return begin(own_folder(folder, config, module, rows, held_rows))
+
+    def _epochs(
+        self, records: Iterator[EpochRecord], step_work: float, judged: Examples, rows: EncodedExamples | None
+    ) -> Iterator[EpochRecord]:
+        """Pass records on and keep them; once they end, finish and warn of a fit on ``rows`` that came to nothing."""
+        before, told = self.n_iter_, len(self.history_)
+        try:
+            while True:
+                # Both hold for the epoch only, not for what the consumer does between epochs.
+                with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
+                    record = next(records, None)
+                if record is None:
+                    break
+                self.history_.append(replace(record, epoch=before + record.epoch))
+                self.n_iter_ = self.history_[-1].epoch
+                yield self.history_[-1]
+        except GeneratorExit:
+            self._finish(judged)
+            raise
+        self._finish(judged)
+        if rows is not None:
+            own = History(self.history_[told:])
+            reason = why_it_failed(self.module_, self.target_, rows, own, self.precision_)
+            if reason:
+                warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=2)
+
+    def _read_examples(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Examples:
+        """The rows of positive weight."""
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
+        table = read_x(self, X, reset=reset)
+        targets = self._read_y(y)
+        check_consistent_length(np.empty(table.rows), targets)
+        weights = read_sample_weight(sample_weight, table.rows)
+        examples = Examples(table, targets, weights)
+        return examples if (weights > 0).all() else examples.take(np.flatnonzero(weights > 0))
+
+    def _settings(self, examples: Examples, width: int) -> Settings:
+        return settle(
+            len(examples),
+            width,
+            int(self.bond_dim),
+            int(self.runs),
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+        )
+
+    def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
+        sites, saved = examples.table.width, self.checkpoint_dir is not None
+        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
+
+    def _read_validation(self, validation: Any) -> Examples:
+        if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
+            raise TypeError(f"validation must be (X, y) or (X, y, sample_weight), got {shown(validation)}")
+        weights = validation[2] if len(validation) == 3 else None
+        return self._read_examples(validation[0], validation[1], weights, reset=False)
+
+    def _split(self, given: Examples, held_out: Examples | None, seed: int | None) -> tuple[Examples, Examples | None]:
+        """Rows to train on, and rows held out: those given, or a random part of the first for early stopping."""
+        if held_out is not None or not self.early_stopping or seed is None:
+            return given, held_out
+        count = len(given)
+        if count < 2:
+            raise ValueError("early_stopping holds rows out and needs at least 2 rows, got n_samples=1")
+        held = min(count - 1, max(1, round(self.validation_fraction * count)))
+        # A checkpoint can only go on with the same split, so without a seed of its own the split has a fixed one.
+        fixed = 0 if self._is_unseeded() else seed
+        labels = self._split_labels(given.y, held)
+        kept, out = train_test_split(np.arange(count), test_size=held, random_state=fixed, stratify=labels)
+        return given.take(kept), given.take(out)
+
+    @contextmanager
+    def _columns_kept_if_refused(self) -> Iterator[None]:
+        """A refused fit leaves the number and names of columns as they were: a fitted model goes on predicting."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: self.__dict__[name] for name in names if name in self.__dict__}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
+
+    def _state_of_this_epoch(self) -> dict[str, Any]:
+        return {"module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
+
+    def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
+        """The table as an exported graph takes it: NaN for a missing value, a category as the number of its level."""
+        check_is_fitted(self)
+        return self.encoding_.numbers(read_x(self, X, reset=False))
+
+    def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
+        """Outputs of every member."""
+        refuse_lost_threads("predict")
+        numbers = self.numbers(X)
+        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
+
+    def export(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted model, from numbers to predictions, as a graph for other runtimes.
+
+        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The graph takes :meth:`numbers`, for
+        a table without categories the table itself, in the dtype of ``module_``; it gives ``predict`` of a regressor
+        and ``predict_proba`` of a classifier. A row with a value that ``predict`` refuses has output NaN.
+        """
+        from restt.estimators.export import export_graph
+
+        check_is_fitted(self)
+        return export_graph(self.module_, self.encoding_, self.target_, path)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
+
+        ``path`` is a folder, which then holds ``model.safetensors``, or a file that ends in ``.safetensors``. An
+        existing model is replaced at once or, if anything goes wrong, not at all. Returns ``path``.
+        """
+        from restt.estimators.files import save_estimator
+
+        check_is_fitted(self)
+        return save_estimator(self, path)
+
+    def _starts_fresh(self) -> bool:
+        return not (self.warm_start and self.__sklearn_is_fitted__())
+
+    def _is_unseeded(self) -> bool:
+        return self.random_state is None and self.checkpoint_dir is not None
+
+    @property
+    def _is_clone(self) -> bool:
+        return bool(self.__dict__.get("_cloned", False))
+
+    def __sklearn_clone__(self) -> Self:
+        made: Self = super().__sklearn_clone__()
+        made._cloned = True
+        return made
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "module_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = self.handle_missing == "learn"
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        # A pickle made beside a GPU must open where there is none.
+        if "module_" in state and state["module_"].first.device.type != "cpu":
+            state["module_"] = copy.deepcopy(state["module_"]).cpu()
+        return state

@@ -1,0 +1,192 @@
+"""The gradient solver: encoded rows, a new module, its training, and whether that came to something."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt import chain
+from restt._common.devices import fitting_threads
+from restt._common.errors import shown
+from restt._common.tensorfile import tensor_bytes
+from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
+from restt.estimators.history import History
+from restt.estimators.parameters import Parameters
+from restt.estimators.settings import Settings, read_patience, read_penalty
+from restt.estimators.tables import Table
+from restt.estimators.targets import Target
+from restt.module import ResTT
+from restt.train import TrainConfig
+
+# A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
+LEAST_SECOND_MOMENT = 0.1
+# Rows on which a finished fit is compared with a constant; larger tables are judged by evenly spaced rows.
+JUDGED_ROWS = 20_000
+# A loss this many times that of a constant is worse than it: what is less may be the last step's noise.
+WORSE = 1.01
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows of positive weight, as they were given."""
+
+    table: Table
+    y: np.ndarray  # (B,) or (B, O)
+    weights: np.ndarray  # (B,)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: np.ndarray) -> Examples:
+        return Examples(self.table.take(rows), self.y[rows], self.weights[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedExamples:
+    """The same rows as a training takes them."""
+
+    vectors: Tensor  # (B, N, I)
+    targets: Tensor  # (B, O) values or (B,) classes
+    loss_weights: np.ndarray  # (B,)
+
+
+def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
+    """Site vectors and targets, on the training's device."""
+    numbers = torch.from_numpy(encoding.numbers(examples.table))
+    vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
+    return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
+
+
+def new_module(
+    parameters: Parameters,
+    encoding: Encoding,
+    target: Target,
+    vectors: Tensor,  # (B, N, I)
+    weights: np.ndarray,  # (B,)
+    settings: Settings,
+    seed: int,
+) -> ResTT:
+    """A module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
+    shares = torch.from_numpy(weights / weights.sum()).to(vectors)
+    moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=LEAST_SECOND_MOMENT)
+    module = ResTT(
+        sites=len(encoding.order),
+        feature_dim=encoding.widths,
+        bond_dim=int(parameters.bond_dim),
+        outputs=target.outputs,
+        topology=parameters.topology,
+        sigma2=parameters.sigma2,
+        second_moment=moment,
+        init=parameters._init,
+        bias=True,
+        runs=int(parameters.runs),
+        dtype=settings.dtype,
+        device=settings.device,
+    )
+    module.reset_parameters(seed=seed)
+    assert module.bias is not None
+    with torch.no_grad():
+        module.bias.copy_(target.initial_bias().to(module.bias).expand_as(module.bias))
+    return module
+
+
+def check_same_shape(module: ResTT, parameters: Parameters) -> None:
+    """ValueError where a parameter that shapes a module is no longer what this one was made with."""
+    topology = parameters.topology
+    if isinstance(topology, str):
+        topology = type(module.topology).preset(topology, module.sites)
+    for name, value in (("bond_dim", parameters.bond_dim), ("topology", topology), ("runs", parameters.runs)):
+        if value != getattr(module, name):
+            raise ValueError(
+                f"{name} changed since the first fit from {shown(getattr(module, name))} to {shown(value)}, so the "
+                "weights cannot be kept: set it back, or fit with warm_start=False"
+            )
+
+
+def train_config(
+    parameters: Parameters, loss: str, target: Target, settings: Settings, seed: int | None, *, once: bool
+) -> TrainConfig:
+    """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
+    return TrainConfig(
+        epochs=1 if once else settings.epochs,
+        batch_size=settings.batch_size,
+        lr=float(parameters.lr),
+        schedule="constant" if once else parameters.schedule,
+        loss=loss,
+        penalty=read_penalty(parameters.penalty, target.auto_penalty),
+        dropout=float(parameters.dropout),
+        patience=None if once else read_patience(parameters.early_stopping),
+        keep="best" if parameters.early_stopping and not once else "last",
+        seed=seed,
+    )
+
+
+def own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: EncodedExamples | None) -> Path:
+    """The folder in which a training that shares ``folder`` with others keeps its checkpoints.
+
+    It is named by everything that makes the training what it is but the number of epochs, so that the same training
+    finds it again and can be asked for more of them. A training that ``folder`` itself holds stays there.
+    """
+    settings = {name: value for name, value in config.to_dict().items() if name != "epochs"}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    digest.update(repr((module.topology, module.bond_dim, module.runs, module.feature_dims, module.outputs)).encode())
+    for part in parts:
+        if part is not None:
+            for tensor in (part.vectors, part.targets, torch.from_numpy(part.loss_weights)):
+                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+                digest.update(tensor_bytes(tensor))
+        digest.update(b"\0")
+    return Path(folder) / f"fit-{digest.hexdigest()[:16]}"
+
+
+def multiplication(precision: str) -> str:
+    """The name under which the chain's kernels know an estimator's precision."""
+    return "float32" if precision == "float64" else precision
+
+
+def member_outputs(module: ResTT, encoding: Encoding, numbers: np.ndarray, precision: str) -> np.ndarray:
+    """What every member says of rows of numbers (B, C), in pieces of bounded size: (S, B, O) float64."""
+    work = min(len(numbers), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
+    parts = []
+    with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
+        # Encoded on the CPU like the rows of a fit: the numbers are float64, which not every device has.
+        for vectors in encoding.chunks(torch.from_numpy(numbers)):
+            parts.append(module(vectors.to(module.first)).double().cpu())
+    return torch.cat(parts, dim=1).numpy()
+
+
+def why_it_failed(module: ResTT, target: Target, rows: EncodedExamples, history: History, precision: str) -> str:
+    """What went wrong in a finished training, in words; nothing where it did not.
+
+    ``history`` holds the training's own epochs, ``rows`` what it was trained on.
+    """
+    stopped = [event for record in history for event in record.events if event.kind == "failed"]
+    reasons = []
+    if stopped:
+        runs = f"{len(stopped)} of {len(module.first)} runs were" if len(module.first) > 1 else "the training was"
+        reasons.append(f"{runs} stopped because it exploded again and again ({stopped[0].message})")
+    shortfall = _shortfall(module, target, rows, precision)
+    if not shortfall <= WORSE:
+        reasons.append(
+            f"the fit ends worse than {target.constant_guess} on its own training rows: its loss is {shortfall:.3g} "
+            "times as large"
+        )
+    return "; ".join(reasons)
+
+
+def _shortfall(module: ResTT, target: Target, rows: EncodedExamples, precision: str) -> float:
+    step = -(-len(rows.vectors) // JUDGED_ROWS)
+    vectors, targets, weights = rows.vectors[::step], rows.targets[::step], rows.loss_weights[::step]
+    if not weights.any():
+        return 0.0
+    work = min(len(vectors), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
+    with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
+        outputs = torch.cat([module(chunk).double().mean(0).cpu() for chunk in vectors.split(ROWS_AT_ONCE)])
+    return target.shortfall(outputs.numpy(), targets.numpy(), weights)

@@ -1,0 +1,129 @@
+"""The "auto" settings of a training: device, precision, batches, epochs and penalty; and whether it fits in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from restt._common.devices import available_memory, gibibytes, read_device
+from restt.train import Penalty, TrainConfig
+from restt.train.memory import training_bytes
+
+# Multiplications of one epoch (rows · Σ widths · r² · runs) below which float64 costs nothing that matters on a CPU.
+SMALL_FOR_FLOAT64 = 2e9
+# Tables of up to this many rows train in one batch; larger ones in batches of BATCH rows.
+FULL_BATCH = 2048
+BATCH = 512
+# Steps that "auto" aims at, and the fewest epochs it takes for large tables.
+STEPS = 150
+FEWEST_EPOCHS = 20
+
+# Precisions whose parameters are float32; what differs is how the fused GPU kernels multiply.
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
+
+# Interactions pay more than main effects: the chain's cores, which carry them, weigh this much more.
+CHAIN_GRADE = 10.0
+
+# Epochs without a better validation loss after which early_stopping=True stops.
+PATIENCE = 20
+
+# The chain is walked site by site; beyond this many sites one step takes minutes, whatever the memory.
+MOST_SITES = 100_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one training is carried out."""
+
+    device: torch.device
+    precision: str
+    batch_size: int | None
+    epochs: int
+    step_work: float  # multiplications of one step
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return PRECISIONS[self.precision]
+
+
+def settle(
+    rows: int, width: int, bond_dim: int, runs: int, *, device: Any, precision: str, batch_size: Any, epochs: Any
+) -> Settings:
+    """Settle what is ``"auto"``; ``width`` is Σ_n I_n.
+
+    >>> settle(3000, 80, 10, 1, device="cpu", precision="auto", batch_size="auto", epochs="auto").epochs
+    25
+    """
+    work = float(rows) * width * bond_dim**2 * runs
+    chosen = read_device(device, work)
+    if precision == "auto":
+        precision = "float64" if chosen.type == "cpu" and work <= SMALL_FOR_FLOAT64 else "float32"
+    batch = (rows if rows <= FULL_BATCH else BATCH) if batch_size == "auto" else batch_size
+    steps = -(-rows // batch)
+    count = max(FEWEST_EPOCHS, -(-STEPS // steps)) if epochs == "auto" else epochs
+    step_work = work * min(1.0, batch / rows)
+    return Settings(chosen, precision, None if batch >= rows else int(batch), int(count), step_work)
+
+
+def read_penalty(penalty: Any, auto: float) -> Penalty | None:
+    """A number p weighs linear entries and head by p and the chain's cores by 10 p; a dict or Penalty says each.
+
+    ``auto`` is the number for ``"auto"``.
+
+    >>> read_penalty("auto", 1e-3)
+    Penalty(chain=0.01, linear=0.001, head=0.001)
+    """
+    if penalty is None or isinstance(penalty, Penalty):
+        return penalty
+    if isinstance(penalty, Mapping):
+        unknown = sorted(set(penalty) - {"chain", "linear", "head"})
+        if unknown:
+            raise ValueError(f"penalty may hold chain, linear and head, got {unknown}")
+        return Penalty(**penalty)
+    weight = auto if penalty == "auto" else float(penalty)
+    return Penalty(chain=CHAIN_GRADE * weight, linear=weight, head=weight)
+
+
+def read_patience(early_stopping: bool | int) -> int | None:
+    """Epochs without a better loss that ``early_stopping`` waits; None where it is off.
+
+    >>> read_patience(True), read_patience(5), read_patience(False)
+    (20, 5, None)
+    """
+    return PATIENCE if early_stopping is True else int(early_stopping) or None
+
+
+def check_fits(
+    sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings, saved: bool = False
+) -> None:
+    """ValueError where the weights and site vectors of a training do not fit, or the chain is too long.
+
+    ``width`` is that of the widest site, to which all are padded; ``saved`` where there are checkpoints.
+    """
+    need = training_bytes(
+        TrainConfig(batch_size=settings.batch_size),
+        sites=sites,
+        width=width,
+        bond_dim=bond_dim,
+        outputs=outputs,
+        runs=runs,
+        rows=rows,
+        itemsize=settings.dtype.itemsize,
+        saved=saved,
+    )
+    free = available_memory(settings.device)
+    size = f"{sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on {rows} rows"
+    if need > free:
+        raise ValueError(
+            f"X is too large: {size} would need {gibibytes(need)}, {gibibytes(free)} are available on "
+            f'{settings.device}; use fewer columns, a smaller bond_dim or fewer runs, and handle_unknown="other" where '
+            "a column has many categories"
+        )
+    if sites > MOST_SITES:
+        raise ValueError(
+            f"X has too many columns: {size} would need {gibibytes(need)}, and a chain of more than {MOST_SITES} sites "
+            "takes minutes for every step; select or group columns first"
+        )
