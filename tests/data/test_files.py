@@ -6,16 +6,17 @@ import hashlib
 import io
 import threading
 import zipfile
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from restt.data import download as downloads
+from restt.data import files
 from restt.data.catalog import Mirror, RemoteFile
-from restt.data.download import download
-from restt.data.store import locate, read_files
+from restt.data.files import download, locate, read_files, search_folders
 
 CONTENT = bytes(range(256)) * 4000
 
@@ -126,6 +127,64 @@ def test_a_member_of_an_archive(server: str, tmp_path: Path) -> None:
         assert reason in failures[0]
 
 
+def test_two_files_of_one_name_in_an_archive_are_refused(server: str, tmp_path: Path) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("a/table.bin", CONTENT)
+        bundle.writestr("b/table.bin", CONTENT[::-1])
+    Handler.pages["twice"] = archive.getvalue()
+    path, [failure] = download(remote(Mirror(server + "twice", member="table.bin")), tmp_path)
+    assert path is None
+    assert "archive has 2 files called table.bin: ['a/table.bin', 'b/table.bin']" in failure
+
+
+def zipped(method: int) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", method) as bundle:
+        bundle.writestr("table.bin", CONTENT[:600])
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_damaged_archive_never_ends_the_loop_over_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    whole, random = zipped(method), np.random.default_rng(method)
+    monkeypatch.setattr(files.os, "fsync", lambda handle: None)
+    file = RemoteFile(
+        "set/table.bin",
+        hashlib.sha256(CONTENT[:600]).hexdigest(),
+        600,
+        (Mirror("first", member="table.bin"), Mirror("second")),
+    )
+    damaged_mirrors = 0
+    for _ in range(250):
+        content = bytearray(whole)
+        for place in random.integers(len(content), size=random.integers(1, 5)):
+            content[place] = random.integers(256)
+        served = {"first": bytes(content), "second": CONTENT[:600]}
+        monkeypatch.setattr(files.urllib.request, "urlopen", lambda url, served=served, **_: io.BytesIO(served[url]))
+        path, failures = download(file, tmp_path)
+        assert path is not None
+        assert path.read_bytes() == CONTENT[:600]
+        damaged_mirrors += len(failures)
+        assert all(failure.startswith("first: ") and len(failure) > len("first: ") for failure in failures)
+    assert damaged_mirrors > 20
+
+
+@pytest.mark.parametrize("error", [zlib.error("invalid"), EOFError(), NotImplementedError("method 97"), RuntimeError()])
+def test_what_zipfile_lets_through_is_one_failed_mirror(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(self: zipfile.ZipFile, name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", broken)
+    path, [failure] = download(remote(Mirror(server + "zip", member="table.bin"), server + "good"), tmp_path)
+    assert path is not None
+    assert failure.endswith(str(error) or type(error).__name__)
+
+
 def test_an_interrupted_download_leaves_no_file(server: str, tmp_path: Path) -> None:
     def interrupt(*step: object) -> None:
         raise KeyboardInterrupt
@@ -139,7 +198,7 @@ def test_the_name_is_taken_only_after_the_bytes_are_on_disk(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, steps = tmp_path / "set/table.bin", []
-    sync, replace = downloads.os.fsync, downloads.os.replace
+    sync, replace = files.os.fsync, files.os.replace
 
     def note_sync(handle: int) -> None:
         steps.append(("sync", target.exists()))
@@ -150,8 +209,8 @@ def test_the_name_is_taken_only_after_the_bytes_are_on_disk(
         assert Path(source).parent == place.parent
         replace(source, place)
 
-    monkeypatch.setattr(downloads.os, "fsync", note_sync)
-    monkeypatch.setattr(downloads.os, "replace", note_replace)
+    monkeypatch.setattr(files.os, "fsync", note_sync)
+    monkeypatch.setattr(files.os, "replace", note_replace)
     download(remote(server + "good"), tmp_path)
     assert steps[:2] == [("sync", False), ("replace", True)]
 
@@ -195,9 +254,41 @@ def test_the_error_says_what_to_put_where(tmp_path: Path) -> None:
         read_files([file], [tmp_path], may_download=False)
 
 
-@pytest.mark.skipif(not hasattr(downloads.os, "geteuid"), reason="needs POSIX folders")
+@pytest.mark.skipif(not hasattr(files.os, "geteuid"), reason="needs POSIX folders")
 def test_a_folder_that_cannot_be_made_is_named(server: str, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises(FileNotFoundError, match=r"Not a directory|File exists"):
         read_files([remote(server + "good")], [blocked])
+
+
+def test_order_of_data_homes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RESTT_DATA_HOME", str(tmp_path / "named"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "system"))
+    monkeypatch.setattr(files.sys, "platform", "linux")
+    found = search_folders(tmp_path / "given")
+    assert found[:3] == (tmp_path / "given", tmp_path / "named", tmp_path / "cache/restt")
+    assert found[-1] == tmp_path / "system/restt"
+    monkeypatch.delenv("RESTT_DATA_HOME")
+    assert search_folders()[0] == tmp_path / "cache/restt"
+
+
+def test_user_cache_by_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    places = {"linux": ".cache/restt", "darwin": "Library/Caches/restt", "win32": "AppData/Local/restt/Cache"}
+    for platform, place in places.items():
+        monkeypatch.setattr(files.sys, "platform", platform)
+        assert files.user_cache() == tmp_path / place
+
+
+def test_relative_and_home_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert search_folders("there")[0] == tmp_path / "there"
+    assert search_folders("~/there")[0] == tmp_path / "there"
+    with pytest.raises(TypeError, match="data_home must be a path, got 3"):
+        search_folders(3)

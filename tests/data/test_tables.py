@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,6 +57,13 @@ def test_classes(tmp_path: Path) -> None:
         ("a,y\n", "at least one row"),
         ("", "at least one row"),
         ("y\n1\n", "a column besides the target 'y'"),
+        ('a,y\n1,"red\n2,blue\n3,red\n', "is no CSV file from line 2 on: unexpected end of data"),
+        ('a,y\n1,"red\n2,blue"\n3,red\n', "must stand on one line, got 'red.n2,blue' from line 2 .* is a quote not"),
+        ('a,y\n1,"red" or\n', "is no CSV file from line 2"),
+        ("a,y\n1,red\n2,-nan\n", "target 'y' .* got -nan on line 3"),
+        ("a,y\n1,red\n2,+NaN\n", "target 'y' .* got .NaN on line 3"),
+        ("a,y\n1_0,2\n", "column 'a' must hold numbers, got '1_0' on line 2"),
+        ("a,y\n1," + "2" * 200_000 + "\n", "houses.csv is no CSV file from line 2 on: field larger"),
         ("a,b\n1,2\n", r"target must be one of the columns \['a', 'b'\], got 'y'"),
     ],
 )
@@ -81,3 +89,42 @@ def test_bad_arguments(tmp_path: Path, options: dict[str, Any], message: str) ->
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
         read_csv(tmp_path / "none.csv", target="y")
+
+
+def test_spellings_of_one_number_are_one_class(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,kind\n1,1.0\n2,1\n3,1e0\n4,0\n5,-0.0\n6,10\n")
+    table = read_csv(path, target="kind", task="classification")
+    assert (table.classes, table.y.tolist()) == (("0", "1.0", "10"), [1, 1, 1, 0, 0, 2])
+
+
+def test_infinity_is_no_class_among_numbers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="column 'kind' must hold finite numbers, got inf on line 3"):
+        read_csv(write(tmp_path, "x,kind\n1,2\n2,inf\n"), target="kind", task="classification")
+
+
+def test_bytes_that_are_no_text_are_told_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes("a,y\n1,gr\xfcn\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.csv must be UTF-8 text, got .* 0xfc"):
+        read_csv(path, target="y")
+
+
+def test_damaged_tables_are_read_or_refused_by_name(tmp_path: Path) -> None:
+    whole = b'name,"size, m",kind\n1,2.5,red\n3,4,"blue"\n5,6e1,red\n'
+    random = np.random.default_rng(0)
+    path = tmp_path / "damaged.csv"
+    refusals = []
+    for _ in range(600):
+        content = bytearray(whole)
+        for place in random.integers(len(content), size=random.integers(1, 4)):
+            content[place] = random.choice(list(b'",\n\r\x00\xff1x. '))
+        path.write_bytes(content[: random.integers(1, len(content) + 1)])
+        try:
+            table = read_csv(path, target=-1)
+        except ValueError as error:
+            refusals.append(str(error))
+        else:
+            assert len(table.x) == len(table.y) <= 3
+            assert all(label and "\n" not in label for label in table.classes)
+    assert 0 < len(refusals) < 600
+    assert all("damaged.csv" in refusal for refusal in refusals)
