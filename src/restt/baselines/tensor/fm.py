@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from restt._common.errors import check_int
 from restt._common.seeds import run_generator
+from restt.baselines.inputs import with_runs
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
-from restt.baselines.shapes import with_runs
 
 TASKS = ("classification", "regression")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from restt.baselines.layers import Linear
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.networks.layers import Linear
 
 TASKS = ("classification",)
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from restt._common.errors import check_choice
 from restt._common.seeds import run_generator
-from restt.baselines.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.networks.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
 
 TASKS = ("classification",)
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from restt._common.errors import check_choice
-from restt.baselines.layers import Conv2d, Linear, as_images, draw_fan_in, image_side
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.networks.layers import Conv2d, Linear, as_images, draw_fan_in, image_side
 
 TASKS = ("classification",)
 

@@ -122,7 +122,7 @@ def draw_fan_in(module: nn.Module, seed: int, runs: int) -> None:
 
 
 def image_side(columns: int) -> int:
-    """The side of a square image of so many pixels.
+    """The side of a square image of this many pixels.
 
     >>> image_side(784)
     28

@@ -6,8 +6,8 @@ norm's learned shift lets the state start anew at every site, so that, unlike th
 the products of the last k sites for every k.
 
 The paper is silent on eps, initial weights, angle and rate. Those here were found on MNIST images of 14×14 pixels held
-out of the training set (r = 20, 5000 images to train on); :mod:`restt.baselines.normalised_train` says what matters
-and how rows are predicted.
+out of the training set (r = 20, 5000 images to train on); ``normalised_train.py`` says what matters and how rows are
+predicted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
-from restt.baselines.normalised_train import EPS, NormalisedTrain
-from restt.baselines.tensor_train import trigonometric_map
+from restt.baselines.tensor.normalised_train import EPS, NormalisedTrain
+from restt.baselines.tensor.plain import trigonometric_map
 from restt.train.training import FeatureMap
 
 TASKS = ("classification", "regression")
@@ -41,7 +41,7 @@ class TTBN(Network):
     eps : float
         Added to the variances.
     angle : float
-        Of the trigonometric map, see :mod:`restt.baselines.tensor_train`.
+        Of the trigonometric map, see :mod:`restt.baselines.tensor.plain`.
     """
 
     bond_dim: int = 20

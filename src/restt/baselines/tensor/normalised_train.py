@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from restt._common.errors import check_choice, check_int, check_positive
 from restt._common.seeds import run_generator
-from restt.baselines.shapes import with_runs
+from restt.baselines.inputs import with_runs
 from restt.init.orthogonal import orthogonal_cores
 
 STATISTICS = ("site", "shared")
