@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restt_bench.fit import fit_exponential, fit_power
+from restt_bench.growth import fit_exponential, fit_power
 
 
 @given(st.floats(0.1, 3.5), st.floats(1e-6, 1e3))

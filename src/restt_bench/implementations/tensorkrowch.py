@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import warnings
 from collections.abc import Iterator
@@ -12,20 +13,19 @@ import torch
 from torch import Tensor
 
 from restt_bench.case import Case
-from restt_bench.contenders.base import Contender
-from restt_bench.gradients import cotangent, output_and_gradients
-from restt_bench.work import TrainingStep, Work
+from restt_bench.implementations.base import Implementation, TrainingStep, Work
+from restt_bench.parity import cotangent, output_and_gradients
 
 
-class TensorKrowch(Contender):
+class TensorKrowch(Implementation):
     """MPSLayer, set up as its tutorial says: memory modes, then one trace, then the optimizer.
 
     Its documented call multiplies the sites' matrices pairwise, B·r³ per site. ``inline=True`` is the other order it
-    offers, site after site, which is the faster one on a CPU; both race, so that no speed-up rests on a slow setting.
-    The layer has no residual chain: it computes a plain one and so does a little less work than ours.
+    offers, site after site, which is the faster one on a CPU; both are timed, so that no speed-up rests on a slow
+    setting. The layer has no residual chain: it computes a plain one and so does a little less work than ours.
     """
 
-    role = "peer"
+    role = "baseline"
 
     def __init__(self, *, inline: bool = False) -> None:
         self.options = {"inline_input": True, "inline_mats": True} if inline else {}
@@ -34,8 +34,15 @@ class TensorKrowch(Contender):
 
     def refusal(self, case: Case) -> str | None:
         if importlib.util.find_spec("tensorkrowch") is None:
-            return "not installed (pip install restt[bench])"
+            return "not installed (pip install 'restt[bench]')"
+        if case.precision == "bf16":
+            return "has no bf16 products of float32 weights"
         return "has no runs axis" if case.runs is not None else None
+
+    def flags(self, case: Case) -> dict[str, Any]:
+        version = importlib.metadata.version("tensorkrowch")
+        modes = {"auto_stack": True, "auto_unbind": False, "traced": True}
+        return {**super().flags(case), "package": f"tensorkrowch {version}", **modes, **self.options}
 
     def extra_bytes(self, case: Case) -> int:
         return 3 * case.batch * case.sites * case.bond_dim**2 * case.itemsize

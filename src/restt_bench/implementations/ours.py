@@ -10,25 +10,25 @@ from torch import Tensor
 from restt import chain
 from restt.chain.dispatch import unsupported
 from restt_bench.case import Case
-from restt_bench.contenders.base import Contender
-from restt_bench.gradients import cotangent, output_and_gradients, reference_gradients
-from restt_bench.work import TrainingStep, Work
+from restt_bench.implementations.base import Implementation, TrainingStep, Work, graph_name, graph_refusal
+from restt_bench.parity import cotangent, output_and_gradients, reference_gradients
 
 # S·B·N·(r+1)³ above which the tree, made for a few samples, is left out: its matrix products would take minutes.
 TREE_WORK = 512 * 196 * 21**3
-# B·N·I·r² above which the reference, written to be read, is left out of the race.
+# B·N·I·r² above which the reference, written to be read, is left out.
 REFERENCE_WORK = 196 * 2 * 50**2 * 512
 
 
-class Ours(Contender):
+class Ours(Implementation):
     """One backend of :data:`restt.chain.BACKENDS`, or ``"auto"``, which is what a user gets."""
 
     role = "ours"
 
-    def __init__(self, backend: str, topology: str | None = None) -> None:
-        self.backend, self.topology = backend, topology
-        self.name = backend if topology is None else f"{backend}-{topology}"
-        self.label = f"restt {backend}" if topology is None else f"restt {backend}, {topology} chain"
+    def __init__(self, backend: str, topology: str | None = None, *, graph: bool = False) -> None:
+        self.backend, self.topology, self.graph = backend, topology, graph
+        name = backend if topology is None else f"{backend}-{topology}"
+        label = f"restt {backend}" if topology is None else f"restt {backend}, {topology} chain"
+        self.name, self.label = graph_name(name, label, graph)
 
     def scope(self) -> AbstractContextManager[None]:
         return chain.backend(self.backend)
@@ -43,6 +43,10 @@ class Ours(Contender):
         products = (case.runs or 1) * case.batch * case.sites * (case.bond_dim + 1) ** 3
         if self.backend == "tree" and products > TREE_WORK:
             return "the tree is for a few samples of a long chain; left out at this size"
+        if case.precision == "bf16" and self.backend not in ("auto", "fused_cuda"):
+            return "has no bf16 products"
+        if (reason := graph_refusal(self, case)) is not None:
+            return reason
         return None if self.backend == "auto" else self._unsupported(self._case(case.scaled_down()))
 
     def _unsupported(self, case: Case) -> str | None:
@@ -60,7 +64,7 @@ class Ours(Contender):
     def build(self, case: Case, seed: int) -> Work:
         case = self._case(case)
         module = case.module(seed)
-        return TrainingStep(module, module.parameters(), case, seed, self.scope)
+        return TrainingStep(module, module.parameters(), case, seed, self.scope, self.graph)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
         case = self._case(case)

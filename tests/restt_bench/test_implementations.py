@@ -3,17 +3,18 @@ import torch
 
 import restt
 from restt_bench.case import Case
-from restt_bench.contenders.full_tensor import FullTensor
-from restt_bench.contenders.tensorkrowch import TensorKrowch
-from restt_bench.contenders.textbook import Textbook, TextbookResTT
+from restt_bench.implementations.full_tensor import FullTensor
+from restt_bench.implementations.plain_torch import FORMS, PlainTorch, TorchResTT
+from restt_bench.implementations.tensorkrowch import TensorKrowch
 from restt_bench.parity import relative_error
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("topology", ["residual", "plain"])
 @pytest.mark.parametrize("sites", [3, 8])
-def test_textbook_equals_the_reference(topology, sites):
+def test_plain_torch_equals_the_reference(form, topology, sites):
     case = Case(sites=sites, feature_dim=3, bond_dim=4, outputs=2, batch=5, topology=topology, dtype="float64")
-    pairs = Textbook().found_and_expected(case, seed=3)
+    pairs = PlainTorch(form).found_and_expected(case, seed=3)
     named = dict(case.module(3).named_parameters())
     assert set(pairs) == {"output", "x", *named}
     for name, (found, expected) in pairs.items():
@@ -23,16 +24,16 @@ def test_textbook_equals_the_reference(topology, sites):
 
 def test_textbook_keeps_one_parameter_per_tensor_of_the_paper():
     module = restt.ResTT(sites=7, feature_dim=2, bond_dim=3, outputs=2)
-    book = TextbookResTT(module)
+    book = TorchResTT(module)
     assert sum(p.numel() for p in book.parameters()) == module.num_parameters()
     assert len(list(book.parameters())) == 1 + 5 + 5 + 3
 
 
 def test_textbook_refuses_what_it_cannot_compute():
-    assert Textbook().refusal(Case(runs=2)) == "has no runs axis"
-    assert "volterra" in Textbook().refusal(Case(topology="volterra"))
+    assert PlainTorch().refusal(Case(runs=2)) == "has no runs axis"
+    assert "volterra" in PlainTorch().refusal(Case(topology="volterra"))
     with pytest.raises(ValueError, match="residual or plain"):
-        TextbookResTT(restt.ResTT(4, 2, 3, 1, topology="volterra"))
+        TorchResTT(restt.ResTT(4, 2, 3, 1, topology="volterra"))
 
 
 def test_full_tensor_equals_the_contraction_site_by_site():
@@ -56,7 +57,7 @@ def test_tensorkrowch_computes_a_plain_chain(inline):
 
 def test_absent_tensorkrowch_is_a_row_that_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert TensorKrowch().refusal(Case()) == "not installed (pip install restt[bench])"
+    assert TensorKrowch().refusal(Case()) == "not installed (pip install 'restt[bench]')"
 
 
 def test_data_keeps_a_long_plain_chain_away_from_denormals():

@@ -1,33 +1,39 @@
-"""The textbook implementation: A(n) formed for every sample, as the paper's authors' public code does."""
+"""ResTT in ordinary PyTorch and autograd, in the two ways it is written: the textbook's and the quickest one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from restt._common.errors import check_choice
 from restt.module import ResTT
 from restt_bench.case import Case
-from restt_bench.contenders.base import Contender
-from restt_bench.gradients import cotangent, output_and_gradients, reference_gradients
-from restt_bench.work import TrainingStep, Work
+from restt_bench.implementations.base import Implementation, TrainingStep, Work, graph_name, graph_refusal
+from restt_bench.parity import cotangent, output_and_gradients, reference_gradients
+
+# How a site joins state and features: A(n) of every sample first, as the paper's authors' public code does, or x ⊗ y
+# first and then one product.
+FORMS = {"textbook": "textbook PyTorch", "torch": "plain PyTorch, one GEMM a site"}
 
 
-class TextbookResTT(nn.Module):
-    """Algorithm 1 line by line, in ordinary autograd, with one parameter per tensor of the paper.
+class TorchResTT(nn.Module):
+    """Algorithm 1 in ordinary autograd, with one parameter per tensor of the paper, from the weights of a module.
 
-    Each site contracts its core with the features first, A(n) = Σ_i x(n,i) W(n,1)_i of shape (B, R, R), and then the
-    state with A(n): simple, and B·N·R² numbers are kept for the backward. Written for this benchmark; it stands for
-    the way such models are usually coded. ``residual`` and ``plain`` chains only, no runs axis.
+    ``"textbook"``: each site contracts its core with the features first, A(n) = Σ_i x(n,i) W(n,1)_i of shape (B, R, R),
+    and then the state with A(n): simple, and B·N·R² numbers are kept for the backward. It stands for the way such
+    models are usually coded. ``"torch"``: the state is multiplied by the features, (B, I·R), and then by the core: the
+    quickest way we know without a kernel or a backward of one's own. ``residual`` and ``plain`` chains, no runs axis.
 
     >>> import restt
     >>> module = restt.ResTT(sites=5, feature_dim=2, bond_dim=3, outputs=2)
     >>> x = torch.rand(4, 5, 2)
-    >>> torch.allclose(TextbookResTT(module)(x), module(x), atol=1e-6)
-    True
+    >>> [torch.allclose(TorchResTT(module, form)(x), module(x), atol=1e-6) for form in FORMS]
+    [True, True]
     """
 
-    def __init__(self, module: ResTT) -> None:
+    def __init__(self, module: ResTT, form: str = "textbook") -> None:
         super().__init__()
+        self.form = check_choice("form", form, FORMS)
         if module.topology.name not in ("residual", "plain") or module.runs is not None or module.sites < 3:
             raise ValueError(f"expected a residual or plain module of at least 3 sites without runs, got {module}")
         self.residual = module.topology.name == "residual"
@@ -57,6 +63,11 @@ class TextbookResTT(nn.Module):
         entry: Tensor | None,  # (I, R) or (I, O)
         skip: Tensor | None,  # (R, O)
     ) -> Tensor:  # (B, R) or (B, O)
+        if self.form == "torch":
+            product = (x.unsqueeze(2) * y.unsqueeze(1)).flatten(1)
+            if entry is None:
+                return product @ core.flatten(0, 1)
+            return torch.addmm(torch.addmm(y if skip is None else y @ skip, x, entry), product, core.flatten(0, 1))
         matrix = torch.einsum("bi,ikl->bkl", x, core)
         joined = torch.bmm(y.unsqueeze(1), matrix).squeeze(1)
         if entry is not None:
@@ -73,30 +84,35 @@ class TextbookResTT(nn.Module):
         return found
 
 
-class Textbook(Contender):
-    """:class:`TextbookResTT` in the race."""
+class PlainTorch(Implementation):
+    """:class:`TorchResTT` as its users run it, call by call, or as one CUDA graph."""
 
-    role = "peer"
-    name = "textbook"
-    label = "textbook PyTorch"
+    role = "baseline"
+
+    def __init__(self, form: str = "textbook", *, graph: bool = False) -> None:
+        self.form, self.graph = form, graph
+        self.name, self.label = graph_name(form, FORMS[form], graph)
 
     def refusal(self, case: Case) -> str | None:
         if case.runs is not None:
             return "has no runs axis"
+        if case.precision == "bf16":
+            return "has no bf16 products of float32 weights"
         if case.topology not in ("residual", "plain"):
             return f"has no {case.topology} chain"
-        return "needs at least 3 sites" if case.sites < 3 else None
+        return "needs at least 3 sites" if case.sites < 3 else graph_refusal(self, case)
 
     def extra_bytes(self, case: Case) -> int:
-        return 2 * case.batch * case.sites * case.bond_dim**2 * case.itemsize
+        width = case.bond_dim if self.form == "textbook" else case.feature_dim
+        return 2 * case.batch * case.sites * case.bond_dim * width * case.itemsize
 
     def build(self, case: Case, seed: int) -> Work:
-        model = TextbookResTT(case.module(seed))
-        return TrainingStep(model, model.parameters(), case, seed)
+        model = TorchResTT(case.module(seed), self.form)
+        return TrainingStep(model, model.parameters(), case, seed, graph=self.graph)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
         module = case.module(seed)
-        model = TextbookResTT(module)
+        model = TorchResTT(module, self.form)
         found = output_and_gradients(model, {}, case.data(seed)[0], cotangent(case, seed))
         found |= model.stacked_gradients()
         expected = reference_gradients(module, case, seed)

@@ -1,4 +1,4 @@
-"""Peak memory of one contender's training step, in a process of its own (Linux)."""
+"""Peak memory of one implementation's training step, in a process of its own (Linux)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 STEPS = 3
 
 
-def peak_memory(contender: str, case: Case, *, seed: int, threads: int) -> dict[str, Any]:
+def peak_memory(implementation: str, case: Case, *, seed: int, threads: int) -> dict[str, Any]:
     """MiB at the peak of a few steps and MiB before the model was made, from the kernel's own high-water mark.
 
-    A contender that runs out of memory or fails otherwise gives ``{"failed": why}``.
+    A implementation that runs out of memory or fails otherwise gives ``{"failed": why}``.
     """
     if not STATUS.exists():
         return {"failed": "needs Linux's /proc"}
-    asked = json.dumps({"contender": contender, "case": case.as_dict(), "seed": seed, "threads": threads})
-    command = [sys.executable, "-m", "restt_bench.peak", asked]
+    asked = json.dumps({"implementation": implementation, "case": case.as_dict(), "seed": seed, "threads": threads})
+    command = [sys.executable, "-m", "restt_bench.memory", asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or [f"ended with status {done.returncode}"]
@@ -39,15 +39,15 @@ def _high_water_mib() -> float:
 def _measured(asked: dict[str, Any]) -> dict[str, float]:
     import torch
 
-    from restt_bench.contenders.registry import contender_named
+    from restt_bench.implementations import implementation_named
 
     torch.set_num_threads(asked["threads"])
-    case, contender = Case(**asked["case"]), contender_named(asked["contender"])
+    case, implementation = Case(**asked["case"]), implementation_named(asked["implementation"])
     # A first tiny step loads the libraries, which are no part of what is measured.
-    contender.build(case.scaled_down(), asked["seed"]).step()
+    implementation.build(case.scaled_down(), asked["seed"]).step()
     CLEAR.write_text("5")  # resets the high-water mark to what is in use now
     before = _high_water_mib()
-    work = contender.build(case, asked["seed"])
+    work = implementation.build(case, asked["seed"])
     for _ in range(STEPS):
         work.step()
     peak = _high_water_mib()
