@@ -156,6 +156,10 @@ def measure_on(
 ) -> dict[str, Summary]:
     """:func:`measure` as a device needs it: with its queue waited for, and often enough between two looks."""
     wait = synchronizer(device)
+    if wait is not None:
+        # A first call may compile for seconds, which says nothing about how many rounds there is time for.
+        for call in calls.values():
+            call()
     at_least = 0.0 if wait is None else GPU_SECONDS
     return measure(calls, rounds=rounds, budget=budget, synchronize=wait, at_least=at_least)
 

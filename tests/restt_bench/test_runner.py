@@ -8,8 +8,10 @@ from rich.console import Console
 
 import restt_bench as bench
 from restt_bench.case import QUICK
-from restt_bench.implementations import field, implementation_named
+from restt_bench.implementations import base, field, implementation_named
 from restt_bench.implementations.base import TrainingStep
+from restt_bench.implementations.plain_torch import PlainTorch
+from restt_bench.implementations.tensorkrowch import TensorKrowch
 from restt_bench.memory import peak_memory
 from restt_bench.race import breakdown
 
@@ -159,3 +161,65 @@ def test_peak_memory_of_a_failure_says_why():
 def test_unknown_implementation():
     with pytest.raises(ValueError, match="implementation must be one of"):
         implementation_named("nobody")
+
+
+def test_rows_say_what_was_set(quiet):
+    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    flags = {row["implementation"]: row["flags"] for row in result["rows"] if "step" in row}
+    assert all(set(found) >= {"cuda_graph", "products"} for found in flags.values())
+    assert flags["torch"]["optimizer"] == "torch.optim.Adam(fused=True)"
+    if "tensorkrowch" in flags:
+        assert flags["tensorkrowch"]["package"].startswith("tensorkrowch ")
+        assert flags["tensorkrowch-inline"]["inline_input"] is True
+
+
+def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch):
+    def build(self, case, seed):
+        raise RuntimeError("operation not permitted when stream is capturing\nand so on")
+
+    monkeypatch.setattr(PlainTorch, "build", build)
+    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    reasons = {row["implementation"]: row.get("skipped") for row in result["rows"]}
+    assert reasons["torch"] == "RuntimeError: operation not permitted when stream is capturing"
+    assert reasons["auto"] is None
+
+
+def test_reasons_with_brackets_are_shown_whole(quiet, monkeypatch):
+    monkeypatch.setattr(TensorKrowch, "refusal", lambda self, case: "not installed (pip install 'restt[bench]')")
+    bench.run(["main"], console=quiet, plots=False, **TINY)
+    assert "TensorKrowch: not installed (pip install 'restt[bench]')" in quiet.file.getvalue()
+
+
+@pytest.mark.usefixtures("few")
+def test_without_matplotlib_the_numbers_are_saved_and_the_picture_is_not(quiet, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    bench.run(["main"], console=quiet, output=tmp_path, **TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["main-cpu.json"]
+    assert "no picture: drawing needs matplotlib: pip install 'restt[plot]'" in quiet.file.getvalue()
+
+
+def test_a_gpu_times_everything_both_ways():
+    names = [made.name for made in field("cuda")]
+    assert {"auto-graph", "eager-graph", "torch-graph", "textbook-graph", "auto", "torch", "tensorkrowch"} < set(names)
+    assert len(names) == len(set(names))
+    assert all(implementation_named(name).name == name for name in names)
+    graphs = [made for made in field("cuda") if made.graph]
+    assert {made.refusal(bench.Case(sites=5)) for made in graphs} == {"CUDA graphs need a GPU"}
+
+
+def test_a_captured_step_copies_the_batch_and_trains(monkeypatch):
+    """With a stand-in for the capture, which needs a GPU: what it replays is the step itself."""
+    adam = torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda *given, capturable, **options: adam(*given, **options))
+    monkeypatch.setattr(base, "captured", lambda call: call)
+    case = bench.Case(sites=4, bond_dim=3, batch=5)
+    plain, graphed = (
+        TrainingStep(m := case.module(0), m.parameters(), case, 0, graph=graph) for graph in (False, True)
+    )
+    graphed.x.zero_()
+    for work in (plain, graphed):
+        work.step()
+    assert torch.equal(plain.loss, graphed.loss)
+    graphed.x.zero_()
+    graphed.infer()
+    assert torch.equal(graphed.x, plain.x)

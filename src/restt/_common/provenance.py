@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ def provenance(
         "seed": seed,
         "device": describe_device(device),
         "threads": torch.get_num_threads(),
-        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "platform": f"{platform.system()} {_release()} {platform.machine()}",
         "versions": _versions(),
     }
 
@@ -63,6 +64,12 @@ def describe_device(device: str = "cpu") -> str:
         return torch.cuda.get_device_name(device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return f"{_cpu_model()}, {cores} core{'s' * (cores != 1)}"
+
+
+def _release() -> str:
+    """The system's version without what whoever built its kernel called the build, which may name a machine."""
+    numbers = re.match(r"\d+(\.\d+)*", platform.release())
+    return numbers[0] if numbers else platform.release()
 
 
 def _cpu_model() -> str:
