@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from restt._common.version import __version__
+
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum")
 
 
@@ -82,8 +84,6 @@ def _cpu_model() -> str:
 
 
 def _versions() -> dict[str, str]:
-    from restt import __version__
-
     found = {"python": platform.python_version(), "restt": __version__}
     for package in PACKAGES:
         try:
@@ -99,8 +99,6 @@ def _commit() -> tuple[str, bool | None]:
     RESTT_COMMIT comes first: it names the commit of a copy whose own git, if it has any, knows nothing of it. Without
     either the commit is the version.
     """
-    from restt import __version__
-
     if told := os.environ.get("RESTT_COMMIT"):
         return told, None
     return _checkout(Path(__file__).resolve().parents[2]) or (f"restt {__version__}", None)
