@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,17 +89,17 @@ class Limit(Implementation):
 def ceilings(device: str, size: int) -> dict[str, float]:
     """Measured rates of large matrix products (operations a second) and of a copy (bytes read and written a second)."""
     found = {}
-    for name, dtype, setting in (("tf32", torch.float32, "high"), ("bf16", torch.bfloat16, "high")):
-        a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(setting)
-        try:
-            found[f"{name}_flops"] = 2 * size**3 / _seconds(lambda a=a, b=b: a @ b, device)
-        finally:
-            torch.set_float32_matmul_precision(before)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for name, dtype in (("tf32", torch.float32), ("bf16", torch.bfloat16)):
+            a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+            found[f"{name}_flops"] = 2 * size**3 / _seconds(partial(torch.matmul, a, b), device)
+    finally:
+        torch.set_float32_matmul_precision(before)
     source = torch.randn(size, size, 8, device=device)
     target = torch.empty_like(source)
-    found["copy_bytes"] = 2 * source.nbytes / _seconds(lambda: target.copy_(source), device)
+    found["copy_bytes"] = 2 * source.nbytes / _seconds(partial(target.copy_, source), device)
     return found
 
 

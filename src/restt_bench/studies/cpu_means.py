@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,11 +63,9 @@ def crossover(device: str, settings: Settings, console: Console) -> dict[str, An
         for sites, bond, batch in itertools.product(*sizes):
             model, x = restt.ResTT(sites, 2, bond, 1), torch.rand(batch, sites, 2)
 
-            def step(name: str, model: restt.ResTT = model, x: Tensor = x) -> None:
-                with restt.chain.backend(name):
-                    model(x).sum().backward()
-
-            calls = {name: lambda name=name, step=step: step(name) for name in ("eager", "tree", "fused_cpu")}
+            calls: dict[str, Callable[[], object]] = {
+                name: partial(_forward_and_backward, name, model, x) for name in ("eager", "tree", "fused_cpu")
+            }
             times = _in_turn(calls, min(settings.rounds, ROUNDS))
             spent = {f"{name}_ms": round(1e3 * summarise(taken).median, 4) for name, taken in times.items()}
             rows.append(
@@ -74,6 +73,11 @@ def crossover(device: str, settings: Settings, console: Console) -> dict[str, An
             )
             console.print(rows[-1], markup=False)
     return {"title": "Where the tree pays: forward and backward of few samples", "rows": rows, "targets": []}
+
+
+def _forward_and_backward(backend: str, model: restt.ResTT, x: Tensor) -> None:
+    with restt.chain.backend(backend):
+        model(x).sum().backward()
 
 
 @contextmanager
@@ -197,4 +201,4 @@ def _numba_sweep() -> Callable[..., object] | None:
                         for b in range(LANES):
                             state[l, b] += scaled[k, b] * core[k, l]
 
-    return sweep  # type: ignore[no-any-return]
+    return sweep
