@@ -22,7 +22,7 @@ from restt_bench.case import Case
 if TYPE_CHECKING:
     from restt_bench.implementations.base import Implementation
 
-# ‖found − exact‖ / ‖exact‖ allowed for each tensor: a few times what rounding of the operands leaves after 196 sites.
+# ‖found − exact‖ / ‖exact‖ allowed for each tensor: a few times what rounding of the operands leaves.
 ALLOWED = {"float64": 1e-10, "float32": 1e-5, "tf32": 1e-2, "bf16": 6e-2}
 
 

@@ -1,6 +1,7 @@
 import io
 import json
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.console import Console
 import restt_bench as bench
 from restt_bench.case import QUICK
 from restt_bench.studies import STUDIES, study_named
+from restt_bench.studies.calibration import calibration_error
 from restt_bench.studies.importing import import_time
 from tests.data.conftest import load_or_skip as load_or_skip
 
@@ -42,6 +44,12 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_o
     assert saved["title"]
     assert saved["title"] in quiet.file.getvalue()
     assert saved["provenance"]["command"] == f"restt bench {name}"
+
+
+def test_calibration_error_is_the_gap_between_confidence_and_hits():
+    sure = np.array([[0.95, 0.05]] * 20)
+    assert calibration_error(sure, np.r_[np.zeros(19, int), 1]) == pytest.approx(0, abs=1e-12)
+    assert calibration_error(sure, np.r_[np.zeros(10, int), np.ones(10, int)]) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("name", STUDIES)
