@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import restt
@@ -27,6 +28,15 @@ def test_data_list_names_every_set():
     shown = runner.invoke(app, ["data", "list"]).output
     for name in restt.data.available():
         assert name in shown
+
+
+def test_data_list_keeps_the_commands_whole_in_a_narrow_terminal(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("restt.data.loading.search_folders", lambda home: (tmp_path,))
+    shown = runner.invoke(app, ["data", "list"]).output.splitlines()
+    for name in ("mnist", "fashion-mnist", "boston", "ale"):
+        assert f"restt data fetch {name}" in shown
+    assert "restt data fetch digits" not in shown
 
 
 def test_meanfield_tells_the_phase_and_the_remedy(tmp_path):
@@ -153,6 +163,12 @@ def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp
         (["data", "fetch", "nonsense"], "name must be one of"),
         (["reproduce", "table99"], "name must be one of"),
         (["meanfield", "ring"], "topology must be one of"),
+        (["bench", "fastest"], "name must be one of"),
+        pytest.param(
+            ["bench", "--device", "cuda"],
+            "device is 'cuda', but torch finds no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
     ],
 )
 def test_mistakes_are_one_line_not_a_traceback(words, expected):

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 from restt.demo import SPLITS, run, tasks
 
@@ -25,3 +27,12 @@ def test_demo_trains_compares_and_saves(tmp_path):
 
 def test_tasks_are_the_bundled_sets():
     assert [task.dataset for task in tasks(0)] == ["digits", "diabetes"]
+
+
+def test_without_matplotlib_the_numbers_are_shown_and_saved(tmp_path):
+    code = "import sys; sys.modules['matplotlib'] = None; from restt.demo import run; run(sys.argv[1], epochs=1)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
+    assert "no picture: drawing needs matplotlib: pip install 'restt[plot]'" in " ".join(done.stdout.split())
+    assert "accuracy 0." in done.stdout
+    assert "R² " in done.stdout

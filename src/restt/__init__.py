@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from restt._common.version import __version__
 
 # Public name -> the module that defines it. Loaded on first use, so that `import restt` stays light.
 _LAZY = {

@@ -69,10 +69,12 @@ def demo(
 
 @app.command()
 def bench(
-    suites: Annotated[
+    names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="main, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor, import; or scaling, all."
+            help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor. Studies: "
+            "import, check, tune, precision, guard, two-epochs, overhead, means, crossover, calibration. Groups: "
+            "scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -80,18 +82,19 @@ def bench(
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="torch's CPU threads.")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Timed rounds of quick contenders.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Timed rounds of quick implementations.")] = None,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="Seconds of timed calls per contender and case.")
+        float | None, typer.Option(min=0.0, help="Seconds of timed calls per implementation and case.")
     ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per contender.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also where our step spends its time.")] = False,
-    plots: Annotated[bool, typer.Option(help="Draw the scaling suites.")] = True,
+    plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check and tune.")] = 1,
 ) -> None:
-    """Time training steps against peers and the machine's limit; refuses to compare while parity is red."""
+    """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
     from restt_bench import run
 
-    chosen = suites or (["all"] if quick else ["main"])
+    chosen = names or (["all"] if quick else ["main"])
     flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory), ("profile", profile)) if given]
     values = {"device": device, "threads": threads, "seed": seed, "rounds": rounds, "budget": budget}
     # Without the output folder: a results file holds no path of the machine it was made on.
@@ -108,6 +111,7 @@ def bench(
         memory=memory,
         profile=profile,
         plots=plots,
+        workers=workers,
         command=" ".join(["restt bench", *chosen, *flags, *settings]),
     )
 
@@ -183,11 +187,16 @@ def list_data() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "task", "shape", "source", "on this machine")
+    table = Table("name", "task", "shape", "source", "here")
+    absent = []
     for name in restt.data.available():
         about = restt.data.describe(name)
-        table.add_row(name, about.task, about.shape, about.source, "yes" if about.ready else f"restt data fetch {name}")
+        absent += [] if about.ready else [name]
+        table.add_row(name, about.task, about.shape, about.source, "yes" if about.ready else "no")
     Console().print(table)
+    # Below the table, which a narrow terminal cuts: these lines are there to be copied.
+    for name in absent:
+        print(f"restt data fetch {name}")
 
 
 @data_app.command("fetch")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SPLITS = 5  # random 70/30 splits; every model sees the same ones, and all splits of a model train side by side
 TEST_SHARE = 0.3
+METRIC_NAMES = {"accuracy": "accuracy", "r2": "R²"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Outcome:
     """What one model reached on one task, one score per split."""
 
     task: str
+    metric: str
     model: str
     scores: list[float]
     seconds: float
@@ -77,7 +79,7 @@ def tasks(seed: int) -> list[Task]:
 
 
 def run(output: str | Path, seed: int = 0, epochs: int | None = None) -> list[Outcome]:
-    """Train and compare everything; writes ``demo.png`` and ``demo.json`` into the folder ``output``."""
+    """Train and compare everything; writes ``demo.json`` and, with matplotlib, ``demo.png`` into ``output``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -95,9 +97,12 @@ def run(output: str | Path, seed: int = 0, epochs: int | None = None) -> list[Ou
             for topology in ("plain", "residual"):
                 outcomes.append(_tensor_train(task, topology, data, train_rows, test_rows, seed, epochs, progress))
     console.print(_table(outcomes))
-    _figure(outcomes, folder / "demo.png")
-    write_json_atomic(folder / "demo.json", {**origin, "results": [vars(outcome) for outcome in outcomes]})
-    console.print(f"saved {folder / 'demo.png'} and {folder / 'demo.json'}")
+    numbers = {**origin, "results": [vars(outcome) for outcome in outcomes]}
+    console.print(f"saved {write_json_atomic(folder / 'demo.json', numbers)}", markup=False)
+    try:
+        console.print(f"saved {_figure(outcomes, folder / 'demo.png')}", markup=False)
+    except ImportError as missing:  # a picture is extra; the numbers are saved
+        console.print(f"no picture: {missing}", markup=False)
     return outcomes
 
 
@@ -125,7 +130,7 @@ def _linear_model(task: Task, data: Any, train_rows: list[torch.Tensor], test_ro
         scores.append(float(model.score(x[held], y[held])))
         parameters = model[-1].coef_.size + np.size(model[-1].intercept_)
     name = "logistic regression" if classes else "linear regression"
-    return Outcome(task.dataset, name, scores, time.perf_counter() - began, parameters)
+    return Outcome(task.dataset, task.metric, name, scores, time.perf_counter() - began, parameters)
 
 
 def _tensor_train(
@@ -163,23 +168,25 @@ def _tensor_train(
     for record in train(module, x, y, config=config, subset=train_rows, validation_subset=test_rows):
         scores = record.validation[task.metric]
         curve.append(float(np.mean(scores)))
-        progress.update(bar, advance=1, score=f"{task.metric} {curve[-1]:.3f}")
-    return Outcome(task.dataset, name, list(scores), time.perf_counter() - began, module.num_parameters(), curve)
+        progress.update(bar, advance=1, score=f"{METRIC_NAMES[task.metric]} {curve[-1]:.3f}")
+    seconds = time.perf_counter() - began
+    return Outcome(task.dataset, task.metric, name, list(scores), seconds, module.num_parameters(), curve)
 
 
 def _table(outcomes: list[Outcome]) -> Any:
     from rich.table import Table
 
     table = Table(title=f"mean ± std over {SPLITS} random {1 - TEST_SHARE:.0%}/{TEST_SHARE:.0%} splits, last epoch")
-    for heading in ("data", "model", "test score", "parameters", f"seconds for all {SPLITS}"):
+    for heading in ("data", "model", "on the test rows", "parameters", f"seconds for all {SPLITS}"):
         table.add_column(heading, justify="left" if heading in ("data", "model") else "right")
     for outcome in outcomes:
-        score = f"{np.mean(outcome.scores):.3f} ± {np.std(outcome.scores):.3f}"
+        metric = METRIC_NAMES[outcome.metric]
+        score = f"{metric} {np.mean(outcome.scores):.3f} ± {np.std(outcome.scores):.3f}"
         table.add_row(outcome.task, outcome.model, score, str(outcome.parameters), f"{outcome.seconds:.1f}")
     return table
 
 
-def _figure(outcomes: list[Outcome], path: Path) -> None:
+def _figure(outcomes: list[Outcome], path: Path) -> Path:
     plt = require_matplotlib()
     titles = {task.dataset: task.title for task in tasks(0)}
     figure, panels = plt.subplots(1, len(titles), figsize=(11, 4), layout="constrained")
@@ -194,5 +201,6 @@ def _figure(outcomes: list[Outcome], path: Path) -> None:
                 axes.axhline(mean, color="gray", linestyle="--", label=label)
         axes.set(title=title, xlabel="epoch", ylim=(min(0.0, best - 0.6), min(1.0, best + 0.1)))
         axes.legend(loc="lower right")
-    save_figure(figure, path)
+    saved = save_figure(figure, path)
     plt.close(figure)
+    return saved

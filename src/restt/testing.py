@@ -9,6 +9,8 @@ from torch import Tensor
 
 from restt.module import ResTT
 
+__all__ = ["assert_multilinear"]
+
 
 def assert_multilinear(
     model: ResTT | Callable[[Tensor], Tensor],

@@ -1,8 +1,7 @@
-"""Speed and memory of the chain against its peers and the machine's limit, measured so that it can be trusted."""
+"""Speed and memory of restt against its baselines and the machine's limit, measured so that it can be trusted."""
 
 from restt_bench.case import Case
 from restt_bench.parity import ParityError
-from restt_bench.runner import run
-from restt_bench.suites import NAMES as SUITE_NAMES
+from restt_bench.runner import NAMES, run
 
-__all__ = ["SUITE_NAMES", "Case", "ParityError", "run"]
+__all__ = ["NAMES", "Case", "ParityError", "run"]

@@ -1,11 +1,13 @@
-"""One configuration to time."""
+"""One configuration to time, and how it is timed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from restt._common.errors import check_choice, check_int
+from restt._common.errors import check_choice, check_int, check_positive
 from restt.topology import PRESETS
 
 if TYPE_CHECKING:
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
 # Sizes of the parity check: small enough to be quick, odd enough to leave partial tiles. The bond stays as timed,
 # since kernels change with it.
 PARITY_SITES, PARITY_BATCH, PARITY_RUNS = 64, 71, 3
+# How float32 operands may be rounded before they are multiplied; only a GPU knows more than the first.
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes, topology, dtype and device of one timed configuration.
+    """Sizes, topology, dtype, precision of products and device of one timed configuration.
 
     >>> case = Case(bond_dim=100)
     >>> print(case)
@@ -38,6 +42,7 @@ class Case:
     topology: str = "residual"
     dtype: str = "float32"
     device: str = "cpu"
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name in ("sites", "feature_dim", "bond_dim", "outputs", "batch"):
@@ -46,11 +51,13 @@ class Case:
             check_int("runs", self.runs, minimum=1)
         check_choice("topology", self.topology, PRESETS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("precision", self.precision, PRECISIONS)
 
     def __str__(self) -> str:
         runs = "" if self.runs is None else f" S={self.runs}"
         sizes = f"N={self.sites} I={self.feature_dim} r={self.bond_dim} O={self.outputs} B={self.batch}"
-        return f"{sizes}{runs} {self.topology} {self.dtype} {self.device}"
+        rounded = "" if self.precision == "float32" else f" ({self.precision} products)"
+        return f"{sizes}{runs} {self.topology} {self.dtype}{rounded} {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
         """The fields by name, ready for JSON."""
@@ -60,6 +67,28 @@ class Case:
         """The same configuration at the sizes of the parity check."""
         runs = None if self.runs is None else min(self.runs, PARITY_RUNS)
         return replace(self, sites=min(self.sites, PARITY_SITES), batch=min(self.batch, PARITY_BATCH), runs=runs)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @contextmanager
+    def multiplying(self) -> Iterator[None]:
+        """Products in this case's precision, restt's and torch's own alike; a CPU has only one."""
+        import torch
+
+        from restt import chain
+
+        if not self.on_gpu:
+            yield
+            return
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest" if self.precision == "float32" else "high")
+        try:
+            with chain.precision(self.precision):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
 
     @property
     def itemsize(self) -> int:
@@ -105,3 +134,29 @@ class Case:
         )
         module.reset_parameters(seed=seed)
         return module
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a benchmark is run: rounds, budgets and the seed.
+
+    ``budget`` is the seconds each implementation may use per case for its timed calls. In a sweep, whoever needed more
+    than ``slow`` seconds for one step is left out of the larger sizes. ``workers`` processes compile GPU kernels.
+    """
+
+    rounds: int = 41
+    budget: float = 10.0
+    slow: float = 5.0
+    seed: int = 0
+    quick: bool = False
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        check_int("rounds", self.rounds, minimum=1)
+        check_positive("budget", self.budget)
+        check_positive("slow", self.slow)
+        check_int("seed", self.seed, minimum=0)
+        check_int("workers", self.workers, minimum=1)
+
+
+QUICK = Settings(rounds=5, budget=0.5, quick=True)

@@ -1,72 +1,160 @@
-"""One case, everybody in turn."""
+"""One case, everybody in turn, and where the time of a step goes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from restt_bench.case import Case
-from restt_bench.contenders.base import Contender
-from restt_bench.device import synchronizer, usable_bytes
-from restt_bench.settings import Settings
-from restt_bench.timing import Summary, measure
-from restt_bench.work import Work
+import torch
+
+from restt_bench.case import Case, Settings
+from restt_bench.implementations.base import Implementation, Work
+from restt_bench.timing import Summary, measure_on, usable_bytes
 
 MODES = ("step", "infer")
 Row = dict[str, Any]
+TOP_OPERATIONS = 12
+PROFILED_STEPS = 3
 
 
 def race(
     case: Case,
-    contenders: Sequence[Contender],
+    implementations: Sequence[Implementation],
     settings: Settings,
     left_out: dict[str, str] | None = None,
+    modes: Sequence[str] = MODES,
 ) -> list[Row]:
-    """A row per contender: median and quartiles of a training step and of inference, or why it did not run.
+    """A row per implementation: median and quartiles of a training step and of inference, or why it did not run.
 
-    All training steps are interleaved with each other, then all inferences. ``left_out`` names contenders that should
-    not even try, and why.
+    All training steps are interleaved with each other, then all inferences. ``left_out`` names implementations that
+    should not even try, and why. On a GPU a row also has the peak memory of its step.
     """
     skipped: dict[str, str] = dict(left_out or {})
     works: dict[str, Work] = {}
-    for contender in contenders:
-        if contender.name in skipped:
-            continue
-        reason = contender.refusal(case) or _too_large(contender, case)
-        if reason is None:
-            works[contender.name] = contender.build(case, settings.seed)
-        else:
-            skipped[contender.name] = reason
-    timed = {mode: _timed(works, mode, case, settings) for mode in MODES}
+    peaks: dict[str, float] = {}
+    with case.multiplying():
+        for implementation in implementations:
+            name = implementation.name
+            reason = skipped.get(name) or implementation.refusal(case) or _too_large(implementation, case)
+            if reason is not None:
+                skipped[name] = reason
+                continue
+            try:
+                works[name], peaks[name] = _built(implementation, case, settings.seed)
+            except RuntimeError as error:  # of a graph that cannot be captured, or of memory: one row, not the run
+                skipped[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        timed = {mode: _timed(works, mode, case, settings) for mode in modes}
     rows = []
-    for contender in contenders:
-        row: Row = {"contender": contender.name, "label": contender.label, "role": contender.role}
+    for implementation in implementations:
+        name = implementation.name
+        row: Row = {"implementation": name, "label": implementation.label, "role": implementation.role}
         row["case"] = case.as_dict()
-        if contender.name in skipped:
-            row["skipped"] = skipped[contender.name]
-        elif not works[contender.name].is_finite():
+        if name in skipped:
+            row["skipped"] = skipped[name]
+        elif not works[name].is_finite():
             row["skipped"] = "diverged: its times are not reported"
         else:
-            row |= {mode: timed[mode][contender.name].as_milliseconds() for mode in MODES}
+            row["flags"] = implementation.flags(case)
+            row |= {mode: timed[mode][name].as_milliseconds() for mode in modes}
+            if case.on_gpu:
+                row["peak_gib"] = round(peaks[name] / 2**30, 4)
         rows.append(row)
     return rows
 
 
+def _built(implementation: Implementation, case: Case, seed: int) -> tuple[Work, float]:
+    """The work and, on a GPU, the bytes its making and first step took at most beyond what was in use."""
+    if not case.on_gpu:
+        return implementation.build(case, seed), 0.0
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work = implementation.build(case, seed)
+    work.step()
+    torch.cuda.synchronize()
+    return work, float(torch.cuda.max_memory_allocated() - before)
+
+
 def _timed(works: dict[str, Work], mode: str, case: Case, settings: Settings) -> dict[str, Summary]:
     calls: dict[str, Callable[[], object]] = {name: getattr(work, mode) for name, work in works.items()}
-    return measure(calls, rounds=settings.rounds, budget=settings.budget, synchronize=synchronizer(case.device))
+    return measure_on(case.device, calls, rounds=settings.rounds, budget=settings.budget)
 
 
-def _too_large(contender: Contender, case: Case) -> str | None:
-    needed, usable = contender.extra_bytes(case), usable_bytes(case.device)
-    if usable is None or needed <= usable:
+def _too_large(implementation: Implementation, case: Case) -> str | None:
+    needed, usable = implementation.extra_bytes(case), usable_bytes(case.device)
+    if needed <= usable:
         return None
     return f"would need about {needed / 2**30:.0f} GiB, {usable / 2**30:.0f} GiB are usable"
 
 
-def median_ms(rows: Sequence[Row], contender: str, case: Case, mode: str = "step") -> float | None:
-    """The median of one contender on one case in milliseconds, or None where it did not run."""
-    for row in rows:
-        if row["contender"] == contender and row["case"] == case.as_dict():
-            return row[mode]["median"] if mode in row else None
-    return None
+def row_of(rows: Sequence[Row], implementation: str, case: Case) -> Row | None:
+    """The row of one implementation on one case, or None."""
+    found = (row for row in rows if row["implementation"] == implementation and row["case"] == case.as_dict())
+    return next(found, None)
+
+
+def median_ms(rows: Sequence[Row], implementation: str, case: Case, mode: str = "step") -> float | None:
+    """The median of one implementation on one case in milliseconds, or None where it did not run."""
+    row = row_of(rows, implementation, case)
+    return None if row is None or mode not in row else float(row[mode]["median"])
+
+
+def breakdown(implementation: Implementation, case: Case, settings: Settings) -> dict[str, Any]:
+    """Milliseconds of forward, backward and optimizer, and the operations that take the most time.
+
+    The phases are timed without a profiler; the operations come from torch's profiler, which slows small ones down,
+    so they are given as shares.
+    """
+    with case.multiplying():
+        return _breakdown(implementation.build(case, settings.seed), implementation.name, case, settings)
+
+
+def _breakdown(work: Work, name: str, case: Case, settings: Settings) -> dict[str, Any]:
+    work.step()
+
+    def forward_and_backward() -> None:
+        work.forward()
+        work.backward()
+
+    # A graph can be walked once, so the backward phase is the difference between the first two.
+    phases: dict[str, Callable[[], object]] = {
+        "forward": work.forward,
+        "forward and backward": forward_and_backward,
+        "optimizer": work.update,
+    }
+    timed = measure_on(case.device, phases, rounds=settings.rounds, budget=settings.budget)
+    forward, both, update = (timed[name].median for name in phases)
+    return {
+        "implementation": name,
+        "case": case.as_dict(),
+        "milliseconds": {
+            "forward": round(1e3 * forward, 4),
+            "backward": round(1e3 * (both - forward), 4),
+            "optimizer": round(1e3 * update, 4),
+        },
+        "operations": _operations(work.step, case.device),
+    }
+
+
+def _operations(step: Callable[[], object], device: str) -> list[dict[str, Any]]:
+    from torch.profiler import ProfilerActivity, profile
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library announces itself on stderr otherwise
+    on_gpu = torch.device(device).type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities) as recorded:
+        for _ in range(PROFILED_STEPS):
+            step()
+    own_time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    events = sorted(recorded.key_averages(), key=lambda event: -getattr(event, own_time))
+    total = sum(getattr(event, own_time) for event in events) or 1.0
+    return [
+        {
+            "operation": event.key,
+            "share": round(getattr(event, own_time) / total, 4),
+            "calls_per_step": round(event.count / PROFILED_STEPS, 2),
+        }
+        for event in events[:TOP_OPERATIONS]
+    ]

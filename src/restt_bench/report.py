@@ -1,11 +1,13 @@
-"""Results as tables in the terminal."""
+"""Results as tables in the terminal and as pictures."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from restt._common.drawing import require_matplotlib, save_figure
 from restt_bench.case import Case
-from restt_bench.contenders.registry import CHOSEN
+from restt_bench.implementations import chosen
 from restt_bench.race import Row, median_ms
 
 if TYPE_CHECKING:
@@ -13,18 +15,29 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+AXES = {
+    "bond_dim": "bond dimension r",
+    "sites": "sites N",
+    "batch": "batch B",
+    "runs": "runs side by side S",
+}
+
+
 def show(result: dict[str, Any], console: Console) -> None:
-    """Print everything one suite found. ``result`` has passed the parity gate, or it would not exist."""
+    """Print everything one suite found, or the verdicts of a study, which prints its findings as they come.
+
+    A suite's ``result`` has passed the parity gate, or it would not exist.
+    """
+    from rich.text import Text
+
     where = result["provenance"]
     console.print(f"\n[bold]{result['title']}[/bold]  ({where['device']}, {where['threads']} threads)")
-    if result["suite"] == "import":
-        console.print(_import_table(result))
-    else:
+    if "parity" in result:
         console.print(f"parity: {len(result['parity'])} checks against the reference, all green")
         for case in dict.fromkeys(Case(**row["case"]) for row in result["rows"]):
             console.print(_race_table(case, result["rows"]))
             for row in (row for row in result["rows"] if row["case"] == case.as_dict() and "skipped" in row):
-                console.print(f"[dim]{row['label']}: {row['skipped']}[/dim]")
+                console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
     sections = {"memory": _memory_table, "exponents": _exponent_table, "parameters": _parameter_table}
     for section, table in sections.items():
         if result.get(section):
@@ -46,27 +59,30 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _race_table(case: Case, rows: list[Row]) -> Table:
+    if all("step" not in row for row in rows):
+        return _inference_table(case, rows)
     columns = ("step, ms", "quartiles", "inference, ms", "rounds", "× limit", "restt's speed-up")
     table = _table(str(case), "", *columns)
-    own, limit = median_ms(rows, CHOSEN, case), median_ms(rows, "limit", case)
+    own = median_ms(rows, chosen(case.device), case)
+    limit = median_ms(rows, "limit", case) or median_ms(rows, "limit-graph", case)
     for row in (row for row in rows if row["case"] == case.as_dict()):
         if "skipped" in row:
             continue
         step, infer = row["step"], row["infer"]
         times_limit = f"{step['median'] / limit:.2f}" if limit else ""
-        speedup = f"{step['median'] / own:.1f}×" if own and row["role"] == "peer" else ""
+        speedup = f"{step['median'] / own:.1f}×" if own and row["role"] == "baseline" else ""
         quartiles = f"{_ms(step['lower'])}–{_ms(step['upper'])}"
         cells = (_ms(step["median"]), quartiles, _ms(infer["median"]), str(step["rounds"]), times_limit, speedup)
         table.add_row(row["label"], *cells)
     return table
 
 
-def _import_table(result: dict[str, Any]) -> Table:
-    table = _table("", "", "ms [quartiles]")
-    for row in result["rows"]:
-        spent = row["milliseconds"]
-        table.add_row(row["what"], f"{spent['median']:.1f} [{spent['lower']:.1f}–{spent['upper']:.1f}]")
-    table.add_row("heavy packages that came along", ", ".join(result["loaded"]) or "none")
+def _inference_table(case: Case, rows: list[Row]) -> Table:
+    table = _table(str(case), "", "inference, ms", "quartiles", "rounds")
+    for row in (row for row in rows if row["case"] == case.as_dict() and "infer" in row):
+        spent = row["infer"]
+        quartiles = f"{_ms(spent['lower'])}–{_ms(spent['upper'])}"
+        table.add_row(row["label"], _ms(spent["median"]), quartiles, str(spent["rounds"]))
     return table
 
 
@@ -78,7 +94,7 @@ def _memory_table(entries: list[dict[str, Any]]) -> Table:
     table = _table("Peak memory of training beyond what torch itself holds", "", "MiB", "case")
     for entry in entries:
         found = entry["failed"] if "failed" in entry else f"{entry['step_mib']:.0f}"
-        table.add_row(entry["contender"], found, str(Case(**entry["case"])))
+        table.add_row(entry["implementation"], found, str(Case(**entry["case"])))
     return table
 
 
@@ -87,12 +103,12 @@ def _exponent_table(exponents: list[dict[str, Any]]) -> Table:
     for entry in exponents:
         if "factor_per_site" in entry:
             measured = f"×{entry['factor_per_site']:.2f} per site"
-            table.add_row(entry["contender"], "", measured, f"×{entry['claimed_factor']} per site", "the same")
+            table.add_row(entry["implementation"], "", measured, f"×{entry['claimed_factor']} per site", "the same")
             continue
         letter = {"bond_dim": "r", "sites": "N", "batch": "B", "runs": "S"}[entry["axis"]]
         claimed = "not stated" if entry["paper_exponent"] is None else f"{letter}^{entry['paper_exponent']:g}"
         table.add_row(
-            entry["contender"],
+            entry["implementation"],
             f"{letter}^{entry['exponent']:.2f}",
             f"{letter}^{entry['exponent_of_largest']:.2f}",
             claimed,
@@ -111,7 +127,7 @@ def _parameter_table(counted: list[dict[str, Any]]) -> Table:
 
 def _profile_table(profiled: dict[str, Any]) -> Table:
     phases = ", ".join(f"{name} {spent:.3f} ms" for name, spent in profiled["milliseconds"].items())
-    title = f"{profiled['contender']}, {Case(**profiled['case'])}: {phases}"
+    title = f"{profiled['implementation']}, {Case(**profiled['case'])}: {phases}"
     table = _table(title, "operation", "share of a step", "calls a step")
     for entry in profiled["operations"]:
         table.add_row(entry["operation"], f"{entry['share']:.1%}", f"{entry['calls_per_step']:g}")
@@ -126,3 +142,40 @@ def _target_table(targets: list[dict[str, Any]]) -> Table:
         colour = "green" if target["met"] else "red"
         table.add_row(target["what"], f"{sign} {bound}", measured, f"[{colour}]{target['verdict']}[/{colour}]")
     return table
+
+
+def plot_suite(
+    result: dict[str, Any],
+    path: Path,
+) -> Path | None:
+    """Save the picture of one suite with a varying axis as PNG; None where there is nothing to draw."""
+    axis, rows = result.get("axis"), [row for row in result.get("rows", []) if "step" in row]
+    if axis is None or not rows:
+        return None
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 5.0), layout="constrained")
+    drawing = figure.add_subplot()
+    for name in dict.fromkeys(row["implementation"] for row in rows):
+        _draw_implementation(drawing, axis, [row for row in rows if row["implementation"] == name])
+    drawing.set_xscale("log")
+    drawing.set_yscale("log")
+    drawing.set_xlabel(AXES[axis])
+    drawing.set_ylabel("training step, ms (median, quartiles shaded)")
+    drawing.set_title(result["title"])
+    drawing.grid(visible=True, which="both", alpha=0.2)
+    figure.legend(loc="outside right upper", fontsize="small")
+    return save_figure(figure, path, metadata={"Software": None})
+
+
+def _draw_implementation(drawing: Any, axis: str, rows: list[Row]) -> None:
+    rows = sorted(rows, key=lambda row: row["case"][axis])
+    sizes = [row["case"][axis] for row in rows]
+    lower, median, upper = ([row["step"][key] for row in rows] for key in ("lower", "median", "upper"))
+    is_limit = rows[0]["role"] == "limit"
+    style = {"color": "black", "linestyle": "--"} if is_limit else {"marker": "o", "markersize": 4}
+    if rows[0]["role"] == "baseline":
+        style["linestyle"] = ":"
+    (line,) = drawing.plot(sizes, median, label=rows[0]["label"], **style)
+    drawing.fill_between(sizes, lower, upper, alpha=0.2, color=line.get_color(), linewidth=0)

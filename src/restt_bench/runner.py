@@ -1,4 +1,4 @@
-"""The benchmark, from suite names to tables, results files and pictures."""
+"""The benchmark, from names of suites and studies to tables, results files and pictures."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from restt._common.errors import check_int
+from restt._common.devices import read_device
+from restt._common.errors import check_choice, check_int
 from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
-from restt_bench.contenders.base import Contender
-from restt_bench.contenders.registry import CHOSEN, full_tensor_racers, racers
-from restt_bench.import_time import measure_import
+from restt._common.provenance import describe_device, provenance
+from restt_bench.case import QUICK, Settings
+from restt_bench.implementations import Implementation, chosen, field, full_tensor_field
+from restt_bench.implementations.limit import ceilings, roofline_ms
+from restt_bench.memory import peak_memory
 from restt_bench.parity import require_parity
-from restt_bench.peak import peak_memory
-from restt_bench.phases import breakdown
-from restt_bench.plots import plot_suite
-from restt_bench.race import Row, race
-from restt_bench.report import show
-from restt_bench.settings import QUICK, Settings
-from restt_bench.suites import IMPORT_SUITE, SUITES, Suite, expand
+from restt_bench.race import Row, breakdown, race
+from restt_bench.report import plot_suite, show
+from restt_bench.studies import STUDIES, study_named
+from restt_bench.suites import SCALING, SUITES, Suite, suite_of
 from restt_bench.verdicts import parameter_growth, suite_exponents, suite_targets
 
 if TYPE_CHECKING:
@@ -32,10 +31,25 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results") / "bench"
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
+CEILING_SIZE = 8192  # of the products that show what a GPU can do
+GROUPS = {"scaling": SCALING, "all": (*SUITES, "import")}
+NAMES = (*SUITES, *STUDIES, *GROUPS)
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Names with the groups ``scaling`` and ``all`` spelled out, each suite or study once.
+
+    >>> expand(["scaling", "main", "scaling-r"])
+    ['scaling-r', 'scaling-n', 'scaling-b', 'scaling-s', 'main']
+    """
+    expanded: list[str] = []
+    for name in names:
+        expanded += GROUPS.get(check_choice("name", name, NAMES), (name,))
+    return list(dict.fromkeys(expanded))
 
 
 def run(
-    suites: Sequence[str] = ("main",),
+    names: Sequence[str] = ("main",),
     *,
     quick: bool = False,
     output: str | PathLike[str] | None = None,
@@ -47,37 +61,42 @@ def run(
     memory: bool = False,
     profile: bool = False,
     plots: bool = True,
+    workers: int = 1,
     command: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
-    """Run suites, print their tables, save their results and pictures.
+    """Run suites and studies, print their tables, save their results and pictures.
 
-    Before a suite is timed, every contender is compared with the reference on every configuration of the suite,
+    Before a suite is timed, every implementation is compared with the reference on every configuration of the suite,
     scaled down; one tensor off raises :class:`restt_bench.ParityError` and nothing is timed, printed or saved.
 
     Parameters
     ----------
-    suites : sequence of str
-        Of main, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor, import; scaling and all are groups.
+    names : sequence of str
+        Suites, which time steps and inference: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s,
+        full-tensor. Studies: import, check and tune (the fused GPU kernels), precision, guard, two-epochs, overhead
+        (trainings), means, crossover (the CPU path), calibration. ``scaling`` and ``all`` are groups.
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional
-        Folder for ``<suite>-<device>.json`` and ``.png``; ``results/bench`` by default. A quick run writes nothing
+        Folder for ``<name>-<device>.json`` and ``.png``; ``results/bench`` by default. A quick run writes nothing
         unless a folder is given.
     device : str
-        Torch device of all contenders.
+        Torch device of everything timed.
     threads : int, optional
         Torch's CPU threads during the run; unchanged by default. Recorded either way.
     seed : int
         Of weights and data.
     rounds, budget : optional
-        Rounds of quick contenders, and the seconds each contender may use per case.
+        Rounds of quick implementations, and the seconds each may use per case.
     memory : bool
-        Also measure each contender's peak memory, in processes of their own.
+        Also measure each implementation's peak memory on a CPU, in processes of their own; a GPU's is always known.
     profile : bool
         Also break our step down into forward, backward and optimizer, and into operations.
     plots : bool
         Save pictures of suites with a varying axis.
+    workers : int
+        Processes that compile GPU kernels side by side, where a study does.
     command : str, optional
         What to record as the command that gives the results again.
     console : rich.console.Console, optional
@@ -86,7 +105,7 @@ def run(
     Returns
     -------
     list of dict
-        One per suite, as saved.
+        One per suite or study, as saved.
 
     Examples
     --------
@@ -97,9 +116,10 @@ def run(
     >>> result["suite"], sorted(result["provenance"])[:3]
     ('small', ['command', 'commit', 'date'])
     """
+    device = str(read_device(device, work=0.0))
     settings = QUICK if quick else Settings()
-    chosen = {"rounds": rounds, "budget": budget, "seed": seed}
-    settings = replace(settings, **{key: value for key, value in chosen.items() if value is not None})  # type: ignore[arg-type]
+    told = {"rounds": rounds, "budget": budget, "seed": seed, "workers": workers}
+    settings = replace(settings, **{key: value for key, value in told.items() if value is not None})  # type: ignore[arg-type]
     folder = Path(output) if output is not None else (None if quick else RESULTS)
     if console is None:
         from rich.console import Console
@@ -111,16 +131,15 @@ def run(
     torch.set_num_threads(before if threads is None else check_int("threads", threads, minimum=1))
     results = []
     try:
-        for name in expand(list(suites)):
+        for name in expand(names):
             origin = provenance(device, seed=seed, command=command or f"restt bench {name}")
             start = time.perf_counter()
-            result = _head(name, device, settings)
-            if name == IMPORT_SUITE:
-                result |= {"title": "What importing costs", **measure_import(settings.rounds if quick else 11)}
+            result: dict[str, Any] = {"suite": name, "device": device, "settings": asdict(settings)}
+            if name in STUDIES:
+                result |= study_named(name)(device, settings, console)
             else:
-                result |= _timed_suite(
-                    _on(SUITES[name](quick), device), settings, memory=memory, profile=profile, console=console
-                )
+                suite = suite_of(name, device, quick=quick)
+                result |= _timed_suite(suite, device, settings, memory=memory, profile=profile, console=console)
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
             result["provenance"] = origin
             show(result, console)
@@ -132,18 +151,14 @@ def run(
     return results
 
 
-def _head(name: str, device: str, settings: Settings) -> dict[str, Any]:
-    return {"suite": name, "device": device, "settings": asdict(settings)}
-
-
-def _on(suite: Suite, device: str) -> Suite:
-    return replace(suite, cases=tuple(replace(case, device=device) for case in suite.cases))
-
-
-def _timed_suite(suite: Suite, settings: Settings, *, memory: bool, profile: bool, console: Console) -> dict[str, Any]:
-    contenders = full_tensor_racers() if suite.full_tensor else racers(plain=suite.is_sweep)
-    checks = require_parity(contenders, suite.cases, settings.seed)
-    rows = _raced(suite, contenders, settings, console)
+def _timed_suite(
+    suite: Suite, device: str, settings: Settings, *, memory: bool, profile: bool, console: Console
+) -> dict[str, Any]:
+    timed = full_tensor_field(device) if suite.full_tensor else field(device, plain=suite.is_sweep)
+    if suite.only_ours:
+        timed = [implementation for implementation in timed if implementation.role == "ours"]
+    checks = require_parity(timed, suite.cases, settings.seed)
+    rows = _raced(suite, timed, settings, console)
     result: dict[str, Any] = {
         "title": suite.title,
         "axis": suite.axis,
@@ -153,24 +168,28 @@ def _timed_suite(suite: Suite, settings: Settings, *, memory: bool, profile: boo
         "parameters": parameter_growth(suite),
         "targets": [target.as_dict() for target in suite_targets(suite, rows)],
     }
-    if memory:
+    if device.startswith("cuda"):
+        rates = ceilings(device, 64 if settings.quick else CEILING_SIZE)
+        limits = [{"case": case.as_dict(), "ms": round(roofline_ms(rates, case), 6)} for case in suite.cases]
+        result |= {"ceilings": rates, "roofline": limits}
+    elif memory:
         result["memory"] = _peaks(suite, rows, settings)
     if profile:
-        ours = next(contender for contender in contenders if contender.name == CHOSEN)
+        ours = next(made for made in timed if made.name == chosen(device).removesuffix("-graph"))
         result["profile"] = [breakdown(ours, case, settings) for case in suite.cases]
     return result
 
 
-def _raced(suite: Suite, contenders: list[Contender], settings: Settings, console: Console) -> list[Row]:
+def _raced(suite: Suite, timed: list[Implementation], settings: Settings, console: Console) -> list[Row]:
     rows: list[Row] = []
     left_out: dict[str, str] = {}
     for case in suite.cases:
-        console.print(f"[dim]{suite.name}: timing {case}[/dim]")
-        rows += race(case, contenders, settings, left_out)
-        for row in rows[-len(contenders) :]:
+        console.print(f"{suite.name}: timing {case}", style="dim")
+        rows += race(case, timed, settings, left_out, suite.modes)
+        for row in rows[-len(timed) :]:
             if suite.is_sweep and "step" in row and row["step"]["median"] > 1e3 * settings.slow:
                 seconds = row["step"]["median"] / 1e3
-                left_out[row["contender"]] = f"left out: {seconds:.1f} s a step at the size before"
+                left_out[row["implementation"]] = f"left out: {seconds:.1f} s a step at the size before"
     return rows
 
 
@@ -179,14 +198,30 @@ def _peaks(suite: Suite, rows: list[Row], settings: Settings) -> list[dict[str, 
     for case in suite.cases[-1:] if suite.is_sweep else suite.cases:  # of a sweep, its largest size
         for row in rows:
             if row["case"] == case.as_dict() and "step" in row and row["role"] != "limit":
-                entry = {"contender": row["contender"], "case": row["case"]}
-                measured = peak_memory(row["contender"], case, seed=settings.seed, threads=torch.get_num_threads())
+                entry = {"implementation": row["implementation"], "case": row["case"]}
+                measured = peak_memory(row["implementation"], case, seed=settings.seed, threads=torch.get_num_threads())
                 found.append(entry | measured)
     return found
 
 
 def _save(result: dict[str, Any], folder: Path, device: str, *, plots: bool, console: Console) -> None:
-    stem = f"{result['suite']}-{torch.device(device).type}"
-    console.print(f"saved {write_json_atomic(folder / f'{stem}.json', result)}")
-    if plots and (picture := plot_suite(result, folder / f"{stem}.png")) is not None:
-        console.print(f"saved {picture}")
+    stem = f"{result['suite']}-{_machine(device)}"
+    console.print(f"saved {write_json_atomic(folder / f'{stem}.json', result)}", markup=False)
+    try:
+        picture = plot_suite(result, folder / f"{stem}.png") if plots else None
+    except ImportError as missing:  # a picture is extra; the numbers are saved
+        console.print(f"no picture: {missing}", markup=False)
+        return
+    if picture is not None:
+        console.print(f"saved {picture}", markup=False)
+
+
+def _machine(device: str) -> str:
+    """The device in a file's name: a GPU by its model, since they differ more than processors do.
+
+    >>> _machine("cpu")
+    'cpu'
+    """
+    if not device.startswith("cuda"):
+        return device
+    return describe_device(device).removeprefix("NVIDIA ").lower().replace(" ", "-")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from restt_bench import targets
 from restt_bench.case import Case
-from restt_bench.complexity import CLAIMS
+from restt_bench.growth import CLAIMS
 
 IMAGE = Case()  # the main table's sizes: MNIST at 14×14
 TABLE = Case(sites=13, bond_dim=20, outputs=1, batch=354)  # a small table: Boston's training split
 SWEEP = replace(IMAGE, batch=128)
+IMAGES = 10_000  # classified at once in the inference suite
 QUICK_IMAGE = Case(sites=24, bond_dim=8, batch=32)
 QUICK_TABLE = Case(sites=13, bond_dim=8, outputs=1, batch=40)
 
@@ -23,26 +25,43 @@ class Suite:
     title: str
     cases: tuple[Case, ...]
     axis: str | None = None
-    full_tensor: bool = False  # races the full tensor instead of the peers
+    full_tensor: bool = False  # times the full tensor instead of the other baselines
     is_sweep: bool = False
+    modes: tuple[str, ...] = ("step", "infer")
+    only_ours: bool = False
 
 
 def _along(base: Case, axis: str, values: tuple[int, ...]) -> tuple[Case, ...]:
     return tuple(replace(base, **{axis: value}) for value in values)  # type: ignore[arg-type]
 
 
-def _main(quick: bool) -> Suite:
-    cases = _along(QUICK_IMAGE, "bond_dim", (4, 8)) if quick else _along(IMAGE, "bond_dim", (20, 50, 100))
-    return Suite("main", "One training step of the image model", cases, axis="bond_dim")
+def _main(quick: bool, device: str) -> Suite:
+    title, bonds = "One training step of the image model", (4, 8) if quick else (20, 50, 100)
+    cases = _along(QUICK_IMAGE if quick else IMAGE, "bond_dim", bonds)
+    if not device.startswith("cuda"):
+        return Suite("main", title, cases, axis="bond_dim")
+    # A GPU has three precisions of products, and room for many runs and for wide sites.
+    cases = tuple(replace(case, precision=precision) for precision in ("tf32", "bf16") for case in cases)
+    many = tuple(replace(case, runs=targets.GPU_RUNS) for case in cases)
+    largest = [case for case in cases if case.bond_dim == bonds[-1]]
+    wide = tuple(replace(case, feature_dim=targets.GPU_PATCH_WIDTH) for case in largest)
+    return Suite("main", title, (*cases, *many, *wide, replace(largest[0], precision="float32")))
 
 
-def _small(quick: bool) -> Suite:
+def _inference(quick: bool, device: str) -> Suite:
+    base = replace(QUICK_IMAGE, batch=100) if quick else replace(IMAGE, bond_dim=100, batch=IMAGES)
+    precisions = ("tf32", "bf16") if device.startswith("cuda") else ("float32",)
+    cases = tuple(replace(base, precision=precision) for precision in precisions)
+    return Suite("inference", "Site vectors of many images, classified", cases, modes=("infer",), only_ours=True)
+
+
+def _small(quick: bool, device: str) -> Suite:
     base, runs = (QUICK_TABLE, 4) if quick else (TABLE, 64)
     return Suite("small", "A small table: one run, and many side by side", (base, replace(base, runs=runs)))
 
 
 def _scaling(name: str, axis: str, base: Case, values: tuple[int, ...], small: tuple[int, ...]) -> Callable[..., Suite]:
-    def make(quick: bool) -> Suite:
+    def make(quick: bool, device: str) -> Suite:
         start = base
         if quick:
             start = QUICK_TABLE if base == TABLE else QUICK_IMAGE
@@ -52,15 +71,17 @@ def _scaling(name: str, axis: str, base: Case, values: tuple[int, ...], small: t
     return make
 
 
-def _full_tensor(quick: bool) -> Suite:
+def _full_tensor(quick: bool, device: str) -> Suite:
     base = replace(QUICK_IMAGE if quick else SWEEP, batch=64)
     cases = _along(base, "sites", (4, 6, 8) if quick else (4, 6, 8, 10, 12, 14, 16, 18))
     title = "The full tensor of Eq. 4 against the train"
     return Suite("full-tensor", title, cases, axis="sites", full_tensor=True, is_sweep=True)
 
 
-SUITES: dict[str, Callable[[bool], Suite]] = {
+# Name -> what makes the suite, quick or not, for a device.
+SUITES: dict[str, Callable[[bool, str], Suite]] = {
     "main": _main,
+    "inference": _inference,
     "small": _small,
     "scaling-r": _scaling("r", "bond_dim", SWEEP, (5, 10, 20, 50, 100, 200), (4, 8, 16)),
     "scaling-n": _scaling(
@@ -70,23 +91,14 @@ SUITES: dict[str, Callable[[bool], Suite]] = {
     "scaling-s": _scaling("s", "runs", TABLE, (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)),
     "full-tensor": _full_tensor,
 }
-IMPORT_SUITE = "import"
-GROUPS = {
-    "scaling": ("scaling-r", "scaling-n", "scaling-b", "scaling-s"),
-    "all": (*SUITES, IMPORT_SUITE),
-}
-NAMES = (*SUITES, IMPORT_SUITE, *GROUPS)
+SCALING = ("scaling-r", "scaling-n", "scaling-b", "scaling-s")
 
 
-def expand(names: list[str] | tuple[str, ...]) -> list[str]:
-    """Suite names with the groups ``scaling`` and ``all`` spelled out, each suite once.
+def suite_of(name: str, device: str, *, quick: bool) -> Suite:
+    """The suite with its cases on the device.
 
-    >>> expand(["scaling", "main", "scaling-r"])
-    ['scaling-r', 'scaling-n', 'scaling-b', 'scaling-s', 'main']
+    >>> [str(case) for case in suite_of("small", "cpu", quick=True).cases][0]
+    'N=13 I=2 r=8 O=1 B=40 residual float32 cpu'
     """
-    from restt._common.errors import check_choice
-
-    expanded: list[str] = []
-    for name in names:
-        expanded += GROUPS.get(check_choice("suite", name, NAMES), (name,))
-    return list(dict.fromkeys(expanded))
+    suite = SUITES[name](quick, device)
+    return replace(suite, cases=tuple(replace(case, device=device) for case in suite.cases))

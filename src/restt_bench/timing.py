@@ -6,18 +6,27 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 
+import torch
+
+from restt._common.devices import available_memory
 from restt._common.errors import check_int, check_positive
 
 MIN_ROUNDS = 3
 # Up to this many seconds a call, each turn starts with one untimed call that undoes what the turn before did to the
 # caches. Longer calls refill the caches themselves.
 SETTLE_BELOW = 1.0
+# On a GPU the clock is read once for this many seconds of calls: waiting for the device costs some microseconds, which
+# a step of a few hundred must not pay.
+GPU_SECONDS = 5e-3
+# Share of the memory still free that one implementation may plan to use.
+USABLE_SHARE = 0.7
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and quartiles of one contender's timed calls, in seconds."""
+    """Median and quartiles of one implementation's timed calls, in seconds."""
 
     median: float
     lower: float
@@ -50,7 +59,7 @@ def summarise(seconds: Sequence[float]) -> Summary:
 
 
 def planned_rounds(seconds: float, *, rounds: int, budget: float) -> int:
-    """How many rounds a contender of ``seconds`` a call gets: all, or as many as its budget in seconds pays for.
+    """How many rounds an implementation of ``seconds`` a call gets: all, or as many as its budget in seconds pays for.
 
     >>> planned_rounds(0.001, rounds=50, budget=5.0), planned_rounds(1.0, rounds=50, budget=5.0)
     (50, 5)
@@ -79,6 +88,7 @@ def measure(
     rounds: int,
     budget: float,
     synchronize: Callable[[], object] | None = None,
+    at_least: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Summary]:
     """Time all calls in turn; two untimed calls each come first.
@@ -93,6 +103,8 @@ def measure(
         Seconds each may use for its timed calls; slow ones get fewer rounds, never under three.
     synchronize : callable, optional
         Waits until the device is done; called before the clock is read.
+    at_least : float
+        Seconds between two readings of the clock; quick calls are repeated to fill them, and their mean counts.
 
     Examples
     --------
@@ -102,16 +114,17 @@ def measure(
     check_int("rounds", rounds, minimum=1)
     check_positive("budget", budget)
 
-    def timed(call: Callable[[], object]) -> float:
+    def timed(call: Callable[[], object], repeats: int = 1) -> float:
         gc.disable()
         try:
             if synchronize is not None:
                 synchronize()
             start = clock()
-            call()
+            for _ in range(repeats):
+                call()
             if synchronize is not None:
                 synchronize()
-            return clock() - start
+            return (clock() - start) / repeats
         finally:
             gc.enable()
 
@@ -121,10 +134,36 @@ def measure(
         first[name] = timed(call)
         if first[name] < SETTLE_BELOW:
             first[name] = timed(call)
-    planned = {name: planned_rounds(seconds, rounds=rounds, budget=budget) for name, seconds in first.items()}
+    repeats = {name: max(1, ceil(at_least / max(seconds, 1e-9))) for name, seconds in first.items()}
+    planned = {
+        name: planned_rounds(repeats[name] * seconds, rounds=rounds, budget=budget) for name, seconds in first.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for name in interleaved(planned):
         if first[name] < SETTLE_BELOW:
             calls[name]()
-        seconds[name].append(timed(calls[name]))
+        seconds[name].append(timed(calls[name], repeats[name]))
     return {name: summarise(values) for name, values in seconds.items()}
+
+
+def synchronizer(device: str) -> Callable[[], object] | None:
+    """Waits for the device's queue; None where calls return when they are done."""
+    return torch.cuda.synchronize if torch.device(device).type == "cuda" else None
+
+
+def measure_on(
+    device: str, calls: Mapping[str, Callable[[], object]], *, rounds: int, budget: float
+) -> dict[str, Summary]:
+    """:func:`measure` as a device needs it: with its queue waited for, and often enough between two looks."""
+    wait = synchronizer(device)
+    if wait is not None:
+        # A first call may compile for seconds, which says nothing about how many rounds there is time for.
+        for call in calls.values():
+            call()
+    at_least = 0.0 if wait is None else GPU_SECONDS
+    return measure(calls, rounds=rounds, budget=budget, synchronize=wait, at_least=at_least)
+
+
+def usable_bytes(device: str) -> float:
+    """Memory an implementation may plan to use; infinite where the machine does not say."""
+    return USABLE_SHARE * available_memory(torch.device(device))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from restt._common.errors import square_side
-from restt.data.preprocess import image_blocks
+from restt.data.images import image_blocks
 from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 
 

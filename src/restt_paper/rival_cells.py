@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt.baselines import make, normalised_train
+from restt.baselines import make
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.tensor import normalised_train
 from restt_paper.cells import Cell, changed_since
 from restt_paper.image_cells import sizes
 from restt_paper.image_data import VALIDATION_SHARE, Images, load_images, training_rows

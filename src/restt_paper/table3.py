@@ -25,8 +25,7 @@ from restt.data.dataset import Dataset
 from restt.features import Trigonometric
 from restt.module import ResTT
 from restt.train import TrainConfig
-from restt_bench.device import synchronizer
-from restt_bench.timing import measure
+from restt_bench.timing import measure, synchronizer
 from restt_paper.cells import Cell
 from restt_paper.claims import RULE, Claim, claims_table
 from restt_paper.convergence import time_to_accuracy

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restt.baselines import make
-from restt.baselines.hgb import SMALL_TABLES
+from restt.baselines.boosting import SMALL_TABLES
 from restt.baselines.table6_settings import PAPER_SETTINGS
 
 # Rows of the paper's table, and what is beyond it.

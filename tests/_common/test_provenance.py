@@ -100,3 +100,10 @@ def test_a_copy_is_told_its_commit_whatever_its_own_git_says(tmp_path, monkeypat
     assert (provenance()["commit"], provenance()["dirty"]) == ("f" * 40, None)
     shutil.rmtree(tmp_path / ".git")
     assert provenance()["commit"] == "f" * 40
+
+
+def test_the_name_of_the_kernel_build_stays_on_the_machine(monkeypatch):
+    monkeypatch.setattr("platform.release", lambda: "6.18.44-fc-v445-gpu")
+    found = provenance()["platform"]
+    assert "6.18.44 " in found
+    assert "fc" not in found.split()[1]

@@ -1,4 +1,4 @@
-"""Small real tables, and what every torch rival with the runs axis must do."""
+"""Small real tables, and what every torch baseline with the runs axis must do."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from restt.baselines import make
 from tests.baselines.cases import diabetes, digits, score_after_fit
 
-pytest.importorskip("interpret", reason="pip install restt[rivals]")
+pytest.importorskip("interpret", reason="pip install restt[baselines]")
 
 # A small machine in this process: a full one takes a minute.
 QUICK = {"outer_bags": 2, "max_rounds": 200, "learning_rate": 0.1, "n_jobs": 1, "random_state": 0}

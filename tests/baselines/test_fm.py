@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from restt import baselines
-from restt.baselines import fm
-from restt.baselines.fm import FactorizationMachine, anova, pairs
+from restt.baselines.tensor import fm
+from restt.baselines.tensor.fm import FactorizationMachine, anova, pairs
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,

@@ -6,8 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from restt import Topology, baselines
-from restt.baselines import full_tensor
-from restt.baselines.full_tensor import MAX_WEIGHTS, FullTensor, with_constant
+from restt.baselines.tensor import full_tensor
+from restt.baselines.tensor.full_tensor import MAX_WEIGHTS, FullTensor, with_constant
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt.baselines import mlp
+from restt.baselines.networks import mlp
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,

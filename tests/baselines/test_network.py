@@ -1,4 +1,4 @@
-"""What every torch rival gets from its base, by the example of the perceptron."""
+"""What every torch baseline gets from its base, by the example of the perceptron."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from restt.baselines import lenet5, make, mlp
+from restt.baselines import make
 from restt.baselines.inputs import Inputs
+from restt.baselines.networks import lenet5, mlp
 from tests.baselines.cases import TASKS, small_table
 
 

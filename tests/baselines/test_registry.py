@@ -1,4 +1,4 @@
-"""The rivals by name."""
+"""The baselines by name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sklearn.base import clone
 from restt import baselines
 from restt.baselines import registry
 
-CASES = [(name, task) for name in registry.RIVALS for task in registry._file(name).TASKS]
+CASES = [(name, task) for name in registry.BASELINES for task in registry.described(name).TASKS]
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_every_rival_is_an_estimator_with_plain_settings(name, task):
     if name not in baselines.available():
-        pytest.skip(f"{name} needs the package {registry._file(name).REQUIRES}: pip install restt[rivals]")
+        pytest.skip(f"{name} needs the package {registry.described(name).REQUIRES}: pip install 'restt[baselines]'")
     estimator = baselines.make(name, task=task)
     for method in ("fit", "predict", "score"):
         assert callable(getattr(estimator, method))
@@ -73,5 +73,5 @@ def test_a_missing_package_hides_its_rival_and_says_how_to_get_it(monkeypatch):
     )
     assert "ebm" not in baselines.available()
     assert "hgb" in baselines.available()
-    with pytest.raises(ImportError, match=r"ebm needs the package interpret: pip install restt\[rivals\]"):
+    with pytest.raises(ImportError, match=r"ebm needs the package interpret: pip install 'restt\[baselines\]'"):
         baselines.make("ebm")

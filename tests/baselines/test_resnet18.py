@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt.baselines import resnet18
+from restt.baselines.networks import resnet18
 from tests.baselines.cases import digits, score_after_fit
 from tests.baselines.image_cases import (
     assert_every_parameter_gets_a_gradient,

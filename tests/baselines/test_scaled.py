@@ -1,4 +1,4 @@
-"""The linear and kernel rivals: their mathematics on small tables, and that they learn a real one."""
+"""The linear and kernel baselines: their mathematics on small tables, and that they learn a real one."""
 
 from __future__ import annotations
 

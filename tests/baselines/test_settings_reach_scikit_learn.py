@@ -1,4 +1,4 @@
-"""Settings of the rivals that wrap scikit-learn arrive there."""
+"""Settings of the baselines that wrap scikit-learn arrive there."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from restt.baselines import softmax
+from restt.baselines.networks import softmax
 from tests.baselines.cases import digits, score_after_fit
 from tests.baselines.image_cases import assert_every_parameter_gets_a_gradient
 

@@ -4,8 +4,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 
 from restt import baselines
-from restt.baselines import fully_connected, volterra
-from restt.baselines.volterra import VolterraSeries
+from restt.baselines.tensor.special_cases import FULLY_CONNECTED, VOLTERRA, VolterraSeries
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -34,14 +33,14 @@ def test_fully_connected_learns_digits_and_diabetes():
 
 
 def test_fully_connected_has_one_site_per_column_and_no_interactions():
-    module = fully_connected.make("classification").build(6, 3, runs=2, seed=0)
+    module = FULLY_CONNECTED.make("classification").build(6, 3, runs=2, seed=0)
     assert (module.sites, module.bond_dim, module.topology.orders()) == (6, 3, (1,))
 
 
 def test_fully_connected_refuses_a_bond_below_the_outputs():
     X = np.random.default_rng(0).random((9, 2))
     with pytest.raises(ValueError, match="bond_dim must be at least the number of outputs, 3, got 2"):
-        fully_connected.make("classification", bond_dim=2).fit(X, np.arange(9) % 3)
+        FULLY_CONNECTED.make("classification", bond_dim=2).fit(X, np.arange(9) % 3)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -103,14 +102,14 @@ def test_volterra_shapes_are_named():
 def test_volterra_names_bad_settings(setting):
     X, y = small_table("regression")
     with pytest.raises(ValueError, match=next(iter(setting))):
-        volterra.make("regression", **setting).fit(X, y)
+        VOLTERRA.make("regression", **setting).fit(X, y)
 
 
-@pytest.mark.parametrize("rival", [fully_connected, volterra])
-def test_runs_are_independent(rival):
-    assert_runs_are_independent(rival.make("regression"))
+@pytest.mark.parametrize("baseline", [FULLY_CONNECTED, VOLTERRA])
+def test_runs_are_independent(baseline):
+    assert_runs_are_independent(baseline.make("regression"))
 
 
-@pytest.mark.parametrize("rival", [fully_connected, volterra])
-def test_is_a_proper_estimator(rival):
-    assert_is_a_proper_estimator(rival.make)
+@pytest.mark.parametrize("baseline", [FULLY_CONNECTED, VOLTERRA])
+def test_is_a_proper_estimator(baseline):
+    assert_is_a_proper_estimator(baseline.make)

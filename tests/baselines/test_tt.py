@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from restt import baselines
-from restt.baselines import meantt, tt
-from restt.baselines.tensor_train import PAPER_ANGLE
+from restt.baselines.tensor.plain import MEANTT, PAPER_ANGLE, TENSOR_TRAIN
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -16,13 +15,13 @@ from tests.baselines.cases import (
     small_table,
 )
 
-RIVALS = (tt, meantt)
+BASELINES = (TENSOR_TRAIN, MEANTT)
 
 
-@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("baseline", BASELINES)
 @pytest.mark.parametrize("columns", [1, 2, 5])
-def test_output_is_the_product_of_one_matrix_per_column(rival, columns):
-    estimator = rival.make("regression", bond_dim=3, angle=0.7)
+def test_output_is_the_product_of_one_matrix_per_column(baseline, columns):
+    estimator = baseline.make("regression", bond_dim=3, angle=0.7)
     module = estimator.build(columns, 4, runs=2, seed=1).double()
     rows = torch.rand(6, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     found = module(estimator.feature_map()(rows)).detach().numpy()
@@ -38,10 +37,10 @@ def test_output_is_the_product_of_one_matrix_per_column(rival, columns):
             np.testing.assert_allclose(found[run, row], product, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("rival", RIVALS)
-def test_before_training_rows_correlate_as_the_product_of_cosines(rival):
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_before_training_rows_correlate_as_the_product_of_cosines(baseline):
     angle, difference = 0.8, torch.tensor([0.9, -0.5, 0.3, 1.0])
-    estimator = rival.make("regression", bond_dim=8, angle=angle)
+    estimator = baseline.make("regression", bond_dim=8, angle=angle)
     module = estimator.build(4, 20, runs=300, seed=0)
     base = torch.tensor([0.0, 0.6, 0.2, 0.0])
     with torch.no_grad():
@@ -53,14 +52,14 @@ def test_before_training_rows_correlate_as_the_product_of_cosines(rival):
 
 def test_meantt_starts_with_the_papers_variance():
     """N(0, σ²/r) for all tensors, σ² = 1 for site vectors of length 1."""
-    module = meantt.make("classification", bond_dim=16).build(40, 10, runs=3, seed=0)
+    module = MEANTT.make("classification", bond_dim=16).build(40, 10, runs=3, seed=0)
     for parameter in module.parameters():
         assert parameter.var().item() == pytest.approx(1 / 16, rel=0.35)
     assert module.chain.var().item() == pytest.approx(1 / 16, rel=0.02)
 
 
 def test_tt_keeps_the_length_of_every_state():
-    estimator = tt.make("classification", bond_dim=6)
+    estimator = TENSOR_TRAIN.make("classification", bond_dim=6)
     module = estimator.build(30, 10, runs=1, seed=0)
     x = estimator.feature_map()(torch.rand(30, generator=torch.Generator().manual_seed(0)))
     with torch.no_grad():
@@ -95,19 +94,19 @@ def test_learns_diabetes(name):
     assert score_after_fit(baselines.make(name, task="regression", random_state=0), diabetes()) > 0.2
 
 
-@pytest.mark.parametrize("rival", RIVALS)
-def test_runs_are_independent(rival):
-    assert_runs_are_independent(rival.make("regression", bond_dim=3))
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_runs_are_independent(baseline):
+    assert_runs_are_independent(baseline.make("regression", bond_dim=3))
 
 
-@pytest.mark.parametrize("rival", RIVALS)
-def test_is_a_proper_estimator(rival):
-    assert_is_a_proper_estimator(rival.make, bond_dim=3)
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_is_a_proper_estimator(baseline):
+    assert_is_a_proper_estimator(baseline.make, bond_dim=3)
 
 
 def test_images_are_rows_of_pixels():
     X, y = small_table("classification", columns=6)
-    flat, shaped = (tt.make("classification", bond_dim=3, epochs=2, random_state=0) for _ in range(2))
+    flat, shaped = (TENSOR_TRAIN.make("classification", bond_dim=3, epochs=2, random_state=0) for _ in range(2))
     images = X.reshape(-1, 2, 3)
     assert np.array_equal(flat.fit(X, y).predict_proba(X), shaped.fit(images, y).predict_proba(images))
 
@@ -119,4 +118,4 @@ def test_images_are_rows_of_pixels():
 def test_bad_settings_are_named(setting, words):
     X, y = small_table("classification")
     with pytest.raises(ValueError, match=words):
-        tt.make("classification", **setting).fit(X, y)
+        TENSOR_TRAIN.make("classification", **setting).fit(X, y)

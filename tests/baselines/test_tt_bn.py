@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt.baselines import tt_bn
-from restt.baselines.normalised_train import NormalisedTrain
+from restt.baselines.tensor import tt_bn
+from restt.baselines.tensor.normalised_train import NormalisedTrain
 from restt.train import TrainConfig, train
 from tests.baselines.cases import (
     assert_is_a_proper_estimator,

@@ -8,8 +8,8 @@ import restt_bench as bench
 from restt import cli
 from restt.chain import eager
 from restt_bench.case import Case
-from restt_bench.contenders.base import Contender
-from restt_bench.contenders.ours import Ours
+from restt_bench.implementations.base import Implementation
+from restt_bench.implementations.ours import Ours
 from restt_bench.parity import ParityError, check, relative_error, require_parity
 
 SMALL = Case(sites=5, bond_dim=3, outputs=2, batch=4)
@@ -36,7 +36,7 @@ def quiet():
 def test_a_sound_backend_passes():
     [found] = require_parity([Ours("eager")], [SMALL], seed=0)
     assert found.passed
-    assert found.contender == "eager"
+    assert found.implementation == "eager"
 
 
 def test_a_wrong_gradient_is_found_and_named(monkeypatch):
@@ -83,8 +83,8 @@ def test_the_command_ends_with_an_error_while_parity_is_red(monkeypatch, capsys)
     assert printed.out == ""
 
 
-def test_what_a_contender_cannot_run_is_not_checked():
-    class Refusing(Contender):
+def test_what_an_implementation_cannot_run_is_not_checked():
+    class Refusing(Implementation):
         name = "refusing"
 
         def refusal(self, case):

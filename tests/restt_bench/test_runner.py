@@ -7,11 +7,13 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
-from restt_bench.contenders.registry import CHOSEN, contender_named, racers
-from restt_bench.peak import peak_memory
-from restt_bench.phases import breakdown
-from restt_bench.settings import QUICK
-from restt_bench.work import TrainingStep
+from restt_bench.case import QUICK
+from restt_bench.implementations import base, field, implementation_named
+from restt_bench.implementations.base import TrainingStep
+from restt_bench.implementations.plain_torch import PlainTorch
+from restt_bench.implementations.tensorkrowch import TensorKrowch
+from restt_bench.memory import peak_memory
+from restt_bench.race import breakdown
 
 TINY = {"quick": True, "rounds": 2, "budget": 0.01, "threads": 1}
 PROVENANCE = {"commit", "dirty", "date", "command", "seed", "device", "threads", "platform", "versions"}
@@ -26,11 +28,11 @@ def quiet():
 def few(monkeypatch):
     """A small field, for tests that are not about who takes part."""
 
-    def contenders(**options):
+    def small_field(device, **options):
         names = ["auto", "eager", "textbook", "limit", *(["auto-plain"] if options.get("plain") else [])]
-        return [contender_named(name) for name in names]
+        return [implementation_named(name) for name in names]
 
-    monkeypatch.setattr(bench.runner, "racers", contenders)
+    monkeypatch.setattr(bench.runner, "field", small_field)
 
 
 def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path, quiet):
@@ -41,16 +43,16 @@ def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path,
     assert saved["provenance"]["seed"] == saved["settings"]["seed"] == 5
     assert saved["provenance"]["command"] == "restt bench main"
     assert saved["provenance"]["threads"] == 1
-    assert {check["contender"] for check in saved["parity"]} >= {"auto", "eager", "textbook"}
-    timed = {row["contender"]: row for row in saved["rows"] if "step" in row}
+    assert {check["implementation"] for check in saved["parity"]} >= {"auto", "eager", "textbook"}
+    timed = {row["implementation"]: row for row in saved["rows"] if "step" in row}
     assert {"auto", "reference", "eager", "textbook", "limit"} <= set(timed)
     for row in timed.values():
         for mode in ("step", "infer"):
             assert 0 < row[mode]["fastest"] <= row[mode]["lower"] <= row[mode]["median"] <= row[mode]["upper"]
             assert row[mode]["rounds"] >= 2
-    skipped = {row["contender"]: row["skipped"] for row in saved["rows"] if "skipped" in row}
+    skipped = {row["implementation"]: row["skipped"] for row in saved["rows"] if "skipped" in row}
     assert all(skipped.values())
-    assert set(timed) | set(skipped) == {contender.name for contender in racers()}
+    assert set(timed) | set(skipped) == {made.name for made in field("cpu")}
     assert (tmp_path / "main-cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -74,7 +76,7 @@ def test_a_quick_run_writes_nothing_unless_asked(tmp_path, quiet, monkeypatch):
 def test_runs_race_only_where_there_is_a_runs_axis(quiet):
     [result] = bench.run(["small"], console=quiet, **TINY)
     many = [row for row in result["rows"] if row["case"]["runs"] is not None]
-    reasons = {row["contender"]: row.get("skipped") for row in many}
+    reasons = {row["implementation"]: row.get("skipped") for row in many}
     assert reasons["textbook"] == "has no runs axis"
     assert reasons["auto"] is None
     assert reasons["limit"] is None
@@ -83,17 +85,17 @@ def test_runs_race_only_where_there_is_a_runs_axis(quiet):
 @pytest.mark.usefixtures("few")
 def test_sweeps_give_exponents_and_parameter_counts(quiet):
     [result] = bench.run(["scaling-r"], console=quiet, **TINY)
-    assert {entry["contender"] for entry in result["exponents"]} >= {"auto", "auto-plain", "textbook", "limit"}
+    assert {entry["implementation"] for entry in result["exponents"]} >= {"auto", "auto-plain", "textbook", "limit"}
     assert [entry["model"] for entry in result["parameters"]] == ["TT", "ResTT"]
     assert "paper" in quiet.file.getvalue()
 
 
 @pytest.mark.usefixtures("few")
-def test_slow_contenders_leave_a_sweep(quiet, monkeypatch):
+def test_slow_implementations_leave_a_sweep(quiet, monkeypatch):
     monkeypatch.setattr(bench.runner, "QUICK", QUICK.__class__(rounds=2, budget=0.01, slow=1e-9, quick=True))
     [result] = bench.run(["scaling-b"], quick=True, threads=1, console=quiet)
     first, *later = sorted({row["case"]["batch"] for row in result["rows"]})
-    of_eager = {row["case"]["batch"]: row for row in result["rows"] if row["contender"] == "eager"}
+    of_eager = {row["case"]["batch"]: row for row in result["rows"] if row["implementation"] == "eager"}
     assert "step" in of_eager[first]
     assert all("a step at the size before" in of_eager[batch]["skipped"] for batch in later)
 
@@ -112,23 +114,23 @@ def test_threads_are_set_recorded_and_given_back(quiet):
 
 def test_full_tensor_suite(quiet):
     [result] = bench.run(["full-tensor"], console=quiet, **TINY)
-    grown = {entry["contender"]: entry for entry in result["exponents"]}
+    grown = {entry["implementation"]: entry for entry in result["exponents"]}
     assert grown["full-tensor"]["claimed_factor"] == 2
     assert result["parameters"][-1]["parameters"] == [2**sites * 10 for sites in (4, 6, 8)]
 
 
 @pytest.mark.usefixtures("few")
-def test_a_diverged_contender_has_no_time(quiet, monkeypatch):
+def test_a_diverged_implementation_has_no_time(quiet, monkeypatch):
     monkeypatch.setattr(TrainingStep, "is_finite", lambda self: False)
     [result] = bench.run(["small"], console=quiet, **TINY)
-    [row] = [row for row in result["rows"] if row["contender"] == CHOSEN and row["case"]["runs"] is None]
+    [row] = [row for row in result["rows"] if row["implementation"] == "auto" and row["case"]["runs"] is None]
     assert "diverged" in row["skipped"]
     assert "step" not in row
 
 
 def test_a_step_trains():
     case = bench.Case(sites=6, bond_dim=3, batch=8)
-    work = contender_named("eager").build(case, seed=0)
+    work = implementation_named("eager").build(case, seed=0)
     work.step()
     first = work.loss.item()
     for _ in range(200):
@@ -137,7 +139,7 @@ def test_a_step_trains():
 
 
 def test_phases_add_up_to_a_step():
-    found = breakdown(contender_named("eager"), bench.Case(sites=5, bond_dim=3, batch=4), QUICK)
+    found = breakdown(implementation_named("eager"), bench.Case(sites=5, bond_dim=3, batch=4), QUICK)
     assert set(found["milliseconds"]) == {"forward", "backward", "optimizer"}
     assert sum(entry["share"] for entry in found["operations"]) <= 1.001
     assert any(entry["operation"].startswith("aten::") for entry in found["operations"])
@@ -145,16 +147,78 @@ def test_phases_add_up_to_a_step():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is Linux's")
 def test_peak_memory_sees_the_matrices_of_the_textbook():
-    case = bench.Case(sites=40, bond_dim=32, batch=128)  # A(n) of all samples and sites: 20 MiB
+    case = bench.Case(sites=80, bond_dim=64, batch=128)  # A(n) of all samples and sites: 160 MiB
     found = peak_memory("textbook", case, seed=0, threads=1)
-    assert found["step_mib"] > 15
+    assert found["step_mib"] > 120
     assert found["peak_mib"] > found["before_mib"] > 0
 
 
 def test_peak_memory_of_a_failure_says_why():
-    assert "contender must be one of" in peak_memory("nobody", bench.Case(), seed=0, threads=1)["failed"]
+    assert "implementation must be one of" in peak_memory("nobody", bench.Case(), seed=0, threads=1)["failed"]
 
 
-def test_unknown_contender():
-    with pytest.raises(ValueError, match="contender must be one of"):
-        contender_named("nobody")
+def test_unknown_implementation():
+    with pytest.raises(ValueError, match="implementation must be one of"):
+        implementation_named("nobody")
+
+
+def test_rows_say_what_was_set(quiet):
+    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    flags = {row["implementation"]: row["flags"] for row in result["rows"] if "step" in row}
+    assert all(set(found) >= {"cuda_graph", "products"} for found in flags.values())
+    assert flags["torch"]["optimizer"] == "torch.optim.Adam(fused=True)"
+    if "tensorkrowch" in flags:
+        assert flags["tensorkrowch"]["package"].startswith("tensorkrowch ")
+        assert flags["tensorkrowch-inline"]["inline_input"] is True
+
+
+def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch):
+    def build(self, case, seed):
+        raise RuntimeError("operation not permitted when stream is capturing\nand so on")
+
+    monkeypatch.setattr(PlainTorch, "build", build)
+    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    reasons = {row["implementation"]: row.get("skipped") for row in result["rows"]}
+    assert reasons["torch"] == "RuntimeError: operation not permitted when stream is capturing"
+    assert reasons["auto"] is None
+
+
+def test_reasons_with_brackets_are_shown_whole(quiet, monkeypatch):
+    monkeypatch.setattr(TensorKrowch, "refusal", lambda self, case: "not installed (pip install 'restt[bench]')")
+    bench.run(["main"], console=quiet, plots=False, **TINY)
+    assert "TensorKrowch: not installed (pip install 'restt[bench]')" in quiet.file.getvalue()
+
+
+@pytest.mark.usefixtures("few")
+def test_without_matplotlib_the_numbers_are_saved_and_the_picture_is_not(quiet, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    bench.run(["main"], console=quiet, output=tmp_path, **TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["main-cpu.json"]
+    assert "no picture: drawing needs matplotlib: pip install 'restt[plot]'" in quiet.file.getvalue()
+
+
+def test_a_gpu_times_everything_both_ways():
+    names = [made.name for made in field("cuda")]
+    assert {"auto-graph", "eager-graph", "torch-graph", "textbook-graph", "auto", "torch", "tensorkrowch"} < set(names)
+    assert len(names) == len(set(names))
+    assert all(implementation_named(name).name == name for name in names)
+    graphs = [made for made in field("cuda") if made.graph]
+    assert {made.refusal(bench.Case(sites=5)) for made in graphs} == {"CUDA graphs need a GPU"}
+
+
+def test_a_captured_step_copies_the_batch_and_trains(monkeypatch):
+    """With a stand-in for the capture, which needs a GPU: what it replays is the step itself."""
+    adam = torch.optim.Adam
+    monkeypatch.setattr(torch.optim, "Adam", lambda *given, capturable, **options: adam(*given, **options))
+    monkeypatch.setattr(base, "captured", lambda call: call)
+    case = bench.Case(sites=4, bond_dim=3, batch=5)
+    modules = case.module(0), case.module(0)
+    plain = TrainingStep(modules[0], modules[0].parameters(), case, 0)
+    graphed = TrainingStep(modules[1], modules[1].parameters(), case, 0, graph=True)
+    graphed.x.zero_()
+    for work in (plain, graphed):
+        work.step()
+    assert torch.equal(plain.loss, graphed.loss)
+    graphed.x.zero_()
+    graphed.infer()
+    assert torch.equal(graphed.x, plain.x)

@@ -89,3 +89,17 @@ def test_quartiles_interpolate():
 def test_no_time_no_summary():
     with pytest.raises(ValueError, match="at least one timed call"):
         summarise([])
+
+
+def test_quick_calls_are_repeated_between_two_readings_of_the_clock():
+    now, counted = [0.0], {"quick": 0, "slow": 0}
+
+    def call(name, seconds):
+        counted[name] += 1
+        now[0] += seconds
+
+    calls = {"quick": lambda: call("quick", 0.001), "slow": lambda: call("slow", 0.5)}
+    found = measure(calls, rounds=3, budget=10.0, at_least=0.01, clock=lambda: now[0])
+    assert found["quick"].median == pytest.approx(0.001)
+    assert found["slow"].median == pytest.approx(0.5)
+    assert counted == {"quick": 2 + 3 * (1 + 10), "slow": 2 + 3 * (1 + 1)}

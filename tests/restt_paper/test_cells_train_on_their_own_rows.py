@@ -35,7 +35,7 @@ def fitted_rows(monkeypatch):
     file.TASKS = ("classification",)
     file.make = lambda task, **params: Noting(**params)
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.RIVALS, "noting", "noting")
+    monkeypatch.setitem(registry.BASELINES, "noting", "noting")
     return given
 
 

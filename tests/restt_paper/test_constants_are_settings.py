@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from restt.baselines import normalised_train
+from restt.baselines.tensor import normalised_train
 from restt_paper import fig_meanfield, fig_trainability, image_views, improved, table2, tabular_search
 from restt_paper.store import Store
 from restt_paper.tabular_restt import search_cell

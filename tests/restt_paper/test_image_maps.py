@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from restt import ResTT
-from restt.data.preprocess import preprocess_images
+from restt.data.images import preprocess_images
 from restt.features import Trigonometric
 from restt_paper.image_maps import Patches, Pixels, Products, block_means
 from restt_paper.image_views import MOVES, mirrored_and_moved

@@ -40,7 +40,7 @@ def stand_in(monkeypatch):
     file.TASKS = ("classification",)
     file.make = lambda task, **params: DummyClassifier(**params)
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.RIVALS, "ttn", "stand_in")
+    monkeypatch.setitem(registry.BASELINES, "ttn", "stand_in")
 
 
 def run(module, store):

@@ -15,7 +15,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as missing:
-        raise ImportError("drawing needs matplotlib: pip install restt[plot]") from missing
+        raise ImportError("drawing needs matplotlib: pip install 'restt[plot]'") from missing
     return plt
 
 

@@ -6,10 +6,13 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from restt._common.version import __version__
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton", "tensorkrowch", "opt_einsum")
 
@@ -50,7 +53,7 @@ def provenance(
         "seed": seed,
         "device": describe_device(device),
         "threads": torch.get_num_threads(),
-        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "platform": f"{platform.system()} {_release()} {platform.machine()}",
         "versions": _versions(),
     }
 
@@ -65,6 +68,12 @@ def describe_device(device: str = "cpu") -> str:
     return f"{_cpu_model()}, {cores} core{'s' * (cores != 1)}"
 
 
+def _release() -> str:
+    """The system's version without what whoever built its kernel called the build, which may name a machine."""
+    numbers = re.match(r"\d+(\.\d+)*", platform.release())
+    return numbers[0] if numbers else platform.release()
+
+
 def _cpu_model() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -75,8 +84,6 @@ def _cpu_model() -> str:
 
 
 def _versions() -> dict[str, str]:
-    from restt import __version__
-
     found = {"python": platform.python_version(), "restt": __version__}
     for package in PACKAGES:
         try:
@@ -92,8 +99,6 @@ def _commit() -> tuple[str, bool | None]:
     RESTT_COMMIT comes first: it names the commit of a copy whose own git, if it has any, knows nothing of it. Without
     either the commit is the version.
     """
-    from restt import __version__
-
     if told := os.environ.get("RESTT_COMMIT"):
         return told, None
     return _checkout(Path(__file__).resolve().parents[2]) or (f"restt {__version__}", None)

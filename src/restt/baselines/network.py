@@ -1,6 +1,6 @@
-"""What the torch rivals share: an estimator around any module that :func:`restt.train.train` can train.
+"""What the torch baselines share: an estimator around any module that :func:`restt.train.train` can train.
 
-A rival says how its module is built and how columns become its inputs; targets, seeds, members side by side, devices
+A baseline says how its module is built and how columns become its inputs; targets, seeds, members side by side, devices
 and the records of the training are the same for all, and the same as ResTT's own.
 """
 
@@ -50,8 +50,8 @@ class Logarithms:
         return np.exp(self.inner.decode(outputs))
 
 
-# A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
-# generated signature.
+# A dataclass, so that each baseline only lists the settings it adds or changes: scikit-learn reads the parameters off
+# the generated signature.
 @dataclass(kw_only=True, eq=False, repr=False)
 class Network(BaseEstimator):
     """A module trained by :func:`restt.train.train`.
@@ -175,7 +175,7 @@ class Network(BaseEstimator):
         return shown_progress(self._recorded(records, step), int(self.epochs), int(self.verbose))
 
     def training_config(self, rows: int, seed: int) -> TrainConfig:
-        """How a fit to so many rows is trained."""
+        """How a fit to this many rows is trained."""
         return TrainConfig(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -199,7 +199,7 @@ class Network(BaseEstimator):
             yield record
 
     def _decay(self, rows: int) -> float:
-        """Adam's weight decay for a fit to so many rows."""
+        """Adam's weight decay for a fit to this many rows."""
         return self.weight_decay
 
     def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)

@@ -1,4 +1,4 @@
-"""What the rivals from scikit-learn share: standardised columns, plain parameter names, an optional log target."""
+"""What the baselines from scikit-learn share: standardised columns, plain parameter names, an optional log target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from restt.baselines.inputs import check_log_target
 
 
-# A dataclass, so that each rival only lists the settings it adds or changes: scikit-learn reads the parameters off the
-# generated signature.
+# A dataclass, so that each baseline only lists the settings it adds or changes: scikit-learn reads the parameters off
+# the generated signature.
 @dataclass(kw_only=True, eq=False, repr=False)
 class Scaled(BaseEstimator):
     """A scikit-learn model on standardised columns, built from the settings when it is fitted.

@@ -1,9 +1,9 @@
-"""Settings under which the rivals give the paper's Table VI on its split, as far as they could be found.
+"""Settings under which the baselines give the paper's Table VI on its split, as far as they could be found.
 
 The paper publishes none. They were searched on the split with seed 16 (the one that gives the paper's LR and PR rows)
 over scalers, orders of scaling and multiplying, and round values of the penalties, by how close the scores on the test
 rows come to the paper's. So they are possible, not proven: for one table alone many settings fit as well, and one for
-both tables was preferred. They are matched to test rows and say nothing about how well a rival can do.
+both tables was preferred. They are matched to test rows and say nothing about how well a baseline can do.
 
 R² agrees to the third digit on both tables for LR, PR, RR, LaR and SVR, within 0.001 for PRR and PLaR. RR and LaR need
 another penalty for ALE, where two values fit: 20 and 0.7 for RR, 0.05 and 0.0025 for LaR. RMSE agrees for Boston; for
@@ -22,7 +22,7 @@ _BOTH: dict[str, dict[str, Any]] = {
     "svr": {"C": 0.5, "epsilon": 0.1, "gamma": "scale"},
 }
 
-# Data set -> rival -> what to pass to restt.baselines.make.
+# Data set -> baseline -> what to pass to restt.baselines.make.
 PAPER_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "boston": {**_BOTH, "rr": {"alpha": 10.0}, "lar": {"alpha": 1.0}},
     "ale": {**_BOTH, "rr": {"alpha": 20.0}, "lar": {"alpha": 0.05}},

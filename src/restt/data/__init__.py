@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 from restt.data.catalog import available
-from restt.data.csvfile import read_csv
 from restt.data.dataset import Dataset
 from restt.data.loading import Description, describe, fetch, load
+from restt.data.tables import read_csv
 
 __all__ = ["Dataset", "Description", "available", "describe", "fetch", "load", "read_csv"]

@@ -1,8 +1,13 @@
-"""MNIST and Fashion-MNIST."""
+"""MNIST and Fashion-MNIST: IDX files, parts of the training set, and images as sites."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import io
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +17,6 @@ from torch import Tensor
 from restt._common.errors import check_choice, check_int, check_positive
 from restt.data.catalog import Entry
 from restt.data.dataset import Dataset
-from restt.data.idx import parse_idx
-from restt.data.preprocess import PREPROCESS, preprocess_images
 
 CLASSES = {
     "mnist": tuple("0123456789"),
@@ -31,6 +34,14 @@ CLASSES = {
     ),
 }
 SUBSETS = ("first", "random")
+UINT8 = 0x08
+GZIP_MAGIC = b"\x1f\x8b"
+# The largest file of these sets has 47 million; a few kilobytes of gzip can hold a thousand times as many.
+MAX_IDX_BYTES = 1 << 28
+FULL_SCALE = 255
+# The authors' public code centres pixels so; the paper says [0, 1].
+AUTHORS_CENTRE = 127.5
+IMAGES_AT_ONCE = 10_000
 
 
 def load_images(
@@ -95,3 +106,106 @@ def _pair(contents: dict[str, Tensor], part: str) -> tuple[Tensor, Tensor]:
     if len(images) != len(labels):
         raise ValueError(f"{part} must have one label per image, got {len(images)} images and {len(labels)} labels")
     return images, labels
+
+
+def parse_idx(content: bytes, name: str, dimensions: int) -> Tensor:
+    """An IDX file of unsigned bytes, gzipped or not, as a uint8 tensor; ``name`` is for error messages.
+
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels", dimensions=1)
+    tensor([7, 8, 9], dtype=torch.uint8)
+    """
+    if content[:2] == GZIP_MAGIC:
+        content = _decompressed(content, name)
+    header = 4 + 4 * dimensions
+    if len(content) < header:
+        raise ValueError(f"{name} is cut off: an IDX header has {header} bytes, got {len(content)}")
+    expected = bytes([0, 0, UINT8, dimensions])
+    if content[:4] != expected:
+        raise ValueError(
+            f"{name} must start with the IDX magic number 0x{expected.hex()} (unsigned bytes, {dimensions} "
+            f"dimension(s)), got 0x{content[:4].hex()}"
+        )
+    shape = struct.unpack(f">{dimensions}I", content[4:header])
+    size = math.prod(shape)
+    if size == 0:
+        raise ValueError(f"{name} must hold at least one value, got shape {shape}")
+    if len(content) - header != size:
+        raise ValueError(f"{name} must have {size} bytes of data for shape {shape}, got {len(content) - header}")
+    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=header).copy()).view(shape)
+
+
+def _decompressed(content: bytes, name: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+            found = packed.read(MAX_IDX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{name} is not a whole gzip file: {error}") from None
+    if len(found) > MAX_IDX_BYTES:
+        raise ValueError(f"{name} must unpack to at most {MAX_IDX_BYTES} bytes")
+    return found
+
+
+def preprocess_images(images: Tensor, preprocess: str = "paper") -> Tensor:
+    """Images (M, 28, 28) of uint8 as columns or sites.
+
+    - ``"paper"``: mean of each 2×2 block, divided by 255, flattened: (M, 196) in [0, 1] (paper, Sec. V-B).
+    - ``"authors"``: what the authors' public code does: cubic interpolation to 14×14, then (p - 127.5)/255:
+      (M, 196) in [-0.5, 0.5]. The interpolation is OpenCV's ``INTER_CUBIC`` on bytes: the kernel with a = -0.75
+      without smoothing, the nearest pixel repeated at the border, results rounded and kept in 0…255.
+    - ``"patches"``: each 2×2 block is one site: (M, 196, 4) in [0, 1], rows of the block one after the other.
+    - ``"full"``: every pixel, divided by 255: (M, 784) in [0, 1].
+    - ``"raw"``: the images as they are, uint8 (M, 28, 28).
+
+    >>> preprocess_images(torch.full((1, 28, 28), 51, dtype=torch.uint8), "paper")[0, :2]
+    tensor([0.2000, 0.2000])
+    """
+    if images.ndim != 3 or images.dtype != torch.uint8 or images.shape[1] % 2 or images.shape[2] % 2:
+        raise ValueError(
+            f"images must be uint8 of shape (M, height, width) with even sides, got {images.dtype} of shape "
+            f"{tuple(images.shape)}"
+        )
+    return PREPROCESS[check_choice("preprocess", preprocess, PREPROCESS)](images)
+
+
+def _paper(images: Tensor) -> Tensor:
+    blocks = image_blocks(images)
+    return blocks.sum(-1, dtype=torch.int32).float() / (4 * FULL_SCALE)
+
+
+def _authors(images: Tensor) -> Tensor:
+    half = (images.shape[1] // 2, images.shape[2] // 2)
+    sites = torch.empty(len(images), half[0] * half[1], dtype=torch.float32)
+    for part, out in zip(images.split(IMAGES_AT_ONCE), sites.split(IMAGES_AT_ONCE), strict=True):
+        small = torch.nn.functional.interpolate(part.unsqueeze(1).float(), half, mode="bicubic", align_corners=False)
+        # Half up, as OpenCV rounds; torch.round would go to even.
+        rounded = (small + 0.5).floor().clamp(0, FULL_SCALE)
+        out.copy_((rounded.flatten(1) - AUTHORS_CENTRE) / FULL_SCALE)
+    return sites
+
+
+def _patches(images: Tensor) -> Tensor:
+    return image_blocks(images).float() / FULL_SCALE
+
+
+def _full(images: Tensor) -> Tensor:
+    return images.flatten(1).float() / FULL_SCALE
+
+
+def _raw(images: Tensor) -> Tensor:
+    return images
+
+
+def image_blocks(images: Tensor) -> Tensor:  # (…, H, W) -> (…, H·W/4, 4)
+    """The 2×2 blocks of images with even sides, row by row, each block's rows one after the other."""
+    lead, (height, width) = images.shape[:-2], images.shape[-2:]
+    blocks = images.reshape(*lead, height // 2, 2, width // 2, 2).transpose(-3, -2)
+    return blocks.reshape(*lead, height * width // 4, 4)
+
+
+PREPROCESS: dict[str, Callable[[Tensor], Tensor]] = {
+    "paper": _paper,
+    "authors": _authors,
+    "patches": _patches,
+    "full": _full,
+    "raw": _raw,
+}

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restt.data import catalog, images, store, synthetic, tables
+from restt.data import catalog, images, synthetic, tables
 from restt.data.dataset import Dataset
-from restt.data.download import Progress
-from restt.data.folders import search_folders
+from restt.data.files import Progress, locate, read_files, search_folders
 
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "digits": tables.load_digits,
@@ -68,7 +67,7 @@ def load(
         raise TypeError(f"load({name!r}) takes the options {list(allowed)}, got {unknown}")
     if not entry.files:
         return LOADERS[name](entry, **options)
-    files = store.read_files(entry.files, search_folders(data_home), may_download=download)
+    files = read_files(entry.files, search_folders(data_home), may_download=download)
     return LOADERS[name](entry, files, **options)
 
 
@@ -83,7 +82,7 @@ def fetch(
     ()
     """
     entry = catalog.entry(name)
-    files = store.read_files(entry.files, search_folders(data_home), progress=progress)
+    files = read_files(entry.files, search_folders(data_home), progress=progress)
     return tuple(path for path, _ in files)
 
 
@@ -94,7 +93,7 @@ def describe(name: str, *, data_home: str | os.PathLike[str] | None = None) -> D
     True
     """
     entry = catalog.entry(name)
-    folder = store.locate(entry.files, search_folders(data_home)) if entry.files else None
+    folder = locate(entry.files, search_folders(data_home)) if entry.files else None
     return Description(
         name=entry.name,
         task=entry.task,

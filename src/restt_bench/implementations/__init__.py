@@ -1,0 +1,53 @@
+"""Everything that can be timed: restt by each backend, the baselines, and the machine's limit."""
+
+from __future__ import annotations
+
+from restt import chain
+from restt._common.errors import check_choice
+from restt_bench.implementations.base import Implementation
+from restt_bench.implementations.full_tensor import FullTensor
+from restt_bench.implementations.limit import Limit
+from restt_bench.implementations.ours import Ours
+from restt_bench.implementations.plain_torch import PlainTorch
+from restt_bench.implementations.tensorkrowch import TensorKrowch
+
+__all__ = ["Implementation", "chosen", "field", "full_tensor_field", "implementation_named"]
+
+
+def chosen(device: str) -> str:
+    """What a user gets, by name, and what the targets are held against: on a GPU training replays a captured step.
+
+    >>> chosen("cpu"), chosen("cuda:0")
+    ('auto', 'auto-graph')
+    """
+    return "auto-graph" if device.startswith("cuda") else "auto"
+
+
+def field(device: str, *, plain: bool = False) -> list[Implementation]:
+    """Ours, the baselines and the limit on a device; with ``plain`` also our plain train, for the paper's TT.
+
+    A GPU times what can be captured as a CUDA graph both ways, ours and everybody else's.
+    """
+    own: list[Implementation]
+    if device.startswith("cuda"):
+        own = [Ours("auto", graph=True), Ours("auto"), Ours("eager", graph=True), Ours("eager")]
+        own += [Ours("auto", "plain", graph=True)] if plain else []
+        others = [PlainTorch(form, graph=graph) for form in ("torch", "textbook") for graph in (True, False)]
+        return [*own, *others, TensorKrowch(), TensorKrowch(inline=True), Limit(graph=True)]
+    own = [Ours("auto"), *(Ours(name) for name in chain.BACKENDS), *([Ours("auto", "plain")] if plain else [])]
+    return [*own, PlainTorch("torch"), PlainTorch("textbook"), TensorKrowch(), TensorKrowch(inline=True), Limit()]
+
+
+def full_tensor_field(device: str) -> list[Implementation]:
+    """The full tensor and the two trains that replace it."""
+    graph = device.startswith("cuda")
+    return [Ours("auto", graph=graph), Ours("auto", "plain", graph=graph), FullTensor()]
+
+
+def implementation_named(name: str) -> Implementation:
+    """The implementation with this name in results files."""
+    everything = [
+        made for device in ("cpu", "cuda") for made in (*field(device, plain=True), *full_tensor_field(device))
+    ]
+    known = {made.name: made for made in everything}
+    return known[check_choice("implementation", name, known)]

@@ -1,0 +1,75 @@
+"""restt itself, by one backend or by its own choice."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from torch import Tensor
+
+from restt import chain
+from restt.chain.dispatch import unsupported
+from restt_bench.case import Case
+from restt_bench.implementations.base import Implementation, TrainingStep, Work, graph_name, graph_refusal
+from restt_bench.parity import cotangent, output_and_gradients, reference_gradients
+
+# S·B·N·(r+1)³ above which the tree, made for a few samples, is left out: its matrix products would take minutes.
+TREE_WORK = 512 * 196 * 21**3
+# B·N·I·r² above which the reference, written to be read, is left out.
+REFERENCE_WORK = 196 * 2 * 50**2 * 512
+
+
+class Ours(Implementation):
+    """One backend of :data:`restt.chain.BACKENDS`, or ``"auto"``, which is what a user gets."""
+
+    role = "ours"
+
+    def __init__(self, backend: str, topology: str | None = None, *, graph: bool = False) -> None:
+        self.backend, self.topology, self.graph = backend, topology, graph
+        name = backend if topology is None else f"{backend}-{topology}"
+        label = f"restt {backend}" if topology is None else f"restt {backend}, {topology} chain"
+        self.name, self.label = graph_name(name, label, graph)
+
+    def scope(self) -> AbstractContextManager[None]:
+        return chain.backend(self.backend)
+
+    def _case(self, case: Case) -> Case:
+        return case if self.topology is None else replace(case, topology=self.topology)
+
+    def refusal(self, case: Case) -> str | None:
+        work = case.batch * case.sites * case.feature_dim * case.bond_dim**2 * (case.runs or 1)
+        if self.backend == "reference" and work > REFERENCE_WORK:
+            return "the reference is for checking; left out at this size"
+        products = (case.runs or 1) * case.batch * case.sites * (case.bond_dim + 1) ** 3
+        if self.backend == "tree" and products > TREE_WORK:
+            return "the tree is for a few samples of a long chain; left out at this size"
+        if case.precision == "bf16" and self.backend not in ("auto", "fused_cuda"):
+            return "has no bf16 products"
+        if (reason := graph_refusal(self, case)) is not None:
+            return reason
+        return None if self.backend == "auto" else self._unsupported(self._case(case.scaled_down()))
+
+    def _unsupported(self, case: Case) -> str | None:
+        module = case.module(seed=0)
+        try:
+            return unsupported(self.backend, case.data(seed=0)[0].unsqueeze(0), module.weights(), module.topology)
+        except ImportError as error:
+            return str(error)
+
+    def extra_bytes(self, case: Case) -> int:
+        if self.backend == "tree":  # products of whole site matrices, kept for the backward
+            return 2 * case.batch * case.sites * case.bond_dim**2 * case.itemsize * (case.runs or 1)
+        return 0
+
+    def build(self, case: Case, seed: int) -> Work:
+        case = self._case(case)
+        module = case.module(seed)
+        return TrainingStep(module, module.parameters(), case, seed, self.scope, self.graph)
+
+    def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        case = self._case(case)
+        module = case.module(seed)
+        x, parameters = case.data(seed)[0], dict(module.named_parameters())
+        found = output_and_gradients(module, parameters, x, cotangent(case, seed), self.scope)
+        expected = reference_gradients(module, case, seed)
+        return {name: (found[name], expected[name]) for name in expected}

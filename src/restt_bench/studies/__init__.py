@@ -1,0 +1,39 @@
+"""Everything measured that is no race of steps: each a function of device, settings and console that gives a result.
+
+A study prints its findings as they come and returns what a results file should hold, ``title`` and ``targets`` among
+it. Loaded when asked for: some need data sets, some a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from restt_bench.case import Settings
+
+# Name -> the file and the function of it.
+STUDIES = {
+    "import": "importing:import_time",
+    "check": "kernels:check_kernels",
+    "tune": "kernels:tune_launches",
+    "precision": "training:precision",
+    "guard": "training:guard",
+    "two-epochs": "training:two_epochs",
+    "overhead": "training:overhead",
+    "means": "cpu_means:means",
+    "crossover": "cpu_means:crossover",
+    "calibration": "calibration:calibration",
+}
+
+
+class Study(Protocol):
+    def __call__(self, device: str, settings: Settings, console: Console) -> dict[str, Any]: ...
+
+
+def study_named(name: str) -> Study:
+    """The function behind a name of ``STUDIES``."""
+    file, _, function = STUDIES[name].partition(":")
+    return cast(Study, getattr(importlib.import_module(f"restt_bench.studies.{file}"), function))

@@ -1,0 +1,294 @@
+"""Downloads against a server on this machine: the right file arrives whole, anything else leaves no trace."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from restt.data import files
+from restt.data.catalog import Mirror, RemoteFile
+from restt.data.files import download, locate, read_files, search_folders
+
+CONTENT = bytes(range(256)) * 4000
+
+
+class Handler(BaseHTTPRequestHandler):
+    pages: dict[str, bytes] = {}  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        name = self.path.lstrip("/")
+        body = self.pages.get(name)
+        if body is None:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        # "cut" promises the whole file and hangs up half way, as a dropped connection does.
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if name == "cut" else body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Keep test output quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("folder/table.bin", CONTENT)
+    Handler.pages = {
+        "good": CONTENT,
+        "wrong": CONTENT[::-1],
+        "long": CONTENT + b"x",
+        "short": CONTENT[:-1],
+        "cut": CONTENT,
+        "zip": archive.getvalue(),
+    }
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_port}/"
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+def remote(*mirrors: Mirror | str) -> RemoteFile:
+    known = tuple(Mirror(m) if isinstance(m, str) else m for m in mirrors)
+    return RemoteFile("set/table.bin", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT), known)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_good_file_arrives(server: str, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    path, failures = download(remote(server + "good"), tmp_path, lambda *step: seen.append(step))
+    assert path == tmp_path / "set/table.bin"
+    assert path.read_bytes() == CONTENT
+    assert failures == []
+    assert files_in(tmp_path) == ["set/table.bin"]
+    assert seen[-1] == ("set/table.bin", len(CONTENT), len(CONTENT))
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ("wrong", "SHA-256 is"),
+        ("long", "more than the 1024000 bytes"),
+        ("short", "only 1023999 of 1024000"),
+        ("cut", "only 512000 of 1024000"),
+        ("absent", "404"),
+    ],
+)
+def test_anything_else_leaves_no_file(server: str, tmp_path: Path, page: str, reason: str) -> None:
+    path, failures = download(remote(server + page), tmp_path)
+    assert path is None
+    assert len(failures) == 1
+    assert reason in failures[0]
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("page", ["wrong", "short", "cut", "absent"])
+def test_a_failed_download_never_replaces_a_file(server: str, tmp_path: Path, page: str) -> None:
+    target = tmp_path / "set/table.bin"
+    target.parent.mkdir()
+    target.write_bytes(b"what was there")
+    download(remote(server + page), tmp_path)
+    assert target.read_bytes() == b"what was there"
+    assert files_in(tmp_path) == ["set/table.bin"]
+
+
+def test_the_next_mirror_is_tried(server: str, tmp_path: Path) -> None:
+    path, failures = download(remote(server + "absent", server + "wrong", server + "good"), tmp_path)
+    assert path is not None
+    assert path.read_bytes() == CONTENT
+    assert len(failures) == 2
+
+
+def test_a_member_of_an_archive(server: str, tmp_path: Path) -> None:
+    path, _ = download(remote(Mirror(server + "zip", member="table.bin")), tmp_path)
+    assert path is not None
+    assert path.read_bytes() == CONTENT
+    for page, member, reason in (("zip", "other.bin", "no other.bin"), ("good", "table.bin", "not a zip")):
+        failed, failures = download(remote(Mirror(server + page, member=member)), tmp_path / "again")
+        assert failed is None
+        assert reason in failures[0]
+
+
+def test_two_files_of_one_name_in_an_archive_are_refused(server: str, tmp_path: Path) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("a/table.bin", CONTENT)
+        bundle.writestr("b/table.bin", CONTENT[::-1])
+    Handler.pages["twice"] = archive.getvalue()
+    path, [failure] = download(remote(Mirror(server + "twice", member="table.bin")), tmp_path)
+    assert path is None
+    assert "archive has 2 files called table.bin: ['a/table.bin', 'b/table.bin']" in failure
+
+
+def zipped(method: int) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", method) as bundle:
+        bundle.writestr("table.bin", CONTENT[:600])
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_damaged_archive_never_ends_the_loop_over_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    whole, random = zipped(method), np.random.default_rng(method)
+    monkeypatch.setattr(files.os, "fsync", lambda handle: None)
+    file = RemoteFile(
+        "set/table.bin",
+        hashlib.sha256(CONTENT[:600]).hexdigest(),
+        600,
+        (Mirror("first", member="table.bin"), Mirror("second")),
+    )
+    damaged_mirrors = 0
+    for _ in range(250):
+        content = bytearray(whole)
+        for place in random.integers(len(content), size=random.integers(1, 5)):
+            content[place] = random.integers(256)
+        served = {"first": bytes(content), "second": CONTENT[:600]}
+        monkeypatch.setattr(files.urllib.request, "urlopen", lambda url, served=served, **_: io.BytesIO(served[url]))
+        path, failures = download(file, tmp_path)
+        assert path is not None
+        assert path.read_bytes() == CONTENT[:600]
+        damaged_mirrors += len(failures)
+        assert all(failure.startswith("first: ") and len(failure) > len("first: ") for failure in failures)
+    assert damaged_mirrors > 20
+
+
+@pytest.mark.parametrize("error", [zlib.error("invalid"), EOFError(), NotImplementedError("method 97"), RuntimeError()])
+def test_what_zipfile_lets_through_is_one_failed_mirror(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def broken(self: zipfile.ZipFile, name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", broken)
+    path, [failure] = download(remote(Mirror(server + "zip", member="table.bin"), server + "good"), tmp_path)
+    assert path is not None
+    assert failure.endswith(str(error) or type(error).__name__)
+
+
+def test_an_interrupted_download_leaves_no_file(server: str, tmp_path: Path) -> None:
+    def interrupt(*step: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download(remote(server + "good"), tmp_path, interrupt)
+    assert files_in(tmp_path) == []
+
+
+def test_the_name_is_taken_only_after_the_bytes_are_on_disk(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, steps = tmp_path / "set/table.bin", []
+    sync, replace = files.os.fsync, files.os.replace
+
+    def note_sync(handle: int) -> None:
+        steps.append(("sync", target.exists()))
+        sync(handle)
+
+    def note_replace(source: str, place: Path) -> None:
+        steps.append(("replace", Path(source).read_bytes() == CONTENT))
+        assert Path(source).parent == place.parent
+        replace(source, place)
+
+    monkeypatch.setattr(files.os, "fsync", note_sync)
+    monkeypatch.setattr(files.os, "replace", note_replace)
+    download(remote(server + "good"), tmp_path)
+    assert steps[:2] == [("sync", False), ("replace", True)]
+
+
+def test_a_corrupt_file_is_replaced_by_a_good_one(server: str, tmp_path: Path) -> None:
+    target = tmp_path / "set/table.bin"
+    target.parent.mkdir()
+    target.write_bytes(CONTENT[:-1])
+    [(path, content)] = read_files([remote(server + "good")], [tmp_path])
+    assert (path, content) == (target, CONTENT)
+    assert target.read_bytes() == CONTENT
+
+
+def test_folders_are_searched_in_order(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in "abc")
+    file = remote()
+    for folder, content in ((first, b"corrupt"), (second, CONTENT), (third, CONTENT)):
+        (folder / "set").mkdir(parents=True)
+        (folder / "set/table.bin").write_bytes(content)
+    [(path, _)] = read_files([file], [first, second, third])
+    assert path == second / "set/table.bin"
+    assert (first / "set/table.bin").read_bytes() == b"corrupt"
+    assert locate([file], [first, third]) == third
+    assert locate([file], [first]) is None
+
+
+def test_the_error_says_what_to_put_where(tmp_path: Path) -> None:
+    broken = tmp_path / "set/table.bin"
+    broken.parent.mkdir()
+    broken.write_bytes(b"corrupt")
+    file = remote("http://example.invalid/table.bin")
+    with pytest.raises(FileNotFoundError) as caught:
+        read_files([file], [tmp_path, tmp_path / "other"])
+    message = str(caught.value)
+    for part in (str(broken), file.sha256, "RESTT_DATA_HOME", "http://example.invalid/table.bin", "1024000 bytes"):
+        assert part in message
+    assert "could not be downloaded" in message
+    assert "the network is off in tests" in message
+    assert f"{broken}: SHA-256 is {hashlib.sha256(b'corrupt').hexdigest()}" in message
+    with pytest.raises(FileNotFoundError, match="downloading was not asked for"):
+        read_files([file], [tmp_path], may_download=False)
+
+
+@pytest.mark.skipif(not hasattr(files.os, "geteuid"), reason="needs POSIX folders")
+def test_a_folder_that_cannot_be_made_is_named(server: str, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(FileNotFoundError, match=r"Not a directory|File exists"):
+        read_files([remote(server + "good")], [blocked])
+
+
+def test_order_of_data_homes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RESTT_DATA_HOME", str(tmp_path / "named"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "system"))
+    monkeypatch.setattr(files.sys, "platform", "linux")
+    found = search_folders(tmp_path / "given")
+    assert found[:3] == (tmp_path / "given", tmp_path / "named", tmp_path / "cache/restt")
+    assert found[-1] == tmp_path / "system/restt"
+    monkeypatch.delenv("RESTT_DATA_HOME")
+    assert search_folders()[0] == tmp_path / "cache/restt"
+
+
+def test_user_cache_by_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    places = {"linux": ".cache/restt", "darwin": "Library/Caches/restt", "win32": "AppData/Local/restt/Cache"}
+    for platform, place in places.items():
+        monkeypatch.setattr(files.sys, "platform", platform)
+        assert files.user_cache() == tmp_path / place
+
+
+def test_relative_and_home_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert search_folders("there")[0] == tmp_path / "there"
+    assert search_folders("~/there")[0] == tmp_path / "there"
+    with pytest.raises(TypeError, match="data_home must be a path, got 3"):
+        search_folders(3)

@@ -1,0 +1,74 @@
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import restt_bench as bench
+from restt_bench.case import QUICK
+from restt_bench.studies import STUDIES, study_named
+from restt_bench.studies.calibration import calibration_error
+from restt_bench.studies.importing import import_time
+from tests.data.conftest import load_or_skip as load_or_skip
+
+NEED_DATA = {"precision": "mnist", "guard": "fashion-mnist", "two-epochs": "mnist"}
+
+
+@pytest.fixture
+def quiet():
+    return Console(file=io.StringIO(), width=120)
+
+
+def test_import_time_reports_medians_and_what_came_along(quiet):
+    found = import_time("cpu", QUICK.__class__(rounds=1, quick=True), quiet)
+    times = [row["milliseconds"]["median"] for row in found["rows"]]
+    assert all(spent > 0 for spent in times)
+    assert times[2] >= times[1]
+    assert found["loaded"] == []
+    [target] = found["targets"]
+    assert (target["bound"], target["unit"]) == (300.0, "ms")
+    assert target["measured"] == times[2]
+
+
+@pytest.mark.parametrize("name", sorted(set(STUDIES) - {"import"}))
+def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_or_skip):
+    if name in NEED_DATA:
+        load_or_skip(NEED_DATA[name])
+    if name in ("check", "tune"):
+        pytest.importorskip("triton")
+    [result] = bench.run([name], quick=True, threads=1, rounds=1, output=tmp_path, console=quiet)
+    saved = json.loads((tmp_path / f"{name}-cpu.json").read_text())
+    assert saved == json.loads(json.dumps(result))
+    assert saved["title"]
+    assert saved["title"] in quiet.file.getvalue()
+    assert saved["provenance"]["command"] == f"restt bench {name}"
+
+
+def test_calibration_error_is_the_gap_between_confidence_and_hits():
+    sure = np.array([[0.95, 0.05]] * 20)
+    assert calibration_error(sure, np.r_[np.zeros(19, int), 1]) == pytest.approx(0, abs=1e-12)
+    assert calibration_error(sure, np.r_[np.zeros(10, int), np.ones(10, int)]) == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_is_there(name):
+    assert callable(study_named(name))
+
+
+def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch):
+    pytest.importorskip("triton")
+    from restt_bench.studies import kernels
+
+    right = kernels._outputs_and_gradients
+
+    def off(backend, *arguments):
+        found = right(backend, *arguments)
+        return {**found, "output": found["output"] * 1.001} if backend == "fused_cuda" else found
+
+    monkeypatch.setattr(kernels, "_outputs_and_gradients", off)
+    found = kernels.check_kernels("cpu", QUICK, quiet)
+    assert not any(row["passed"] for row in found["checks"])
+    assert found["targets"][0]["verdict"].startswith("missed")
+    assert not torch.are_deterministic_algorithms_enabled()
