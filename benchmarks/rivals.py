@@ -21,15 +21,16 @@ from typing import Any
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.data.dataset import PAPER_SPLIT_SEED
-from restt_paper import table2, table4, table5, table6
-from restt_paper.cells import Cell
-from restt_paper.image_cells import NAMES
-from restt_paper.image_reading import mean_final
-from restt_paper.paper import paper_numbers
-from restt_paper.store import Store
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store
+from restt_paper.images import table2, table4, table5
+from restt_paper.images.accuracy import mean_final
+from restt_paper.images.data import NAMES
+from restt_paper.paper_numbers import paper_numbers
+from restt_paper.tabular import table6
 
-# Which row of the paper's Table II a rival is; table5.RIVALS has those of Table V.
-TABLE2 = {rival: label for label, rival in table2.RIVALS.items()}
+# Which row of the paper's Table II a rival is; table5.BASELINES has those of Table V.
+TABLE2 = {rival: label for label, rival in table2.BASELINES.items()}
 # Of the two TT-BN the one of the authors' code, which Table II sets beside the paper's.
 PAPER_STATISTICS = "shared"
 # How far below the paper a rival may stay: a point of accuracy, a hundredth of R².
@@ -41,7 +42,7 @@ def images(store: Store) -> list[dict[str, Any]]:
     rows = []
     for cell in _unique([*table5.cells("paper"), *table2.cells("paper"), *table4.cells("paper")]):
         found = store.load(cell)
-        name = cell.settings.get("rival") or cell.settings.get("recipe")
+        name = cell.settings.get("baseline") or cell.settings.get("recipe")
         if found is None or name == "restt":
             continue
         result = found["result"]
@@ -98,8 +99,8 @@ def _paper_accuracy(
 ) -> float | None:
     numbers, label = paper_numbers(), NAMES[dataset]
     limited = numbers["table5_limited"]
-    if name in table5.RIVALS:
-        return dict(zip(limited["fractions"], limited[label][table5.RIVALS[name]], strict=True))[fraction][0]
+    if name in table5.BASELINES:
+        return dict(zip(limited["fractions"], limited[label][table5.BASELINES[name]], strict=True))[fraction][0]
     if name in table5.MULTITASK:
         printed = limited["MNIST_1_percent_multitask"][table5.MULTITASK[name]]
         return float(printed[0] if isinstance(printed, list) else printed)

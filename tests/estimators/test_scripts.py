@@ -11,8 +11,9 @@ import torch
 
 import restt
 from restt.data.dataset import PAPER_SPLIT_SEED
-from restt_paper import table2, table6
-from restt_paper.store import Store
+from restt_paper.engine.store import Store
+from restt_paper.images import table2
+from restt_paper.tabular import table6
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +63,7 @@ def test_a_tried_out_gpu_training_says_so(tmp_path, monkeypatch):
 def test_rivals_are_held_against_the_papers_row_that_is_theirs(tmp_path):
     store = Store(tmp_path)
     for cell in table2.cells("paper"):
-        if cell.settings["dataset"] == "mnist" and cell.settings.get("rival", "meantt") in ("tt-bn", "meantt"):
+        if cell.settings["dataset"] == "mnist" and cell.settings.get("baseline", "meantt") in ("tt-bn", "meantt"):
             store.compute(cell, lambda _: {"final": [95.0, 93.0, None, 96.0]})
     rows = {
         (row["rival"], row["params"].get("statistics")): row for row in script("benchmarks/rivals.py").images(store)
