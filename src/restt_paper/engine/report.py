@@ -173,9 +173,9 @@ def _readable(experiment: Experiment, store: Store, profile: str) -> tuple[Store
     store = store.without(damaged)
     if _failure(experiment, store, profile) is None:
         return store, damaged
-    for key, failure in _culprits(experiment, store, profile, list(cells), cells).items():
+    for key, why in _culprits(experiment, store, profile, list(cells), cells).items():
         damaged[key] = (
-            f"Left out: {store.folder / key}.json lacks a part that its tables show ({failure}); move it away or bring "
+            f"Left out: {store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring "
             "back a copy"
         )
     store = store.without(damaged)

@@ -117,6 +117,37 @@ def own_files(found: report.Report, name: str) -> list[str]:
     return sorted(f"{file['cell']} {file['settings'].get('number', '')}".strip() for file in section.own)
 
 
+@pytest.mark.parametrize(
+    ("origin", "shown"),
+    [
+        ({"dirty": False}, "0123456789"),
+        ({"dirty": True}, "0123456789 with changes"),
+        ({"dirty": None}, "0123456789, changes unknown"),
+        ({"dirty": None, "commit_entered_by_hand": True}, "0123456789 entered by hand, changes unknown"),
+    ],
+)
+def test_only_a_clean_commit_stands_alone(tmp_path, origin, shown):
+    fill_table3(tmp_path / "paper", "paper", 2.0)
+    for path in (tmp_path / "paper" / "table3").glob("*.json"):
+        content = json.loads(path.read_text())
+        content["provenance"] |= {"commit": "0123456789abcdef", **origin}
+        path.write_text(json.dumps(content))
+    found = collect(tmp_path).provenance
+    assert next(row for row in found.rows if row[0] == "table3")[-1] == shown
+    named = [note for note in found.notes if note.startswith("Commit entered by hand: table3/")]
+    assert len(named) == ("commit_entered_by_hand" in origin)
+
+
+@pytest.mark.skipif(not COMMITTED.exists(), reason="the results are in the source checkout only")
+def test_the_committed_page_marks_what_was_entered_by_hand_and_what_failed():
+    found = collect(COMMITTED)
+    by_hand = [note for note in found.provenance.notes if note.startswith("Commit entered by hand: ")]
+    assert by_hand[0].count("resnet18") == 6
+    mirrored = [row[-2:] for row in found.targets.rows if row[1] == "mirrored"]
+    assert mirrored == [("78.78 %", "missed"), ("84.12 %", "missed"), ("85.78 %", "missed")]
+    assert found.damaged == ()
+
+
 BEFORE = {"rate": Cell("rates", "sgd", {"profile": "paper"}), "search": Cell("squares", "search", {})}
 OWN = [Cell("squares", f"by-{name}", {}, {name: cell}) for name, cell in BEFORE.items()]
 SQUARES = Experiment(

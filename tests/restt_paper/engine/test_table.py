@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from restt_paper.engine.table import Table
+from restt_paper.engine.table import Table, fixed, mean_std
 
 
 def test_rows_must_fit_and_be_text():
@@ -50,3 +50,12 @@ def test_every_character_is_there_however_narrow_the_terminal(capsys, monkeypatc
     printed = "".join(capsys.readouterr().out.replace("─", "").split())
     wanted = "".join(["T", "a note " * 20, *names, *(entry for row in rows for entry in row)]).replace(" ", "")
     assert Counter(printed) == Counter(wanted)
+
+
+def test_halves_are_rounded_one_way_whatever_binary_fraction_they_become():
+    for thousandths in range(90_005, 100_000, 10):
+        expected = f"{(thousandths + 5) // 1000}.{(thousandths + 5) // 10 % 100:02d}"
+        assert fixed(thousandths / 1000, 2) == expected
+        assert mean_std([thousandths / 1000 - 0.5, thousandths / 1000 + 0.5]).split()[0] == expected
+    assert fixed(-0.125, 2) == "-0.13"
+    assert fixed(float("nan"), 2) == "nan"
