@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 import restt
 from restt.cli import app, main
-from restt_paper import EXPERIMENTS
-from restt_paper.cells import Cell
-from restt_paper.pack import pack
-from restt_paper.store import Store
+from restt_paper import EXPERIMENTS, experiment
+from restt_paper.engine.archive import pack
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store
 
 runner = CliRunner()
 
@@ -145,6 +145,8 @@ def test_unpack_refuses_another_profile_than_that_of_the_file(tmp_path, monkeypa
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp_path, monkeypatch):
+    measured = {"lr": 1e-4, "final": [98.0], "selected": [98.0], "best_on_test": [98.0]}
+    Store(tmp_path / "paper").compute(experiment("table2").cells("paper")[-1], lambda cell: measured)
     shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", shown)
     page = tmp_path / "page.md"

@@ -154,19 +154,19 @@ def reproduce(
     `pack FILE` bundles a folder of results in one file, `unpack FILE` brings them
     back and overwrites nothing.
     """
-    from restt_paper import command
+    from restt_paper import commands
 
     if what in ("pack", "unpack"):
         if file is None:
             raise ValueError(f"restt reproduce {what} needs a file")
         if what == "pack":
-            command.pack(file, profile, output)
-        elif not command.unpack(file, profile, output):
+            commands.pack(file, profile, output)
+        elif not commands.unpack(file, profile, output):
             raise typer.Exit(1)
     elif file is not None:
         raise ValueError(f"restt reproduce {what} takes no file, got {file}")
     else:
-        command.reproduce(what, profile or "quick", output, device)
+        commands.reproduce(what, profile or "quick", output, device)
 
 
 @app.command()
@@ -175,7 +175,7 @@ def report(
     output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
 ) -> None:
     """Show everything measured beside the paper's numbers, in the terminal and as one Markdown page."""
-    from restt_paper.report import write_report
+    from restt_paper.commands import write_report
 
     write_report(results, output).print()
     print(output)

@@ -1,11 +1,11 @@
-"""The paper's tables and figures, one file each, and the store their results live in.
+"""The paper's tables and figures by command, and the store their results live in.
 
->>> import restt_paper as reproduce
->>> reproduce.run("table1", output=getfixture("tmp_path"))[0].name
+>>> import restt_paper
+>>> restt_paper.reproduce("table1", output=getfixture("tmp_path"))[0].name
 [0/1, 0 s] table1/parameters: begun
 [1/1, ... s] table1/parameters: finished in ... s
 'parameters-...json'
->>> reproduce.tables_of("table1", output=getfixture("tmp_path"))[0].rows[0]
+>>> restt_paper.tables_of("table1", output=getfixture("tmp_path"))[0].rows[0]
 ('TT', '10', '38840', '38840', '39020', '39020')
 """
 
@@ -13,46 +13,43 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from restt._common.errors import check_choice, check_folder
 
 if TYPE_CHECKING:
-    from restt_paper.store import Store
-    from restt_paper.tables import Table
+    from restt_paper.engine.experiment import Experiment
+    from restt_paper.engine.store import Store
+    from restt_paper.engine.table import Table
 
-# Name -> its file in restt_paper. Each has a TITLE, cells(profile), compute(cell, store) and
-# tables(store, profile), and may have pictures(store, profile, folder), TARGETS, and the one DEVICE it runs on.
+# Name -> the module that has it as EXPERIMENT.
 EXPERIMENTS = {
-    "table1": "table1",
-    "table2": "table2",
-    "table3": "table3",
-    "table4": "table4",
-    "table5": "table5",
-    "table6": "table6",
-    "fig-synthetic": "fig_synthetic",
-    "fig-training": "fig_training",
-    "fig-meanfield": "fig_meanfield",
-    "claims-stability": "claims_stability",
-    "improved": "improved",
+    "table1": "images.table1",
+    "table2": "images.table2",
+    "table3": "images.table3",
+    "table4": "images.table4",
+    "table5": "images.table5",
+    "table6": "tabular.table6",
+    "fig-synthetic": "synthetic.figure",
+    "fig-training": "images.training_curves",
+    "fig-meanfield": "meanfield.study",
+    "claims-stability": "meanfield.stability",
+    "improved": "images.improved",
 }
 PROFILES = ("quick", "paper")
 RESULTS = Path("results")
-PICTURES = "pictures"
-QUICK_MARK = " (quick profile)"
-QUICK_MEANS = "The quick profile has smaller sets and fewer epochs than the paper: it shows that all works, no more."
 
 
-def experiment(name: str) -> ModuleType:
-    """The module of the experiment ``name``."""
-    return importlib.import_module(f"restt_paper.{EXPERIMENTS[check_choice('name', name, EXPERIMENTS)]}")
+def experiment(name: str) -> Experiment:
+    """The experiment ``name``."""
+    module = importlib.import_module(f"restt_paper.{EXPERIMENTS[check_choice('name', name, EXPERIMENTS)]}")
+    found: Experiment = module.EXPERIMENT
+    return found
 
 
-def run(
+def reproduce(
     name: str, profile: str = "quick", output: str | PathLike[str] | None = None, device: str = "auto"
 ) -> list[Path]:
     """Compute what is missing of an experiment, telling of each cell; returns the files that hold its results.
@@ -68,39 +65,38 @@ def run(
     device : str
         A torch device; ``"auto"`` takes a GPU where there is one.
     """
-    module = experiment(name)
-    store = open_store(name, profile, output, getattr(module, "DEVICE", device))
-    cells = module.cells(profile)
-    store.compute_all(cells, lambda cell: module.compute(cell, store))
-    return [store.path(cell) for cell in cells]
+    wanted = experiment(name)
+    store = open_store(name, profile, output, wanted.device or device)
+    wanted.run(store, profile)
+    return [store.path(cell) for cell in wanted.cells(profile)]
 
 
 def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
     """The experiment's tables from its results; what is not there is "not yet". Those of ``quick`` say so."""
-    tables = experiment(name).tables(open_store(name, profile, output), profile)
-    return [replace(table, title=table.title + QUICK_MARK) if profile == "quick" else table for table in tables]
+    from restt_paper.engine.report import marked
+
+    return marked(experiment(name).tables(open_store(name, profile, output), profile), profile)
 
 
 def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Path]:
     """Draw the experiment's pictures, if it has any, into ``pictures`` inside its folder of results."""
-    module, store = experiment(name), open_store(name, profile, output)
-    if not hasattr(module, "pictures"):
-        return []
-    drawn: list[Path] = module.pictures(store, profile, store.folder / PICTURES)
-    return drawn
+    from restt_paper.engine.experiment import PICTURES
+
+    draw, store = experiment(name).pictures, open_store(name, profile, output)
+    return [] if draw is None else draw(store, profile, store.folder / PICTURES)
 
 
 def results_of(
     name: str, profile: str = "quick", output: str | PathLike[str] | None = None
 ) -> list[dict[str, Any] | None]:
     """The files behind an experiment's tables, None for each that is missing."""
-    module, store = experiment(name), open_store(name, profile, output)
-    return [store.load(cell) for cell in module.cells(profile)]
+    store = open_store(name, profile, output)
+    return [store.load(cell) for cell in experiment(name).cells(profile)]
 
 
 def open_store(name: str, profile: str, output: str | PathLike[str] | None = None, device: str = "cpu") -> Store:
     """The store that holds an experiment's results."""
-    from restt_paper.store import Store
+    from restt_paper.engine.store import Store
 
     check_choice("profile", profile, PROFILES)
     folder = check_folder("output", results_folder(profile) if output is None else output)
@@ -108,7 +104,7 @@ def open_store(name: str, profile: str, output: str | PathLike[str] | None = Non
 
 
 def results_folder(profile: str) -> Path:
-    """Where results of ``profile`` are kept unless told otherwise.
+    """Where results of ``profile`` are kept unless told otherwise, inside the working directory.
 
     >>> results_folder("paper").as_posix()
     'results/paper'

@@ -7,7 +7,7 @@ import pytest
 
 from restt import baselines
 from restt.baselines.table6_settings import PAPER_SETTINGS
-from restt_paper.paper import paper_numbers
+from restt_paper.paper_numbers import paper_numbers
 from tests.data.conftest import load_or_skip as load_or_skip
 
 PAPER_NAMES = {"lr": "LR", "pr": "PR", "rr": "RR", "prr": "PRR", "lar": "LaR", "plar": "PLaR", "svr": "SVR"}

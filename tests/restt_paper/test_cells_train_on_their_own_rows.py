@@ -10,20 +10,18 @@ import torch
 from sklearn.dummy import DummyClassifier
 
 from restt.baselines import registry
-from restt_paper import tabular_restt
-from restt_paper.image_cells import compute_recipe, recipe_cell
-from restt_paper.image_data import load_images, training_rows
-from restt_paper.rival_cells import compute_rival, rival_cell
-from restt_paper.store import Store
-from restt_paper.tabular_candidates import Candidate
-from restt_paper.tabular_restt import search_cell, searched
+from restt_paper.engine.experiment import Context
+from restt_paper.images.cells import baseline_cell, compute_images, recipe_cell
+from restt_paper.images.data import load_images, training_rows
+from restt_paper.tabular.models import estimator_of, model_cell
+from restt_paper.tabular.search import Candidate
 
 ROWS = 100
 
 
 @pytest.fixture
 def fitted_rows(monkeypatch):
-    """The images each fit of a rival was given, one entry per seed."""
+    """The images each fit of a baseline was given, one entry per seed."""
     given = []
 
     class Noting(DummyClassifier):
@@ -39,26 +37,46 @@ def fitted_rows(monkeypatch):
     return given
 
 
-def test_a_recipe_trains_on_the_fraction_of_its_cell(tmp_path):
+@pytest.fixture
+def on_the_cpu(tmp_path):
+    return Context("cpu", {}, tmp_path)
+
+
+def test_a_recipe_trains_on_the_fraction_of_its_cell(on_the_cpu):
     cell = recipe_cell("table4", "quick", "digits", "tt", 2, 0.2, seeds=1, held_out=0, epochs=1, rows=ROWS)
-    assert compute_recipe(cell, Store(tmp_path))["rows"] == 0.2 * ROWS
+    assert compute_images(cell.settings, on_the_cpu)["rows"] == 0.2 * ROWS
 
 
-def test_every_seed_of_a_rival_has_its_own_images(tmp_path, fitted_rows):
-    cell = rival_cell("table5", "quick", "digits", "noting", 0.2, seeds=3, rows=ROWS)
-    compute_rival(cell, Store(tmp_path))
+@pytest.mark.parametrize("subset", ["random", "first"])
+def test_every_seed_of_a_baseline_has_the_images_its_cell_names(on_the_cpu, fitted_rows, subset):
+    cell = baseline_cell("table5", "quick", "digits", "noting", 0.2, seeds=3, rows=ROWS, subset=subset)
+    compute_images(cell.settings, on_the_cpu)
     images = load_images("digits", ROWS)
     assert len(fitted_rows) == 3
     for run, x in enumerate(fitted_rows):
-        torch.testing.assert_close(x, images.x[training_rows(images, 0.2, run)])
+        torch.testing.assert_close(x, images.x[training_rows(images, 0.2, run, subset)])
+    assert torch.equal(fitted_rows[0], fitted_rows[1]) == (subset == "first")
 
 
-def test_every_split_is_fitted_with_what_was_chosen_for_it(tmp_path, monkeypatch):
+def test_the_first_images_are_the_authors(on_the_cpu, monkeypatch):
+    given = []
+
+    def noting(build, images, config, **settings):
+        given.append([training_rows(images, settings["fraction"], run, settings["subset"]) for run in range(2)])
+        return {}
+
+    monkeypatch.setattr("restt_paper.images.cells.train_seeds", noting)
+    cell = recipe_cell("table4", "quick", "digits", "tt", 2, 0.2, "first", rows=ROWS)
+    compute_images(cell.settings, on_the_cpu)
+    assert [rows.tolist() for rows in given[0]] == [list(range(ROWS // 5))] * 2
+
+
+def test_every_split_is_fitted_with_what_was_chosen_for_it(tmp_path):
     penalties = {16: 0.003, 0: 0.01, 1: 0.1}
     chosen = [
         {"split": split, "selected": Candidate("trigonometric", False, penalty, penalty).to_dict()}
         for split, penalty in penalties.items()
     ]
-    monkeypatch.setattr(tabular_restt, "search", lambda cell, device: {"chosen": chosen})
-    estimator = searched("restt-selected", search_cell("ale", "quick", list(penalties)), Store(tmp_path))
+    cell = model_cell("quick", "ale", "restt-selected", list(penalties))
+    estimator = estimator_of(cell.settings, Context("cpu", {"search": {"chosen": chosen}}, tmp_path))
     assert {split: estimator(split).penalty["chain"] for split in penalties} == penalties

@@ -7,16 +7,19 @@ import json
 import pytest
 import torch
 
-from restt_paper import report, stability_tables, table4
-from restt_paper.fig_training import NEAR, _near_best
-from restt_paper.image_cells import paper_cell, recipe_rate_cell
-from restt_paper.image_reading import THREE
-from restt_paper.store import Store
+import restt_paper
+from restt_paper.engine import report
+from restt_paper.engine.store import Store
+from restt_paper.images import table4
+from restt_paper.images.accuracy import ACCURACIES
+from restt_paper.images.cells import improved_cell, paper_cell, rate_cell, recipe_cell
+from restt_paper.images.training_curves import NEAR, _near_best
+from restt_paper.meanfield import stability as study
 
 RATE_CELLS = 12  # two sets, two models, three bond dimensions
 
 
-def stability(trains, spread):
+def stability(trains, spread, mean):
     """Files of both models at two bond dimensions: how many of four σ_w² train, and the spread over seeds."""
     return [
         {
@@ -26,7 +29,10 @@ def stability(trains, spread):
                     {**model, "sigma2": 10.0**-k, "final_training_accuracy": 90.0 if k < trains[topology] else 10.0}
                     for k in range(4)
                 ],
-                "over_seeds": {**model, "final_test_accuracy": [80.0, 82.0], "std": spread[topology]},
+                "over_seeds": {
+                    **model,
+                    "final_test_accuracy": [mean[topology] + spread[topology] * k for k in range(-5, 6)],
+                },
             },
         }
         for topology in ("plain", "residual")
@@ -35,9 +41,9 @@ def stability(trains, spread):
     ]
 
 
-def verdict(claim, trains, spread):
-    files = stability(*({"plain": tt, "residual": restt} for tt, restt in (trains, spread)))
-    (found,) = [row[-1] for row in stability_tables.stability_tables(files)[-1].rows if row[0] == claim]
+def verdict(claim, trains, spread, mean=(80.0, 80.0)):
+    files = stability(*({"plain": tt, "residual": restt} for tt, restt in (trains, spread, mean)))
+    (found,) = [row[-1] for row in study.stability_tables(files)[-1].rows if row[0] == claim]
     return found
 
 
@@ -45,14 +51,27 @@ def verdict(claim, trains, spread):
     ("tt", "restt", "expected"), [(1, 3, "holds"), (3, 1, "does not hold"), (2, 2, "does not hold")]
 )
 def test_restt_is_more_relaxed_only_where_more_of_its_variances_train(tt, restt, expected):
-    assert verdict(stability_tables.RELAXED, (tt, restt), (1.0, 1.0)) == expected
+    assert verdict(study.RELAXED, (tt, restt), (1.0, 1.0)) == expected
 
 
 @pytest.mark.parametrize(
-    ("tt", "restt", "expected"), [(2.0, 0.5, "holds"), (0.5, 2.0, "does not hold"), (1.0, 1.0, "does not hold")]
+    ("tt", "restt", "expected"), [(2.0, 0.5, "holds"), (0.5, 2.0, "does not hold"), (1.0, 0.9, "does not hold")]
 )
 def test_restt_varies_less_only_where_its_spread_is_smaller(tt, restt, expected):
-    assert verdict(stability_tables.VARIES_LESS, (2, 2), (tt, restt)) == expected
+    assert verdict(study.VARIES_LESS, (2, 2), (tt, restt)) == expected
+
+
+def test_the_spread_of_a_model_that_only_guesses_decides_nothing():
+    assert verdict(study.VARIES_LESS, (2, 2), (2.0, 0.5), mean=(10.0, 80.0)) == "open"
+
+
+@pytest.mark.parametrize(("share", "trains"), [(0.49, "0"), (0.51, "4")])
+def test_a_variance_trains_above_half_of_the_best_training_accuracy(share, trains):
+    files = stability({"plain": 0, "residual": 4}, {"plain": 1.0, "residual": 1.0}, {"plain": 80.0, "residual": 80.0})
+    for row in files[0]["result"]["over_sigma2"]:
+        row["final_training_accuracy"] = 90.0 * share
+    rows = {row[:2]: row for row in study.stability_tables(files)[1].rows}
+    assert (rows["TT (MeanTT)", "20"][3] == "none") == (trains == "0")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +81,33 @@ def test_restt_varies_less_only_where_its_spread_is_smaller(tt, restt, expected)
 def test_epochs_to_near_the_best_are_counted_from_one(means, epoch):
     of_seeds = torch.tensor([means, means], dtype=torch.float64) + torch.tensor([[-1.0], [1.0]])
     assert _near_best(of_seeds) == epoch
+
+
+def curve(start, rise, epochs=100):
+    """Accuracy that falls short of 98 % by ``start`` and by a hundredth of it after ``rise`` epochs."""
+    return [98.0 - start * 0.01 ** (epoch / rise) for epoch in range(epochs)]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "expected"), [((60.0, 60.0), "holds"), ((60.0, 12.0), "does not hold"), (None, "open")]
+)
+def test_convergence_is_compared_where_the_rates_go_alike(theirs, expected, tmp_path):
+    store = Store(tmp_path)
+    ours = [curve(20.0, 10.0 + k) for k in range(3)]
+    theirs_small = [[12.0] * 100] * 3 if theirs is None else [curve(20.0, theirs[0] + k) for k in range(3)]
+    theirs_large = [curve(20.0, (theirs or (60.0, 60.0))[1] + 9 * k) for k in range(-1, 2)]
+    made = {
+        paper_cell("paper", "mnist", "restt", 20, 1.0): ours,
+        recipe_cell("fig-training", "paper", "mnist", "meantt-paper", 20): theirs_small,
+        improved_cell("paper", "mnist", "annealed", 100, 1.0, 100): ours,
+        paper_cell("paper", "mnist", "meantt", 100, 1.0): theirs_large,
+        paper_cell("paper", "mnist", "restt", 100, 1.0): ours,
+    }
+    for cell, curves in made.items():
+        store.compute(cell, lambda _, curves=curves: {"curves": curves})
+    claims = restt_paper.experiment("fig-training").tables(store, "paper")[-1]
+    (found,) = [row for row in claims.rows if row[0] == "ResTT converges much faster than MeanTT"]
+    assert found[-1] == expected
 
 
 class Ledger:
@@ -77,7 +123,7 @@ class Ledger:
 
 def test_table4s_minutes_are_those_of_its_cells_and_of_the_choice_of_rates():
     (target,) = [target for target in table4.TARGETS if target.unit == "minutes"]
-    cells = len(table4.cells("paper"))
+    cells = sum(cell.settings["subset"] == "random" for cell in table4.cells("paper"))
     assert target.read(Ledger(table4=1.0, rates=0.0)) == pytest.approx(cells)
     assert target.read(Ledger(table4=1.0, rates=100.0)) == pytest.approx(cells + 100.0 * RATE_CELLS)
     assert target.read(Ledger(table4=1.0)) is None
@@ -87,11 +133,14 @@ def test_the_reports_minutes_of_table4_include_the_choice_of_rates(tmp_path):
     store = Store(tmp_path / "paper")
     made = {
         120.0: paper_cell("paper", "mnist", "restt", 50, 0.2),
-        600.0: recipe_rate_cell("paper", "mnist", "restt", 50),
+        600.0: rate_cell("paper", "mnist", "restt", 50),
     }
     for seconds, cell in made.items():
-        file = store.compute(cell, lambda _: {kind: [97.0, 98.0] for kind in THREE})
+        file = store.compute(cell, lambda _: {kind: [97.0, 98.0] for kind in ACCURACIES})
         store.path(cell).write_text(json.dumps({**file, "wall_seconds": seconds}))
-    minutes = {row[0]: row[3] for row in report.collect(tmp_path).provenance.rows}
+    minutes = {
+        row[0]: row[3]
+        for row in report.collect(map(restt_paper.experiment, restt_paper.EXPERIMENTS), tmp_path).provenance.rows
+    }
     assert minutes["table4"] == "12.0"
-    assert minutes["table5"] == "–"
+    assert "table5" not in minutes

@@ -11,10 +11,11 @@ import restt
 from restt import data
 from restt.features import Trigonometric
 from restt.train import TrainConfig, train
-from restt_paper import convergence, image_training, rates, table3
-from restt_paper.image_data import Images, training_rows
-from restt_paper.store import Store
-from restt_paper.synthetic_training import _chosen
+from restt_paper.engine.store import Store
+from restt_paper.images import cells, convergence, table3, table4, training
+from restt_paper.images.cells import rate_cell
+from restt_paper.images.data import Images, training_rows
+from restt_paper.synthetic.training import _chosen
 
 TRAINING, TEST, PIXELS = 60, 24, 4
 CONFIG = TrainConfig(epochs=1, batch_size=None, seed=0)
@@ -40,7 +41,7 @@ def trainings(monkeypatch):
         given.append({"x": x, **settings})
         return train(module, x, y, **settings)
 
-    for module in (image_training, rates, convergence):
+    for module in (training, cells, convergence):
         monkeypatch.setattr(module, "train", noting)
     return given
 
@@ -51,13 +52,14 @@ def numbers(rows):
 
 @pytest.mark.parametrize("together", [True, False], ids=["beside the seeds", "after the seeds"])
 def test_held_out_runs_are_scored_on_training_images_they_do_not_train_on(images, trainings, together):
-    image_training.train_seeds(
+    training.train_seeds(
         lambda runs: restt.ResTT(PIXELS, 2, 2, 2, runs=runs),
         images,
         CONFIG,
         fraction=0.5,
         seeds=3,
         held_out=2,
+        validation_share=0.1,
         feature_map=Trigonometric(),
         together=together,
     )
@@ -75,13 +77,13 @@ def test_held_out_runs_are_scored_on_training_images_they_do_not_train_on(images
 
 
 def test_rates_are_compared_on_training_images_that_no_trial_trains_on(images, trainings, monkeypatch, tmp_path):
-    monkeypatch.setattr(rates, "load_images", lambda *_: images)
-    cell = rates.rate_cell("digits", "restt", 2, epochs=1, seeds=2, rows=None, profile="quick")
-    rates.choose_rate(cell, Store(tmp_path))
+    monkeypatch.setattr(cells, "load_images", lambda *_: images)
+    cell = rate_cell("quick", "digits", "restt", 2, epochs=1, seeds=2, rows=None)
+    table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
     (given,) = trainings
     assert len(given["subset"]) == len(given["validation_subset"]) == 2 * len(cell.settings["rates"])
     for kept, held in zip(given["subset"], given["validation_subset"], strict=True):
-        assert len(held) == TRAINING // rates.HELD_OUT
+        assert len(held) == TRAINING // cell.settings["one_held_out_in"]
         assert not numbers(kept) & numbers(held)
         assert numbers(kept) | numbers(held) == set(range(TRAINING))
 

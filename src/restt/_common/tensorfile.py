@@ -111,7 +111,7 @@ def open_file(path: Path, kind: Kind) -> TensorFile:
 
 
 def remove_leftovers(path: Path, older_than: float = 0.0) -> None:
-    """Delete what a killed process had begun to write beside ``path``, where that is at least ``older_than`` seconds old."""
+    """Delete what a killed process had begun to write beside ``path``, once that is ``older_than`` seconds old."""
     for leftover in path.parent.glob(f".{path.name}.*.part"):
         try:
             if time.time() - leftover.stat().st_mtime >= older_than:

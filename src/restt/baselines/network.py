@@ -27,7 +27,7 @@ from restt.baselines.inputs import Inputs, check_log_target
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, Values, class_numbers
 from restt.train import EpochRecord, TrainConfig, train
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 # Rows predicted at once: a convolutional network holds hundreds of kilobytes for each.
 ROWS_AT_ONCE = 1024

@@ -19,7 +19,7 @@ from restt._common.errors import check_int
 from restt._common.seeds import run_generator
 from restt.baselines.inputs import with_runs
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 TASKS = ("classification", "regression")
 

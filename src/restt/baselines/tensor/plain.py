@@ -28,7 +28,7 @@ from restt.baselines.registry import Baseline
 from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.train.config import PAPER_BATCH, PAPER_WEIGHT_DECAY
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 ANGLE = 0.5
 TT_RATE = 1e-2

@@ -23,7 +23,7 @@ from restt.baselines.inputs import with_runs
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.baselines.registry import Baseline
 from restt.module import ResTT
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 LAYER_RATE = 3e-2
 SERIES_RATE = 1e-2

@@ -18,7 +18,7 @@ from typing import Any
 from restt.baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt.baselines.tensor.normalised_train import EPS, NormalisedTrain
 from restt.baselines.tensor.plain import trigonometric_map
-from restt.train.training import FeatureMap
+from restt.train.data import FeatureMap
 
 TASKS = ("classification", "regression")
 

@@ -1,0 +1,92 @@
+"""What ``restt reproduce`` and ``restt report`` do, and say while doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import restt_paper
+from restt._common.errors import check_choice, check_file, check_folder, check_new_file
+from restt._common.files import write_bytes_atomic
+from restt_paper.engine import archive
+from restt_paper.engine.experiment import PICTURES
+from restt_paper.engine.report import QUICK_MEANS, Report, collect
+
+
+def reproduce(what: str, profile: str, output: Path | None, device: str) -> None:
+    """Run one experiment or ``"all"``: compute, show the tables, draw the pictures."""
+    names = list(restt_paper.EXPERIMENTS)
+    check_choice("name", what, [*names, "all"])
+    device = restt_paper.read_device(device)
+    left_out = []
+    for name in names if what == "all" else [what]:
+        try:
+            restt_paper.reproduce(name, profile, output, device)
+        except ImportError as error:  # of an optional package: the others can do without
+            left_out.append(f"{name} was left out: {error}")
+            continue
+        for table in restt_paper.tables_of(name, profile, output):
+            table.print()
+        _draw(name, profile, output)
+        print(f"{name}: results in {restt_paper.open_store(name, profile, output).folder}", flush=True)
+    if profile == "quick":
+        print(QUICK_MEANS)
+    if left_out:
+        raise ImportError("; ".join(left_out))
+
+
+def _draw(name: str, profile: str, output: Path | None) -> None:
+    """Draw what can be drawn: without an optional package there are still results and tables."""
+    try:
+        for picture in restt_paper.pictures_of(name, profile, output):
+            print(picture)
+    except ImportError as error:
+        print(f"no pictures: {error}")
+
+
+def write_report(results: str | PathLike[str] = "results", output: str | PathLike[str] = "docs/results.md") -> Report:
+    """Read all results and write the Markdown page. The same results give the same page.
+
+    Results are no part of the installed package: outside a checkout they are those of the working directory.
+    """
+    page = check_new_file("output", output)
+    check_folder("results", results)
+    if not Path(results).exists():  # an empty page must not replace one of results by a slip
+        raise FileNotFoundError(
+            f"results must be a folder of results, got {str(results)!r}, which is not there; restt reproduce fills one"
+        )
+    report = collect(map(restt_paper.experiment, restt_paper.EXPERIMENTS), results)
+    write_bytes_atomic(page, report.to_markdown(page.parent).encode())
+    return report
+
+
+def pack(file: Path, profile: str | None, output: Path | None) -> None:
+    """Bundle a folder of results, by default that of the quick profile."""
+    folder = check_folder("output", output or restt_paper.results_folder(profile or "quick"))
+    keys = archive.pack(check_new_file("file", file), folder, profile)
+    print(f"{_counted(keys)} of {folder} in {file}")
+
+
+def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
+    """Bring results back; whether all that is in the file is now here."""
+    packed = archive.unpack_profile(check_file("file", file))
+    if profile not in (None, packed):
+        raise ValueError(f"profile must be that of {file}, {packed!r}, got {profile!r}")
+    folder = check_folder("output", output or restt_paper.results_folder(packed))
+    found = archive.unpack(file, folder)
+    print(f"{_counted(found.written)} written to {folder}, {len(found.same)} were there already")
+    for key in found.different:
+        print(f"kept, and different in the file: {key}")
+    for key in found.busy:
+        print(f"left out, another process is computing it: {key}")
+    return not found.different and not found.busy
+
+
+def _counted(keys: Sequence[str]) -> str:
+    """
+    >>> _counted(["table1/a-1", "pictures/b"]), _counted([])
+    ('1 results and 1 pictures', '0 results')
+    """
+    pictures = sum(key.startswith(f"{PICTURES}/") for key in keys)
+    return f"{len(keys) - pictures} results" + (f" and {pictures} pictures" if pictures else "")

@@ -1,0 +1,88 @@
+"""An experiment: what is computed, how, and how it is shown, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store
+from restt_paper.engine.table import Table
+from restt_paper.engine.target import Target
+
+# Where pictures lie in a folder of results. A setting of this name lists those that are drawn while a cell is computed:
+# nothing can draw them again from its results.
+PICTURES = "pictures"
+
+Settings = Mapping[str, Any]
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a computation is given beside its settings: where to compute, and what it builds on."""
+
+    device: str
+    needed: Mapping[str, Result]  # results of the cell's needs, by setting
+    pictures: Path  # the folder for those that its settings name
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Parameters
+    ----------
+    name, title : str
+        For the command line, and for people.
+    cells : callable
+        From a profile to what the tables are made of. Some may belong to another experiment, which shares them.
+    compute : callable
+        From a cell's settings and a :class:`Context` to its result. It reads nothing else: a result depends on its
+        settings alone.
+    tables : callable
+        From a store and a profile to tables; what the store has not is "not yet".
+    pictures : callable, optional
+        From a store, a profile and a folder to the pictures drawn there.
+    targets : tuple of Target
+        What the paper profile's results should reach.
+    device : str, optional
+        The only device it computes on, whatever else there is.
+
+    Examples
+    --------
+    >>> squares = Experiment(
+    ...     "squares",
+    ...     "Squares",
+    ...     cells=lambda profile: [Cell("squares", "three", {"number": 3})],
+    ...     compute=lambda settings, context: {"square": settings["number"] ** 2},
+    ...     tables=lambda store, profile: [],
+    ... )
+    >>> squares.run(Store(getfixture("tmp_path")), "quick")[0]["result"]
+    [0/1, 0 s] squares/three: begun
+    [1/1, ... s] squares/three: finished in ... s
+    {'square': 9}
+    """
+
+    name: str
+    title: str
+    cells: Callable[[str], Sequence[Cell]]
+    compute: Callable[[Settings, Context], Result]
+    tables: Callable[[Store, str], list[Table]]
+    pictures: Callable[[Store, str, Path], list[Path]] | None = None
+    targets: tuple[Target, ...] = ()
+    device: str | None = None
+
+    def run(self, store: Store, profile: str) -> list[dict[str, Any]]:
+        """Compute what is missing, telling of each cell; returns the files of all cells."""
+        return store.compute_all(self.cells(profile), lambda cell: self._work(cell, store))
+
+    def compute_cell(self, cell: Cell, store: Store) -> dict[str, Any]:
+        """The whole file of one cell, computed where it is missing, and what it needs before it."""
+        return store.compute(cell, lambda wanted: self._work(wanted, store))
+
+    def _work(self, cell: Cell, store: Store) -> Result:
+        needed = {name: self.compute_cell(other, store)["result"] for name, other in cell.needs.items()}
+        return self.compute(cell.settings, Context(store.device, needed, store.folder / PICTURES))

@@ -1,0 +1,150 @@
+"""Tables of results as data, and how they look in a terminal and in Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+from restt._common.errors import shown
+
+NOT_YET = "not yet"
+FAILED = "failed"
+PIPED_WIDTH = 160
+# Characters a column keeps however narrow the terminal is, unless all its entries are shorter.
+NARROWEST = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is shown: every entry is text.
+
+    >>> print(Table("Parameters", ("r", "TT"), (("10", "38840"),), ("both countings",)).to_markdown())
+    ### Parameters
+    <BLANKLINE>
+    | r | TT |
+    | --- | --- |
+    | 10 | 38840 |
+    <BLANKLINE>
+    - both countings
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"rows of {self.title!r} must have {len(self.columns)} entries, got {len(row)}: {shown(row)}"
+                )
+            for entry in row:
+                if not isinstance(entry, str):
+                    raise TypeError(f"entries of {self.title!r} must be text, got {shown(entry)}")
+
+    def to_markdown(self, *, heading: bool = True) -> str:
+        """A heading of third rank, the table, and the notes as a list."""
+        lines = [f"### {self.title}", ""] if heading else []
+        lines += [_line(self.columns), _line(["---"] * len(self.columns))]
+        lines += [_line(row) for row in self.rows]
+        if self.notes:
+            lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+    def print(self) -> None:
+        """Show it in the terminal; what does not fit goes on in the next line, nothing is cut off.
+
+        A terminal too narrow even for that breaks the lines itself.
+        """
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        drawn = RichTable(box=box.SIMPLE_HEAD)
+        narrowest = self._narrowest()
+        for column, width in zip(self.columns, narrowest, strict=True):
+            drawn.add_column(Text(column), overflow="fold", min_width=width)
+        for row in self.rows:
+            drawn.add_row(*(Text(entry) for entry in row))
+        # A file or a pipe has no width of its own.
+        console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+        console.print(Text(self.title, style="bold"))
+        # The box has a space on both sides of a column and one more between and around them.
+        needed = sum(width + 3 for width in narrowest) + 1
+        Console(width=max(console.width, needed)).print(drawn)
+        for note in self.notes:
+            console.print(Text(f"  {note}"))
+
+    def _narrowest(self) -> list[int]:
+        from rich.cells import cell_len
+
+        columns = zip(self.columns, *self.rows, strict=True)
+        return [min(NARROWEST, max(map(cell_len, entries))) for entries in columns]
+
+
+def fixed(value: float, digits: int) -> str:
+    """``value`` with ``digits`` digits after the point, a half always rounded away from zero.
+
+    Means of accuracies often lie exactly between two last digits, and the nearest binary fraction is sometimes a hair
+    above and sometimes below: Python's own formatting would round some of them up and some down.
+
+    >>> fixed(0.125, 2), fixed(98.865, 2), f"{98.865:.2f}", fixed(-0.5, 0)
+    ('0.13', '98.87', '98.86', '-1')
+    """
+    if not math.isfinite(value):
+        return f"{value}"
+    nearest = Decimal(f"{value:.12g}")  # what was meant, without the binary fraction's tail
+    return f"{nearest.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number of a results file, where null stands for a failed one.
+
+    >>> number(98.9), number(None)
+    ('98.90', 'failed')
+    """
+    return FAILED if value is None else fixed(value, digits)
+
+
+def mean_std(values: Sequence[float | None], digits: int = 2) -> str:
+    """Mean ± sample standard deviation over seeds; failed ones are counted, not hidden.
+
+    >>> mean_std([98.9, 99.0, 99.1]), mean_std([98.9]), mean_std([98.0, None])
+    ('99.00 ± 0.10', '98.90', '98.00 (1 of 2 failed)')
+    >>> mean_std([None, None]), mean_std([])
+    ('failed', 'not yet')
+    """
+    if not values:
+        return NOT_YET
+    kept = [value for value in values if value is not None]
+    if not kept:
+        return FAILED
+    text = fixed(statistics.fmean(kept), digits)
+    if len(kept) > 1:
+        text += f" ± {fixed(statistics.stdev(kept), digits)}"
+    missing = len(values) - len(kept)
+    return f"{text} ({missing} of {len(values)} failed)" if missing else text
+
+
+def paper_mean_std(entry: float | Sequence[float] | None, digits: int = 2) -> str:
+    """A number of :func:`restt_paper.paper_numbers.paper_numbers`, alone or ``[mean, std]``.
+
+    >>> paper_mean_std([98.96, 0.0304]), paper_mean_std(87), paper_mean_std(None)
+    ('98.96 ± 0.03', '87.00', '–')
+    """
+    if entry is None:
+        return "–"
+    if isinstance(entry, Sequence):
+        mean, std = entry
+        return f"{fixed(mean, digits)} ± {fixed(std, digits)}"
+    return fixed(entry, digits)
+
+
+def _line(entries: Sequence[str]) -> str:
+    return "| " + " | ".join(entry.replace("|", "\\|").replace("\n", " ") for entry in entries) + " |"

@@ -1,0 +1,1 @@
+"""Experiments on images: Tables I to V, the training curves, and recipes beyond the paper."""

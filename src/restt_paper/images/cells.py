@@ -1,0 +1,272 @@
+"""The cells of the image experiments, and how each is computed from its settings.
+
+Tables II, IV and V, the training curves and the improved recipes show the same cells in part, so they are built and
+computed here: a recipe of ours, a rate that is left open by it, or a baseline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from restt._common.errors import check_choice
+from restt.baselines import make
+from restt.baselines.network import NetworkClassifier
+from restt.train import train
+from restt.train.config import PAPER_RATES
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.experiment import Context, Result, Settings
+from restt_paper.images.data import Images, load_images, training_rows
+from restt_paper.images.recipes import RECIPES, Recipe
+from restt_paper.images.sites import mirrored_and_moved
+from restt_paper.images.training import accuracy_curves, matmul_precision, train_seeds
+
+# Share of a run's own training images that held-out runs keep for validation.
+VALIDATION_SHARE = 0.1
+# Of a rate's trial: one in this many training images is held out, and the last epochs' mean accuracy judges.
+HELD_OUT_ONE_IN, JUDGED_EPOCHS = 6, 5
+# Full passes over the paper's largest sets are what the quick profile is not for.
+QUICK_EPOCHS = 2
+# A baseline's parameters that play no part: pixels are in [0, 1] as they come; runs, seeds and device are the cell's.
+NOT_USED = ("scaling", "runs", "device", "random_state", "verbose")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much a profile trains."""
+
+    bond_dims: tuple[int, ...]
+    fractions: tuple[float, ...]
+    seeds: int
+    held_out: int
+    epochs: int
+    short_epochs: int  # of a rate's trial, where the recipe's rate falls to zero
+    rate_seeds: int
+    rows: int | None  # training images; None takes all
+
+
+SIZES = {
+    "paper": Sizes((20, 50, 100), (0.01, 0.05, 0.1, 0.2, 0.5, 1.0), 10, 2, 100, 40, 2, None),
+    "quick": Sizes((10, 20), (0.2, 1.0), 2, 1, 10, 5, 1, 4000),
+}
+
+
+def sizes(profile: str) -> Sizes:
+    """The sizes of ``profile``."""
+    return SIZES[check_choice("profile", profile, SIZES)]
+
+
+def recipe_cell(
+    experiment: str,
+    profile: str,
+    dataset: str,
+    recipe: str,
+    bond_dim: int,
+    fraction: float = 1.0,
+    subset: str = "random",
+    **changes: Any,  # of seeds, held_out, epochs, rows
+) -> Cell:
+    """All seeds of one recipe on a part of a data set."""
+    chosen, lr = sizes(profile), RECIPES[recipe].lr
+    settings = {
+        "profile": profile,
+        "dataset": dataset,
+        "recipe": recipe,
+        "recipe_settings": RECIPES[recipe].settings(),
+        "bond_dim": bond_dim,
+        "fraction": fraction,
+        "subset": subset,
+        "seeds": chosen.seeds,
+        "held_out": chosen.held_out,
+        "validation_share": VALIDATION_SHARE,
+        "epochs": chosen.epochs,
+        "rows": chosen.rows,
+        "rate": lr,
+        "seed": 0,
+        **changes,
+    }
+    part = f"f{fraction:g}" if subset == "random" else f"{subset}{fraction:g}"
+    needs = {"rate": rate_cell(profile, dataset, recipe, bond_dim)} if lr is None else {}
+    return Cell(experiment, f"{dataset}-{recipe}-r{bond_dim}-{part}", settings, needs)
+
+
+def paper_cell(profile: str, dataset: str, model: str, bond_dim: int, fraction: float, subset: str = "random") -> Cell:
+    """A cell of Table IV."""
+    return recipe_cell("table4", profile, dataset, model, bond_dim, fraction, subset)
+
+
+def improved_cell(profile: str, dataset: str, recipe: str, bond_dim: int, fraction: float, epochs: int) -> Cell:
+    """A cell of the improved recipes. Their rates fall to zero or their weights are averaged, so the last epoch is the
+    result and no run has to be held out."""
+    return recipe_cell("improved", profile, dataset, recipe, bond_dim, fraction, epochs=epochs, held_out=0)
+
+
+def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int, **changes: Any) -> Cell:
+    """The choice among the paper's rates for a recipe that leaves it open, by the whole training set whatever part is
+    used later.
+
+    A schedule that falls to zero is whole in fewer epochs too. At a constant rate the curves cross late (large rates
+    are ahead early and fluctuate to the end), so those trials are as long as the training itself.
+    """
+    chosen = sizes(profile)
+    constant = RECIPES[recipe].training["schedule"] == "constant"
+    settings = {
+        "profile": profile,
+        "dataset": dataset,
+        "recipe": recipe,
+        "recipe_settings": RECIPES[recipe].settings(),
+        "bond_dim": bond_dim,
+        "rates": list(PAPER_RATES),
+        "one_held_out_in": HELD_OUT_ONE_IN,
+        "judged_by_last_epochs": JUDGED_EPOCHS,
+        "epochs": chosen.epochs if constant else chosen.short_epochs,
+        "seeds": chosen.rate_seeds,
+        "rows": chosen.rows,
+        "seed": 0,
+        **changes,
+    }
+    return Cell("rates", f"{dataset}-{recipe}-r{bond_dim}", settings)
+
+
+def baseline_cell(
+    experiment: str,
+    profile: str,
+    dataset: str,
+    baseline: str,
+    fraction: float,
+    params: dict[str, Any] | None = None,
+    *,
+    half: bool = False,
+    variant: str | None = None,
+    **changes: Any,  # of seeds, held_out, rows
+) -> Cell:
+    """All seeds of one baseline on a part of a data set.
+
+    ``params`` are the estimator's, where not its defaults (the cell holds all of them, so that other defaults are
+    another cell); ``half`` gives it the paper's 14×14 images; ``variant`` stands in the name for the fraction.
+    """
+    chosen = sizes(profile)
+    given = dict(params or {})
+    defaults = make(baseline, task="classification").get_params()
+    if profile == "quick" and "epochs" in defaults:
+        given.setdefault("epochs", QUICK_EPOCHS)
+    used = {name: _plain(value) for name, value in {**defaults, **given}.items() if name not in NOT_USED}
+    settings = {
+        "profile": profile,
+        "dataset": dataset,
+        "baseline": baseline,
+        "params": used,
+        "fraction": fraction,
+        "subset": "random",
+        "seeds": chosen.seeds,
+        "held_out": chosen.held_out,
+        "validation_share": VALIDATION_SHARE,
+        "rows": chosen.rows,
+        "half": half,
+        "seed": 0,
+        **changes,
+    }
+    return Cell(experiment, f"{dataset}-{baseline}-{variant or f'f{fraction:g}'}", settings)
+
+
+def compute_images(settings: Settings, context: Context) -> Result:
+    """The result of any cell of this file."""
+    if "baseline" in settings:
+        return _baseline(settings, context)
+    recipe = Recipe.from_settings(settings["recipe_settings"])
+    with matmul_precision(recipe.matmul_precision, context.device):
+        compute = _compare_rates if "rates" in settings else _train_recipe
+        return compute(recipe, settings, context)
+
+
+def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Result:
+    lr = float(context.needed["rate"]["lr"]) if "rate" in context.needed else settings["rate"]
+    images = load_images(settings["dataset"], settings["rows"])
+    pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
+    moves = recipe.views
+    return train_seeds(
+        lambda runs: recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device),
+        images,
+        recipe.config(epochs=settings["epochs"], lr=lr, seed=seed),
+        fraction=settings["fraction"],
+        subset=settings["subset"],
+        seeds=settings["seeds"],
+        held_out=settings["held_out"],
+        validation_share=settings["validation_share"],
+        feature_map=recipe.feature_map(),
+        views=None if moves is None else lambda x: mirrored_and_moved(x, moves),
+    )
+
+
+def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Result:
+    images = load_images(settings["dataset"], settings["rows"])
+    rates, seeds, seed = settings["rates"], settings["seeds"], settings["seed"]
+    order = torch.randperm(images.training, generator=torch.Generator().manual_seed(seed))
+    count = images.training // settings["one_held_out_in"]
+    held, kept = order[:count], order[count:]
+    runs = len(rates) * seeds
+    records = list(
+        train(
+            recipe.module(images.x.shape[1], settings["bond_dim"], images.classes, runs, seed, context.device),
+            images.x.to(context.device),
+            images.y.to(context.device),
+            config=recipe.config(
+                epochs=settings["epochs"], lr=[rate for rate in rates for _ in range(seeds)], seed=seed
+            ),
+            subset=[kept] * runs,
+            validation_subset=[held] * runs,
+            feature_map=recipe.feature_map(),
+        )
+    )
+    curves = accuracy_curves(records).nan_to_num(0.0)  # (epochs, rates · seeds)
+    scores = curves[-settings["judged_by_last_epochs"] :].mean(0).view(len(rates), seeds)
+    best = int(scores.mean(1).argmax())
+    return {
+        "lr": rates[best],
+        "validation_accuracy": {f"{rate:g}": row for rate, row in zip(rates, scores.tolist(), strict=True)},
+        "validation_rows": len(held),
+    }
+
+
+def _baseline(settings: Settings, context: Context) -> Result:
+    """Baselines that are a torch module train all seeds side by side, exactly as ResTT does; others one by one."""
+    images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
+    estimator = make(settings["baseline"], task="classification", **settings["params"])
+    if not isinstance(estimator, NetworkClassifier):
+        return _one_by_one(estimator, images, settings, context)
+    columns, seed = images.x.shape[1], settings["seed"]
+    rows = len(training_rows(images, settings["fraction"], 0, settings["subset"]))
+    return train_seeds(
+        lambda runs: estimator.build(columns, images.classes, runs, seed).to(context.device),
+        images,
+        estimator.training_config(rows, seed),
+        fraction=settings["fraction"],
+        subset=settings["subset"],
+        seeds=settings["seeds"],
+        held_out=settings["held_out"],
+        validation_share=settings["validation_share"],
+        feature_map=estimator.feature_map(),
+        together=False,
+    )
+
+
+def _one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
+    known = estimator.get_params()
+    x, y, test = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
+    final = []
+    for run in range(settings["seeds"]):
+        if "random_state" in known:
+            estimator.set_params(random_state=settings["seed"] + run)
+        if "device" in known:
+            estimator.set_params(device=context.device)
+        rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
+        estimator.fit(x[rows], y[rows])
+        final.append(round(100 * float(estimator.score(x[test], y[test])), 4))
+    return {"final": final, "rows": len(rows)}
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as a cell can hold it."""
+    return value if isinstance(value, (bool, int, float, str, list, tuple, dict, type(None))) else repr(value)

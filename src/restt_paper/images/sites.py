@@ -1,0 +1,158 @@
+"""From the pixels of whole images to site vectors, on the device and after any augmentation.
+
+Beside the maps: the orders in which a chain can see the sites, since models with different orders err differently, and
+several views of one image, whose outputs are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from restt._common.errors import square_side
+from restt.data.images import image_blocks
+from restt.features.formulas import PAPER_ANGLE, on_the_sphere
+from restt.module import ResTT
+
+
+def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
+    """Flat square images in blocks of 2×2 pixels."""
+    side = square_side("pixels of an image in x", x.shape[-1])
+    if side % 2:
+        raise ValueError(f"x must hold images with an even side, got images of {side}×{side} pixels")
+    return image_blocks(x.unflatten(-1, (side, side)))
+
+
+def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
+    """The paper's smaller image.
+
+    >>> block_means(torch.tensor([[1.0, 0.0, 1.0, 0.0]]))
+    tensor([[0.5000]])
+    """
+    return square_blocks(x).mean(-1)
+
+
+class _Blocks:
+    """Each block of 2×2 pixels of a square image (…, H·W) becomes a site."""
+
+    def __init__(self, angle: float = PAPER_ANGLE) -> None:
+        self.angle = angle
+
+
+class Pixels(_Blocks):
+    """The paper's sites: the mean of each 2×2 block, then [cos(angle·p), sin(angle·p)]; the paper's angle is π/2.
+
+    >>> Pixels()(torch.tensor([[1.0, 0.0, 1.0, 0.0]])).shape
+    torch.Size([1, 1, 2])
+    """
+
+    width = 2
+
+    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 2)
+        return on_the_sphere(block_means(x).unsqueeze(-1), self.angle)
+
+
+class Patches(_Blocks):
+    """Each 2×2 block of the whole image is a site of its four pixels: the paper's vector map, I = 8.
+
+    >>> Patches()(torch.zeros(3, 16)).shape
+    torch.Size([3, 4, 8])
+    """
+
+    width = 8
+
+    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
+        return on_the_sphere(square_blocks(x), self.angle)
+
+
+class Products(_Blocks):
+    """Each 2×2 block is a site of all products of its four pixels' [cos, sin], I = 16.
+
+    Within a patch every order of interaction is a feature then; the vector map has no product of two pixels of a patch.
+
+    >>> Products()(torch.zeros(3, 16)).shape
+    torch.Size([3, 4, 16])
+    """
+
+    width = 16
+
+    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 16)
+        pairs = on_the_sphere(square_blocks(x).unsqueeze(-1), self.angle)  # (…, N, 4, 2)
+        product = pairs[..., 0, :]
+        for pair in pairs.unbind(-2)[1:]:
+            product = (product.unsqueeze(-1) * pair.unsqueeze(-2)).flatten(-2)
+        return product
+
+
+SITE_MAPS: dict[str, type[Pixels] | type[Patches] | type[Products]] = {
+    "pixels": Pixels,
+    "patches": Patches,
+    "products": Products,
+}
+
+
+def image_orders(sites: int) -> Tensor:  # (8, N)
+    """Eight orders of a square of sites: row by row or column by column, each line in the same direction or in turns
+    (a snake), from the start or from the end.
+
+    >>> image_orders(4).tolist()[:4]
+    [[0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 3, 2], [2, 3, 1, 0]]
+    """
+    side = square_side("sites", sites)
+    square = torch.arange(sites).view(side, side)
+    orders = []
+    for lines in (square, square.T):
+        snake = lines.clone()
+        snake[1::2] = snake[1::2].flip(1)
+        for order in (lines.flatten(), snake.flatten()):
+            orders += [order, order.flip(0)]
+    return torch.stack(orders)
+
+
+class ReorderedSites(nn.Module):
+    """A ResTT whose run k sees the sites in order k mod ``orders`` of :func:`image_orders`.
+
+    >>> model = ReorderedSites(ResTT(4, 2, bond_dim=3, outputs=2, runs=3), orders=8)
+    >>> model(torch.rand(5, 4, 2)).shape
+    torch.Size([3, 5, 2])
+    """
+
+    order: Tensor
+
+    def __init__(self, inner: ResTT, orders: int) -> None:
+        super().__init__()
+        assert inner.runs is not None
+        self.inner = inner
+        self.runs: int = inner.runs
+        used = image_orders(inner.sites)[:orders].to(inner.first.device)
+        self.register_buffer("order", used[torch.arange(inner.runs, device=used.device) % len(used)])
+
+    def forward(
+        self,
+        x: Tensor,  # (B, N, I) or (S, B, N, I)
+    ) -> Tensor:  # (S, B, O)
+        if x.dim() == 3:
+            reordered = x[:, self.order].transpose(0, 1)
+        else:
+            runs = torch.arange(len(x), device=x.device).unsqueeze(1)
+            reordered = x[runs, :, self.order].transpose(1, 2)  # indexing puts (S, N) first
+        outputs: Tensor = self.inner(reordered.contiguous())
+        return outputs
+
+
+def mirrored_and_moved(x: Tensor, moves: Sequence[Sequence[int]]) -> Iterator[Tensor]:  # (B, H·W) each
+    """The image and its mirror, each moved by ``moves``, pairs of rows and columns; what comes in from outside is 0.
+
+    >>> [view.tolist() for view in mirrored_and_moved(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), [(0, 0), (0, 1)])][:2]
+    [[[1.0, 2.0, 3.0, 4.0]], [[0.0, 1.0, 0.0, 3.0]]]
+    """
+    side = square_side("pixels of an image in x", x.shape[-1])
+    images = x.unflatten(-1, (side, side))
+    for seen in (images, images.flip(-1)):
+        for down, right in moves:
+            # A negative pad cuts off what leaves the image.
+            moved = pad(seen, (right, -right, down, -down))
+            yield moved.flatten(-2)

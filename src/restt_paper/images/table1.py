@@ -1,0 +1,105 @@
+"""Table I: parameters by bond dimension, in the paper's counting and in Algorithm 1's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from restt._common.errors import check_choice, check_int
+from restt.module import ResTT
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.experiment import Context, Experiment, Result, Settings
+from restt_paper.engine.store import Store
+from restt_paper.engine.table import NOT_YET, Table
+from restt_paper.paper_numbers import paper_numbers
+
+COUNTINGS = ("paper_counting", "algorithm_counting", "module")
+TITLE = "Table I: number of parameters"
+MODELS = {"TT": "plain", "ResTT": "residual"}
+
+
+@dataclass(frozen=True)
+class PaperCount:
+    """The paper's count, Algorithm 1's, and why they differ."""
+
+    paper: int
+    algorithm: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.paper} in Table I, {self.algorithm} in Algorithm 1: {self.why}"
+
+
+def paper_count(
+    bond_dim: int, topology: str = "residual", *, sites: int = 196, feature_dim: int = 2, outputs: int = 10
+) -> PaperCount:
+    """Trainable numbers by the paper's Table I and by Algorithm 1.
+
+    >>> count = paper_count(10, "plain")
+    >>> count.paper, count.algorithm
+    (38840, 39020)
+    >>> print(paper_count(100))
+    3919400 in Table I, 3922020 in Algorithm 1: Table I gives the last core W(N,1) and the last entry W(N,2) no output \
+leg (as if for O = 1 and width r) and leaves W(N,3) out
+    """
+    check_choice("topology", topology, ("residual", "plain"))
+    r = check_int("bond_dim", bond_dim, minimum=1)
+    n = check_int("sites", sites, minimum=2)
+    i = check_int("feature_dim", feature_dim, minimum=1)
+    o = check_int("outputs", outputs, minimum=1)
+    chain = i * r + (n - 2) * i * r * r
+    paper, algorithm = chain + i * r, chain + i * r * o
+    if topology == "plain":
+        return PaperCount(paper, algorithm, "Table I gives the last core W(N,1) no output leg")
+    why = (
+        "Table I gives the last core W(N,1) and the last entry W(N,2) no output leg (as if for O = 1 and width r) "
+        "and leaves W(N,3) out"
+    )
+    return PaperCount(paper + (n - 1) * i * r, algorithm + (n - 2) * i * r + i * o + r * o, why)
+
+
+def cells(profile: str) -> list[Cell]:
+    """One cell; counting takes no time, so both profiles count the paper's sizes."""
+    setup = paper_numbers()["common_setup"]
+    settings = {
+        "profile": profile,
+        "bond_dims": paper_numbers()["table1_parameters"]["r"],
+        "sites": setup["sites"],
+        "feature_dim": setup["feature_dim"],
+        "outputs": setup["outputs"],
+    }
+    return [Cell("table1", "parameters", settings)]
+
+
+def compute(settings: Settings, context: Context) -> Result:
+    """Both countings and the numbers a module really trains, by model, in the order of ``bond_dims``."""
+    sizes = {name: settings[name] for name in ("sites", "feature_dim", "outputs")}
+    found = {}
+    for model, topology in MODELS.items():
+        counts = [paper_count(r, topology, **sizes) for r in settings["bond_dims"]]
+        modules = [ResTT(bond_dim=r, topology=topology, **sizes) for r in settings["bond_dims"]]
+        found[model] = {
+            "paper_counting": [count.paper for count in counts],
+            "algorithm_counting": [count.algorithm for count in counts],
+            "module": [module.num_parameters() for module in modules],
+            "why": counts[0].why,
+        }
+    return found
+
+
+def tables(store: Store, profile: str) -> list[Table]:
+    """Ours beside the paper's, model by model."""
+    (cell,) = cells(profile)
+    found = store.load(cell)
+    printed = paper_numbers()["table1_parameters"]
+    rows, notes = [], []
+    for model in MODELS:
+        for number, r in enumerate(printed["r"]):
+            ours = [NOT_YET if found is None else str(found["result"][model][name][number]) for name in COUNTINGS]
+            rows.append((model, str(r), str(printed[model][number]), *ours))
+        if found is not None:
+            notes.append(f"{model}: {found['result'][model]['why']}.")
+    columns = ("model", "r", "paper", "the paper's counting", "Algorithm 1's counting", "trained by restt.ResTT")
+    return [Table(TITLE, columns, tuple(rows), tuple(notes))]
+
+
+EXPERIMENT = Experiment("table1", TITLE, cells, compute, tables)

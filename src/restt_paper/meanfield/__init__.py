@@ -1,0 +1,1 @@
+"""The mean-field analysis and the paper's claims about stability, measured."""

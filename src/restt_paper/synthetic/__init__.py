@@ -1,0 +1,1 @@
+"""The synthetic figure: a polynomial of known orders."""

@@ -1,0 +1,1 @@
+"""Table VI: regression on two small tables."""

@@ -1,0 +1,178 @@
+"""Damaged results files and archives: named, left out or refused, and never an error of somebody else's."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import restt_paper
+from restt_paper.engine import report
+from restt_paper.engine.archive import pack, unpack, unpack_profile
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store
+
+COMMITTED = Path(__file__).parents[3] / "results" / "paper"
+EXPERIMENTS = ("table1", "table3", "table4", "table6", "fig-synthetic", "fig-training", "fig-meanfield")
+MUTANTS = {"table4": 4}
+needs_results = pytest.mark.skipif(not COMMITTED.exists(), reason="the results are in the source checkout only")
+
+
+def mutate(value, generator):
+    """The same with one part gone, or of another kind, somewhere inside."""
+    if isinstance(value, dict) and value:
+        key = generator.choice(sorted(value))
+        if generator.random() < 0.4:
+            return {name: item for name, item in value.items() if name != key}
+        return {**value, key: mutate(value[key], generator)}
+    if isinstance(value, list) and value:
+        place = generator.randrange(len(value))
+        if generator.random() < 0.3:
+            return value[:place]
+        return [*value[:place], mutate(value[place], generator), *value[place + 1 :]]
+    return generator.choice([None, "text", {}, [], [None], -1e300, True])
+
+
+@needs_results
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_file_that_lacks_a_part_is_named_and_the_report_goes_on(name, tmp_path):
+    """Which parts the tables read decides whether a mutant is noticed; what may not happen is an error."""
+    experiment = restt_paper.experiment(name)
+    for folder in ("rates", *{cell.experiment for cell in experiment.cells("paper")}):
+        shutil.copytree(COMMITTED / folder, tmp_path / "paper" / folder)
+    files = sorted((tmp_path / "paper").glob(f"{name}/*.json"))
+    generator = random.Random(0)
+    noticed = 0
+    for number in range(MUTANTS.get(name, 12)):
+        path = generator.choice(files)
+        whole = path.read_text()
+        content = json.loads(whole)
+        part = ("result", "provenance", "result", "result", None)[number % 5]
+        changed = mutate(content, generator) if part is None else {**content, part: mutate(content[part], generator)}
+        path.write_text(json.dumps(changed))
+        found = report.collect([experiment], tmp_path)
+        noticed += len(found.damaged)
+        assert all(line.startswith("Left out: ") and path.stem in line for line in found.damaged)
+        assert found.to_markdown(tmp_path)
+        path.write_text(whole)
+    assert noticed or name == "table1"
+
+
+@needs_results
+def test_what_is_left_out_stands_on_the_page_and_the_rest_beside_it(tmp_path, capsys):
+    shutil.copytree(COMMITTED / "table3", tmp_path / "paper" / "table3")
+    path = next((tmp_path / "paper" / "table3").glob("mnist-restt-r50-*.json"))
+    content = json.loads(path.read_text())
+    del content["result"]["milliseconds"]["backward"]
+    path.write_text(json.dumps(content))
+    found = report.collect([restt_paper.experiment("table3")], tmp_path)
+    (line,) = found.damaged
+    assert line == (
+        f"Left out: {path} lacks a part that its tables show (KeyError: 'backward'); move it away or bring back a copy"
+    )
+    rows = {row[0]: row for row in found.sections[0].tables[0].rows}
+    assert rows["50"][2] == "not yet"
+    assert rows["100"][2] == "0.667"
+    assert line in found.to_markdown()
+    found.print()
+    assert str(path) in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_file_cut_short_is_left_out_of_the_report(tmp_path, capsys):
+    restt_paper.reproduce("table1", "paper", tmp_path / "paper", "cpu")
+    (path,) = (tmp_path / "paper" / "table1").glob("*.json")
+    path.write_text(path.read_text()[:500])
+    found = report.collect([restt_paper.experiment("table1")], tmp_path)
+    assert found.sections == ()
+    assert f"{path} is not a whole results file" in found.damaged[0]
+
+
+@pytest.mark.parametrize("missing", ["commit", "device", "versions", "dirty"])
+def test_a_provenance_that_lacks_a_part_is_no_whole_file(tmp_path, missing):
+    cell = Cell("sums", "ten", {})
+    store = Store(tmp_path)
+    store.compute(cell, lambda _: {})
+    content = json.loads(store.path(cell).read_text())
+    content["provenance"][missing] = 5
+    store.path(cell).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"not a whole results file \(provenance\.{missing} is not"):
+        store.load(cell)
+
+
+@pytest.fixture
+def packed(tmp_path):
+    store = Store(tmp_path / "there")
+    for r in (20, 50):
+        store.compute(Cell("table4", f"mnist-r{r}", {"r": r, "profile": "paper"}), lambda cell: {"accuracy": 1.5})
+    pack(tmp_path / "results.tar.gz", store.folder)
+    return tmp_path / "results.tar.gz"
+
+
+def tar_of(path, members, **extra):
+    """``members`` are names and contents, a name twice where it is given twice."""
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(content), dict(extra)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+SPARSE = [
+    {"GNU.sparse.map": "0,2", "GNU.sparse.size": "1048576"},
+    {"GNU.sparse.map": "0,x", "GNU.sparse.size": "1048576"},
+    {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "99999999999999"},
+    {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+    {"GNU.sparse.offset": "0", "GNU.sparse.numbytes": "x", "GNU.sparse.size": "1"},
+    {"size": "not a number"},
+    {"size": "-5"},
+    {"mtime": "nan"},
+]
+
+
+@pytest.mark.parametrize("headers", SPARSE)
+def test_members_with_other_headers_than_ours_are_refused(tmp_path, packed, headers):
+    content = next((tmp_path / "there" / "table4").glob("*.json"))
+    path = tar_of(tmp_path / "bad.tar.gz", [(f"paper/table4/{content.name}", content.read_bytes())], **headers)
+    with pytest.raises(ValueError, match=r"bad\.tar\.gz (holds|is not a whole archive)"):
+        unpack(path, tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_name_that_comes_twice_is_refused(tmp_path, packed):
+    content = next((tmp_path / "there" / "table4").glob("*.json"))
+    name = f"paper/table4/{content.name}"
+    path = tar_of(tmp_path / "bad.tar.gz", [(name, content.read_bytes()), (name, content.read_bytes())])
+    with pytest.raises(ValueError, match=rf"bad\.tar\.gz holds '{name}' twice"):
+        unpack(path, tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_picture_that_no_result_names_is_refused(tmp_path, packed):
+    path = tar_of(tmp_path / "bad.tar.gz", [("paper/pictures/table4.png", b"\x89PNG\r\n\x1a\n")])
+    with pytest.raises(ValueError, match="which no result in it names"):
+        unpack(path, tmp_path / "here")
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["the compressed file", "the tar inside"])
+def test_damage_anywhere_is_told_as_damage(tmp_path, packed, inside):
+    content = packed.read_bytes()
+    whole = gzip.decompress(content) if inside else content
+    generator = random.Random(1)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(generator.randint(1, 4)):
+            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+        if generator.random() < 0.3:
+            del damaged[generator.randrange(len(damaged)) :]
+        packed.write_bytes(gzip.compress(bytes(damaged)) if inside else bytes(damaged))
+        # Some bytes of a tar, such as dates, mean nothing to us.
+        with contextlib.suppress(ValueError):
+            assert unpack_profile(packed) == "paper"

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from restt.data.dataset import PAPER_SPLIT_SEED
+from restt_paper.engine.experiment import Context
+from restt_paper.engine.store import Store
+from restt_paper.engine.table import FAILED, NOT_YET
+from restt_paper.tabular import models, splits, table6
+from restt_paper.tabular.models import PAPER_BASELINES, RESTT_ROWS, estimator_of, model_cell, search, search_cell
+from restt_paper.tabular.scores import Scores, claims, scores_table
+from restt_paper.tabular.search import COMMON, Candidate
+from restt_paper.tabular.splits import RANDOM_SPLITS, Split, score_splits
+from restt_paper.tabular.table6 import MODELS
+from tests.data.conftest import load_or_skip as load_or_skip
+
+# The variance of y in the test part of the paper's split of Boston.
+BOSTON_VARIANCE = 61.5
+SHORT = {**COMMON, "epochs": 60}
+
+
+def made_up(dataset, seed):
+    """A split of 40 and 10 rows that is the same whenever asked for."""
+    generator = np.random.default_rng(seed)
+    x = generator.random((50, 2))
+    y = 1 + x[:, 0]
+    return Split(seed, x[:40], y[:40], x[40:], y[40:])
+
+
+@pytest.fixture
+def small_tables(monkeypatch):
+    """Small tables and short fits."""
+    for module in (splits, models):
+        monkeypatch.setattr(module, "load_split", made_up)
+    monkeypatch.setattr(models, "COMMON", SHORT)
+
+
+def on_the_cpu(**needed):
+    return Context("cpu", needed, Path())
+
+
+def scores(model, r2_paper_split, r2_random, splits=(PAPER_SPLIT_SEED, 0, 1, 2)):
+    values = [r2_paper_split, *(r2_random + shift for shift in (-0.01, 0.0, 0.01))]
+    rmse = [None if r2 is None else float(np.sqrt(BOSTON_VARIANCE * (1 - r2))) for r2 in values]
+    return Scores(model, MODELS[model], splits, values, rmse)
+
+
+def test_every_model_has_the_same_21_splits():
+    cells = table6.cells("paper")
+    assert {tuple(cell.settings["splits"]) for cell in cells} == {(PAPER_SPLIT_SEED, *RANDOM_SPLITS)}
+    assert len(set(RANDOM_SPLITS)) == 20
+    assert PAPER_SPLIT_SEED not in RANDOM_SPLITS
+    assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_lr_on_the_papers_split_is_the_papers(load_or_skip):
+    load_or_skip("boston")
+    found = score_splits(
+        "boston", [PAPER_SPLIT_SEED], estimator_of(model_cell("paper", "boston", "lr", []).settings, on_the_cpu())
+    )
+    assert round(found["r2"][0], 3) == 0.654
+    assert round(found["rmse"][0], 2) == 4.61
+
+
+def test_baselines_that_cannot_be_built_here_have_no_cell(monkeypatch):
+    monkeypatch.setattr(table6, "available", lambda task: ("lr", "svr"))
+    models = {cell.settings["model"] for cell in table6.cells("paper")}
+    assert models == {"lr", "svr", "svr-selected", *RESTT_ROWS}
+
+
+def test_a_quick_run(small_tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(table6, "QUICK_MODELS", ("lr", "restt-estimator"))
+    store = Store(tmp_path)
+    table6.EXPERIMENT.run(store, "quick")
+    for table in table6.tables(store, "quick"):
+        assert [row[0] for row in table.rows] == [MODELS["lr"], MODELS["restt-estimator"]]
+        linear = table.rows[0]
+        assert linear[3:] == ("1.000", "0.000", "1.000 ± 0.000", "0.000 ± 0.000")
+        assert float(table.rows[1][3]) > 0.9
+
+
+def test_settings_are_searched_on_training_rows_alone(small_tables, monkeypatch):
+    grid = [Candidate("hat-uniform-4", log, 0.003, 0.003) for log in (False, True)]
+    monkeypatch.setattr(models, "candidates", lambda: grid)
+    cell = search_cell("quick", "ale", [3])
+    before = search(cell.settings, on_the_cpu())
+
+    def without_test_part(dataset, seed):
+        split = made_up(dataset, seed)
+        return Split(seed, split.x_train, split.y_train, np.full((10, 2), np.nan), np.full(10, np.nan))
+
+    monkeypatch.setattr(models, "load_split", without_test_part)
+    assert search(cell.settings, on_the_cpu()) == before
+    (chosen,) = before["chosen"]
+    assert Candidate.from_dict(chosen["selected"]) in grid
+    assert sum(member["weight"] for member in chosen["average"]) == models.AVERAGE_SIZE
+
+
+def test_searched_rows_share_one_search(small_tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "candidates", lambda: [Candidate("hat-uniform-4", False, 0.003, 0.003)])
+    monkeypatch.setattr(table6, "QUICK_MODELS", ("restt-selected", "restt-average"))
+    monkeypatch.setitem(table6.SPLITS, "quick", (PAPER_SPLIT_SEED,))
+    store = Store(tmp_path)
+    found = table6.EXPERIMENT.run(store, "quick")
+    assert all(file["result"]["r2"][0] > 0.9 for file in found)
+    assert len(list(tmp_path.glob("table6/*-search-*.json"))) == 2
+
+
+def test_an_average_weighs_its_members(small_tables):
+    split = made_up("ale", 0)
+    first, second = Candidate("hat-uniform-4", False, 0.003, 0.003), Candidate("hat-uniform-4", True, 3.0, 3.0)
+    members = [{"candidate": member.to_dict(), "weight": weight} for member, weight in ((first, 3), (second, 1))]
+    settings = model_cell("quick", "ale", "restt-average", [0]).settings
+    chosen = {"chosen": [{"split": 0, "average": members}]}
+    fitted = estimator_of(settings, on_the_cpu(search=chosen))(0).fit(split.x_train, split.y_train)
+    alone = [
+        member.estimator(SHORT, settings["runs"], 0, "cpu").fit(split.x_train, split.y_train).predict(split.x_test)
+        for member in (first, second)
+    ]
+    np.testing.assert_allclose(fitted.predict(split.x_test), (3 * alone[0] + alone[1]) / 4)
+
+
+def test_a_baseline_is_searched_inside_its_training_part():
+    split = made_up("ale", 0)
+    model = estimator_of(model_cell("quick", "ale", "plar-selected", [0]).settings, on_the_cpu())(0)
+    fitted = model.fit(split.x_train, split.y_train)
+    assert fitted.best_params_["alpha"] == 0.001
+    assert fitted.n_splits_ == 5
+
+
+def test_seeds_follow_the_split_where_a_model_has_one():
+    of = {name: estimator_of(model_cell("quick", "ale", name, [3]).settings, on_the_cpu())(3) for name in ("mlp", "lr")}
+    assert of["mlp"].random_state == 3
+    assert "random_state" not in of["lr"].get_params()
+
+
+def test_without_results_all_of_ours_are_not_yet(tmp_path):
+    shown = table6.tables(Store(tmp_path), "paper")
+    assert all(row[3:] == (NOT_YET,) * 4 for table in shown[:2] for row in table.rows)
+    assert {row[2] for row in shown[2].rows} == {NOT_YET}
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_papers_contradictions_are_named():
+    notes = " ".join(scores_table("Boston", [scores("lr", 0.654, 0.7)]).notes)
+    assert "MLP (R² 0.829, but RMSE 3.47 means 0.804)" in notes
+    assert "ResTT (R² 0.864, but RMSE 2.96 means 0.858)" in notes
+    assert "PLaR (" not in notes
+
+
+def test_failed_splits_are_shown():
+    row = scores_table("Boston", [scores("lr", None, 0.7)]).rows[0]
+    assert row[3:6] == (FAILED, FAILED, "0.700 ± 0.010")
+
+
+@pytest.mark.parametrize(("on_random", "expected"), [(0.9, "holds"), (0.6, "does not hold"), (0.7005, "does not hold")])
+def test_restt_is_best_only_where_the_random_splits_tell_it_from_chance(on_random, expected):
+    rows = [scores(name, 0.99, 0.7) for name in PAPER_BASELINES]  # the paper's split decides nothing
+    rows = [Scores(row.model, row.label, row.splits, noisy(row.r2), row.rmse) for row in rows]
+    rows += [scores(model, 0.5, on_random) for model in ("restt-r50", "restt-average")]
+    shown = claims({"Boston": [*rows, scores("gp", 0.8, 0.5)], "ALE": [*rows, scores("gp", 0.95, 0.95)]}).rows
+    assert [shown[k][2] for k in (0, 1, 3, 4)] == [expected] * 4
+    assert shown[5][2] == "does not hold"
+
+
+def noisy(r2):
+    return [value + shift for value, shift in zip(r2, (0.0, 0.003, -0.002, 0.001), strict=True)]
+
+
+def test_polynomial_against_linear():
+    better = [scores(name, *((0.8, 0.8) if name.startswith("p") else (0.7, 0.7))) for name in PAPER_BASELINES]
+    rows = [*better, *(scores(way, 0.9, 0.9) for way in ("restt-r50", "restt-average"))]
+    shown = claims({"Boston": rows, "ALE": rows}).rows
+    assert [row[2] for row in shown[6:]] == ["holds", "does not hold"]
+    assert shown[7][1].startswith("in 0 of 3; not: LR and PR (R² 0.700 against 0.800)")
+
+
+def test_the_papers_recipe_draws_its_weights_as_the_paper_does():
+    split = made_up("boston", 0)
+    of = {
+        name: estimator_of(model_cell("paper", "boston", name, []).settings, on_the_cpu())(0)
+        for name in ("restt-r50", "restt-estimator")
+    }
+    model = clone(of["restt-r50"].estimator).set_params(epochs=1)
+    module = model.fit(split.x_train, split.y_train).module_
+    assert (module.init, module.bond_dim) == ("paper", 50)
+    assert of["restt-estimator"].fit(split.x_train, split.y_train).module_.init == "balanced"
