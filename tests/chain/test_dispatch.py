@@ -46,6 +46,27 @@ def test_without_compiled_code_everything_still_works():
     torch.testing.assert_close(module(x), expected)
 
 
+@needs_compiler
+def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monkeypatch):
+    broken = tmp_path / "broken.c"
+    broken.write_text("this is no C\n")
+    monkeypatch.setattr(build, "_SOURCE", broken)
+    monkeypatch.setattr(build, "_cache_folder", lambda: tmp_path / "cache")
+    module, x = restt.ResTT(5, 2, 4, 1), torch.rand(6, 5, 2)
+    build._loaded.cache_clear()
+    build._warn_once.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="did not compile here, so chains run on plain torch"):
+            found = module(x)
+        again = module(x)  # in silence: a second warning would be an error here
+    finally:
+        build._loaded.cache_clear()
+        build._warn_once.cache_clear()
+    with restt.chain.backend("reference"):
+        torch.testing.assert_close(found, module(x))
+    assert torch.equal(found, again)
+
+
 @pytest.mark.usefixtures("uncompiled")
 def test_without_compiled_code_one_sample_of_a_long_chain_goes_to_the_tree():
     assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "tree"

@@ -192,7 +192,7 @@ def test_it_compiles_wherever_there_is_a_compiler(dtype):
 THREADS = """
 import threading, torch, restt
 torch.set_num_threads(1)
-sites, rounds = 20_000, 15
+sites, rounds = 20_000, 8
 module = restt.ResTT(sites, 1, 1, 1)
 x = torch.rand(1, sites, 1)
 with restt.chain.backend("fused_cpu"), torch.no_grad():
