@@ -32,10 +32,6 @@ class RunData:
     sizes: tuple[int, ...]  # S: length of each run's subset
     weight_scale: Tensor | None  # (S, 1): 1 / mean weight of the run's rows
 
-    @property
-    def runs(self) -> int:
-        return len(self.sizes)
-
     def keep(self, runs: Sequence[int]) -> RunData:
         """The same rows for some of the runs."""
         chosen = list(runs)
