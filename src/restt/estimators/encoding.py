@@ -28,9 +28,9 @@ from restt.features.base import tensor64
 # Knots of a column of numbers with feature_map="auto", at its quantiles.
 KNOTS = 8
 # Rows whose site vectors are held at once while their mean is taken, and when predicting; fewer where these would be
-# more numbers than this, which are 256 MiB.
+# more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
-NUMBERS_AT_ONCE = 2**25
+NUMBERS_AT_ONCE = 2**23
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
 MOST_UNUSED = 1024
 
