@@ -88,7 +88,7 @@ def test_few_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_float32_module_is_explained_in_float64() -> None:
-    module, x, background = made("residual")
+    _, x, background = made("residual")
     single = brute.random_module(**CASES["residual"]).float()
     found = shapley_values(single, x.float(), background.float())
     exact = shapley_values(single.double(), x.float(), background.float())

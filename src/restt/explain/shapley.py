@@ -81,13 +81,14 @@ def along_paths(
     for rows in row_chunks(len(ends), numbers, ends.device):
         start, way = starts[rows], ends[rows] - starts[rows]
         points = (start + nodes[:, None, None, None] * way).flatten(0, 1)
-        slopes = _gradients(subject, points).unflatten(1, (len(nodes), len(way)))  # (D, nodes, B, N, I)
+        slopes = gradients(subject, points).unflatten(1, (len(nodes), len(way)))  # (D, nodes, B, N, I)
         parts.append(torch.einsum("k,dkbni,bni->bnd", weights, slopes, way))
     return torch.cat(parts)
 
 
-def _gradients(subject: Subject, points: Tensor) -> Tensor:  # (B, N, I) -> (D, B, N, I)
-    points = points.requires_grad_()
+def gradients(subject: Subject, points: Tensor) -> Tensor:  # (B, N, I) -> (D, B, N, I)
+    """The slope of each output in every site vector."""
+    points = points.detach().requires_grad_()
     with torch.enable_grad():
         totals = subject.decide(points).sum(dim=0).unbind()
         found = [torch.autograd.grad(total, points, retain_graph=True)[0] for total in totals]

@@ -77,10 +77,10 @@ class Subject:
             vectors = self.estimator.encoding_.vectors(numbers)
         else:
             vectors = torch.as_tensor(x).detach()
-            expected = (self.module.sites, self.module.feature_dim)
-            if vectors.dim() != 3 or tuple(vectors.shape[1:]) != expected:
+            sites, width = self.module.sites, self.module.feature_dim
+            if vectors.dim() != 3 or tuple(vectors.shape[1:]) != (sites, width):
                 raise ValueError(
-                    f"{name} must be site vectors of shape (B, {expected[0]}, {expected[1]}), got {tuple(vectors.shape)}"
+                    f"{name} must be site vectors of shape (B, {sites}, {width}), got {tuple(vectors.shape)}"
                 )
             if not bool(torch.isfinite(vectors).all()):
                 raise ValueError(f"{name} must be finite, got NaN or infinity")
