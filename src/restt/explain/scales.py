@@ -37,7 +37,8 @@ def grid_of(
         if column.missing:
             values = np.append(values.astype(object if column.levels is not None else float), np.nan)
     else:
-        values = np.asarray(list(given) if isinstance(given, Iterable) else [given])
+        listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        values = np.array(listed, dtype=None if column.levels is None else object)
     codes = _coded(column, values)
     return values, _column_vectors(subject, site, codes)
 

@@ -24,7 +24,8 @@ def rich_table(title: str, records: Sequence[dict[str, Any]], note: str = "") ->
 
     left = len(records) - ROWS_SHOWN
     captions = [text for text in (f"and {left} more" if left > 0 else "", note) if text]
-    table = Table(title=title, caption="; ".join(captions) or None)
+    caption = "; ".join(captions)
+    table = Table(title=title, caption=caption or None, min_width=max(len(title), len(caption)) + 2)
     for name, value in (records[0] if records else {}).items():
         table.add_column(name, justify="right" if isinstance(value, (int, float)) else "left")
     for record in records[:ROWS_SHOWN]:
