@@ -199,7 +199,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
             axes.stem(range(len(kernel)), kernel)
             axes.set_ylabel("h1")
         else:
-            surface = kernel[(slice(None), slice(None), *[0] * (order - 2))]
+            surface = kernel.reshape(*kernel.shape[:2], -1)[..., 0]
             limit = float(np.abs(surface).max()) or 1.0
             image = axes.imshow(surface, cmap="coolwarm", vmin=-limit, vmax=limit)
             axes.set_yticks(range(len(kernel)), self.lags_)
@@ -280,8 +280,8 @@ def exact_kernels(
     kernels = [np.array(level - means @ coefficients), *(np.zeros((lags,) * p) for p in range(1, order + 1))]
     for members, weight, coefficient in zip(multisets, weights, coefficients, strict=True):
         share = coefficient * weight / _permutations(members)
-        for place in set(permutations(members)):
-            kernels[len(members)][place] = share
+        for turned in set(permutations(members)):
+            kernels[len(members)][turned] = share
     return kernels, chosen
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class Polynomial:
     def to_sympy(self) -> list[Any]:
         """One sympy expression per output."""
         try:
-            import sympy
+            sympy = importlib.import_module("sympy")
         except ImportError as missing:
             raise ImportError("to_sympy needs sympy: pip install sympy") from missing
         symbols = {name: sympy.Symbol(name) for variables in self.terms for name in variables}

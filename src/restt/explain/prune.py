@@ -85,7 +85,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     subject = Subject.of(model)
     bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
     work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)
-    found = [(subject.module, "none", ())]
+    found: list[tuple[ResTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]
     if subject.module.sites > 1 and way in ("auto", "bond"):
         found += [(module, "bond", ()) for module in work.smaller_bond()]
     if subject.module.sites > 1 and way in ("auto", "topology"):

@@ -93,11 +93,12 @@ def as_residual(
     widths = made.feature_dims
     for parameter in made.parameters():
         parameter.zero_()
-    # P(1) (right, bond); None once bonds fall, when only the way back, t = s down, is left.
-    up: Tensor | None = torch.eye(first.shape[-1], bond, dtype=first.dtype, device=first.device)
-    constant = first[0, 0] @ up  # c
-    weights.first[0, : widths[0]] = first[0, 1 : 1 + widths[0]] @ up
-    down = torch.linalg.pinv(up)  # (bond, right)
+    start = torch.eye(first.shape[-1], bond, dtype=first.dtype, device=first.device)
+    constant = first[0, 0] @ start  # c
+    weights.first[0, : widths[0]] = first[0, 1 : 1 + widths[0]] @ start
+    # P(n) (right, bond); None once bonds fall, when only the way back, t = s down (bond, right), is left.
+    up: Tensor | None = start
+    down = torch.linalg.pinv(start)
     for n, core in enumerate(cores[1:-1]):
         assert weights.chain is not None
         assert weights.linear is not None

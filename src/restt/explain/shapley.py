@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -81,18 +82,21 @@ def along_paths(
     for rows in row_chunks(len(ends), numbers, ends.device):
         start, way = starts[rows], ends[rows] - starts[rows]
         points = (start + nodes[:, None, None, None] * way).flatten(0, 1)
-        slopes = gradients(subject, points).unflatten(1, (len(nodes), len(way)))  # (D, nodes, B, N, I)
-        parts.append(torch.einsum("k,dkbni,bni->bnd", weights, slopes, way))
+        by_output = [
+            torch.einsum("k,kbni,bni->bn", weights, slope.unflatten(0, (len(nodes), len(way))), way)
+            for slope in gradients(subject, points)
+        ]
+        parts.append(torch.stack(by_output, dim=-1))
     return torch.cat(parts)
 
 
-def gradients(subject: Subject, points: Tensor) -> Tensor:  # (B, N, I) -> (D, B, N, I)
-    """The slope of each output in every site vector."""
+def gradients(subject: Subject, points: Tensor) -> Iterator[Tensor]:  # (B, N, I) -> D of (B, N, I)
+    """The slope of each output in every site vector, one output after the other: all at once may not fit."""
     points = points.detach().requires_grad_()
     with torch.enable_grad():
         totals = subject.decide(points).sum(dim=0).unbind()
-        found = [torch.autograd.grad(total, points, retain_graph=True)[0] for total in totals]
-    return torch.stack(found)
+    for total in totals:
+        yield torch.autograd.grad(total, points, retain_graph=True)[0]
 
 
 def quadrature(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,22 +169,23 @@ def _pair_indices(
     """All pairs at once: the states in which site i was replaced by its derivative travel on together."""
     runs, outputs, (batch, sites, _) = cores[0].shape[0], cores[-1].shape[-1], way.shape
     ways = way.repeat(len(nodes), 1, 1)  # (K·B, N, I)
-    points = (nodes[:, None, None, None] * way).flatten(0, 1)
-    after = _states_after(cores, points)
+    times = nodes.repeat_interleave(batch)[:, None]  # (K·B, 1): a site's vector is t times its way
+    after = _states_after(cores, times.unsqueeze(-1) * ways)
     found = way.new_zeros(batch, sites, sites, outputs)
     state = way.new_ones(runs, len(ways), 1)
     replaced = way.new_zeros(runs, 0, len(ways), 1)  # (S, sites so far, K·B, left)
     for n, core in enumerate(cores):
-        alone = torch.einsum("sbr,sbrd->bd", present(state, core, ways[:, n]), after[n]) / runs
+        slope = present(state, core, ways[:, n])
+        alone = torch.einsum("sbr,sbrd->bd", slope, after[n]) / runs
         found[:, n, n] = torch.einsum("k,kbd->bd", single_weights, alone.unflatten(0, (-1, batch)))
         if n:
-            second = torch.einsum("sibr,sbrd->ibd", present(replaced, core, ways[:, n]), after[n]) / runs
+            slopes = present(replaced, core, ways[:, n])
+            second = torch.einsum("sibr,sbrd->ibd", slopes, after[n]) / runs
             found[:, :n, n] = torch.einsum("k,ikbd->bid", pair_weights, second.unflatten(1, (-1, batch)))
             found[:, n, :n] = found[:, :n, n]
-            replaced = absent(replaced, core) + present(replaced, core, points[:, n])
-        new = present(state, core, ways[:, n]).unsqueeze(1)
-        replaced = torch.cat([replaced, new], dim=1) if n else new
-        state = absent(state, core) + present(state, core, points[:, n])
+            replaced = absent(replaced, core) + times * slopes
+        replaced = torch.cat([replaced, slope.unsqueeze(1)], dim=1) if n else slope.unsqueeze(1)
+        state = absent(state, core) + times * slope
     return found
 
 

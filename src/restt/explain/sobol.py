@@ -194,7 +194,8 @@ def _sampled(subject: Subject, rows: Tensor, highest: int) -> SobolIndices:
             for n, (core, end) in enumerate(zip(cores, after, strict=True))
         ]
         parts["first"].append(torch.stack(alone, dim=1) / cores[0].shape[0])
-        parts["total"].append(torch.einsum("dbni,bni->bnd", gradients(subject, chunk), centre))
+        slopes = [torch.einsum("bni,bni->bn", slope, centre) for slope in gradients(subject, chunk)]
+        parts["total"].append(torch.stack(slopes, dim=-1))
         parts["orders"].append(spectrum_of(subject, chunk, means, highest))
         parts["value"].append(subject.decide(chunk))
     values = {name: torch.cat(found) for name, found in parts.items()}

@@ -159,6 +159,7 @@ class _Search:
         number = count()
         start = self.train[0].new_ones(1, 1)
         slack = ROUNDING * self._bound(0, 0, start)
+        heap: list[tuple[float, int, int, tuple[int, ...], Tensor]]
         heap = [(-self._bound(0, 0, start), next(number), 0, (), start)]
         while heap and -heap[0][0] > self._threshold() + slack:
             if self.nodes >= budget:
