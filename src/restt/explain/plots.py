@@ -45,7 +45,8 @@ def waterfall(found: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
     level = float(found.base[o])
     for place, (_, value) in reversed(list(enumerate(bars))):
         axes.barh(place, value, left=level, color=UP if value > 0 else DOWN)
-        axes.annotate(f"{value:+.3g}", (level + value / 2, place), ha="center", va="center", fontsize=8)
+        end = max(level, level + value)
+        axes.annotate(f"{value:+.3g}", (end, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
         level += value
     axes.axvline(float(found.base[o]), color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.axvline(level, color=NEUTRAL, linewidth=0.8)
@@ -164,7 +165,7 @@ def network(found: Any, output: int = 0, axes: Any = None) -> Any:
         *zip(*at.values(), strict=True), s=[60 + 900 * float(alone[n]) for n in shown_], color=NEUTRAL, zorder=2
     )
     for n, (x, y) in at.items():
-        axes.annotate(found.names[n], (1.15 * x, 1.15 * y), ha="center", va="center", fontsize=9)
+        axes.annotate(found.names[n], (1.22 * x, 1.22 * y), ha="center", va="center", fontsize=9)
     axes.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal")
     axes.set_axis_off()
     return axes
