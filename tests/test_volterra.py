@@ -162,6 +162,17 @@ def feedback_step(u: float, past: float) -> float:
     return 0.5 * past - 0.1 * past**2 + u + 0.3 * u * past
 
 
+def test_a_free_run_keeps_the_order_of_its_past() -> None:
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=200)
+    y = np.zeros(200)
+    for t in range(200):
+        y[t] = u[t] + 0.6 * (y[t - 1] if t else 0.0) - 0.3 * (y[t - 2] if t > 1 else 0.0)
+    model = VolterraRegressor(1, 1, feedback=2).fit(u, y)
+    np.testing.assert_allclose(model.kernels_[1], [1.0, 0.6, -0.3], atol=1e-9)
+    np.testing.assert_allclose(model.predict(u), y, atol=1e-8)
+
+
 def test_a_free_run_that_diverges_says_so() -> None:
     rng = np.random.default_rng(0)
     u = rng.uniform(-0.5, 0.5, size=200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import restt
 from restt.explain import interaction, top_interactions
 from tests.explain import brute
 from tests.explain.test_sobol import enumerated
@@ -55,6 +56,24 @@ def test_a_term_has_the_variance_of_its_values() -> None:
         values = interaction(module, grid, term.columns, rows)
         torch.testing.assert_close(values.square().mean(0), term.variance, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(values.mean(0), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("max_order", [5, 6, None])
+def test_a_single_term_of_high_order_is_found(max_order: int | None) -> None:
+    topology = restt.Topology.plain(6).with_skip(6)  # only {0 … 4} and {0 … 5}
+    module = brute.random_module(sites=6, width=1, bond=1, outputs=1, topology=topology)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(1.0)
+        module.last_chain.fill_(0.5)
+    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None].expand(2, 6, 1)
+    found = top_interactions(module, signs, k=2, max_order=max_order)
+    assert found.complete
+    assert found[0].columns == (0, 1, 2, 3, 4)
+    assert float(found[0].variance) == pytest.approx(1.0)
+    if max_order != 5:
+        assert found[1].columns == (0, 1, 2, 3, 4, 5)
+        assert float(found[1].variance) == pytest.approx(0.25)
 
 
 def test_fewer_terms_than_asked_for() -> None:
