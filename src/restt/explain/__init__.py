@@ -2,8 +2,8 @@
 
 from restt.explain.effects import Effect, effect
 from restt.explain.orders import interaction, order_spectrum
-from restt.explain.polynomial import Polynomial, polynomial
-from restt.explain.prune import Pruned, prune
+from restt.explain.polynomials import Polynomial, polynomial
+from restt.explain.pruning import Pruned, prune
 from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
 from restt.explain.shapley import interaction_index, shapley_values
 from restt.explain.sobol import SobolIndices, sobol_indices

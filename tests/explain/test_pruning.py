@@ -46,6 +46,15 @@ def test_the_error_is_that_of_all_combinations_of_levels(case: str, way: str) ->
         assert found.parameters < found.parameters_before
 
 
+def test_a_train_that_rounding_would_spoil_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("restt.explain.pruning.FLOORS", (2.5e-6,))  # lost directions come back too small to divide by
+    module = brute.random_module(**CASES["random 0"])
+    levels = brute.random_rows(module, 4, seed=1, scale=0.5)
+    found = prune(module, 0.4, levels, way="bond")
+    errors, _ = rms(module, found.module, levels)
+    torch.testing.assert_close(found.error_by_output, errors, rtol=1e-2, atol=1e-4)
+
+
 def test_a_bond_that_is_too_large_is_found_out() -> None:
     small, large = brute.random_module(sites=7, bond=2), brute.random_module(sites=7, bond=9)
     with torch.no_grad():
