@@ -1,0 +1,32 @@
+"""Exact explanations: interactions by order, Shapley values, Sobol indices, effects, terms."""
+
+from restt.explain.effects import Effect, effect
+from restt.explain.orders import interaction, order_spectrum
+from restt.explain.polynomials import Polynomial, polynomial
+from restt.explain.pruning import Pruned, prune
+from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
+from restt.explain.shapley import interaction_index, shapley_values
+from restt.explain.sobol import SobolIndices, sobol_indices
+from restt.explain.terms import Term, TopInteractions, top_interactions
+
+__all__ = [
+    "Effect",
+    "GlobalExplanation",
+    "LocalExplanation",
+    "Polynomial",
+    "Pruned",
+    "SobolIndices",
+    "Term",
+    "TopInteractions",
+    "effect",
+    "explain_global",
+    "explain_local",
+    "interaction",
+    "interaction_index",
+    "order_spectrum",
+    "polynomial",
+    "prune",
+    "shapley_values",
+    "sobol_indices",
+    "top_interactions",
+]

@@ -1,0 +1,127 @@
+"""The shape of a column's effect, or of a pair's, on the columns' own scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt.explain.scales import grid_of
+from restt.explain.subject import Subject
+from restt.explain.tables import data_frame, rich_table
+from restt.explain.trains import centred, mean_sweeps
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """A main effect's curve or a pair's surface on a grid of values.
+
+    ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over members (0
+    for one). The grid of a column of categories holds its levels; a missing value is NaN.
+    """
+
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    grids: tuple[np.ndarray, ...]
+    values: Tensor
+    spread: Tensor
+
+    def to_frame(self) -> Any:
+        """One row per point of the grid and output."""
+        return data_frame(self._records())
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **{
+                    name: grid[place].item() if isinstance(grid[place], np.generic) else grid[place]
+                    for name, grid, place in zip(self.names, self.grids, places, strict=True)
+                },
+                "output": output,
+                "effect": float(self.values[places][o]),
+                "spread": float(self.spread[places][o]),
+            }
+            for o, output in enumerate(self.outputs)
+            for places in np.ndindex(*self.values.shape[:-1])
+        ]
+
+    def __rich__(self) -> Any:
+        return rich_table(f"Effect of {' × '.join(self.names)}", self._records())
+
+    def plot(self, output: int = 0, axes: Any = None) -> Any:
+        """The curve or surface, on new axes or those given; returns the axes."""
+        from restt.explain.plots import effect_curve, effect_surface
+
+        draw = effect_curve if len(self.columns) == 1 else effect_surface
+        return draw(self, output, axes)
+
+
+@torch.no_grad()
+def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -> Effect:
+    """A column's main effect, or the pure interaction of two columns, exactly as the model has it.
+
+    It is the centred (ANOVA) term of the column or pair: what they add to the average prediction when all others are
+    averaged, less the two main effects for a pair. Averaged over the background it is zero.
+
+    Parameters
+    ----------
+    model : restt.ResTT or fitted estimator
+    columns : one column or two, by name or number; sites for a module
+    background : table, or site vectors (M, N, I) for a module
+        An estimator's is by default the rows of its fit.
+    grid : values of the column, for a pair two lists of them, optional
+        By default 65 even ones and the knots for numbers, the levels for categories; for a module site vectors (G, I),
+        by default the background's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from restt import ResTTRegressor
+    >>> X = np.random.default_rng(0).random((80, 3))
+    >>> model = ResTTRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
+    >>> curve = effect(model, 0)
+    >>> curve.names, curve.values.shape[1], bool(curve.grids[0][0] == X[:, 0].min())
+    (('x0',), 1, True)
+    >>> values = effect(model, 0, X, grid=X[:, 0]).values
+    >>> bool(values.mean().abs() < 1e-10)
+    True
+    """
+    subject = Subject.of(model)
+    chosen = subject.sites(columns)
+    if len(chosen) not in (1, 2):
+        raise ValueError(f"columns must be one or two, got {len(chosen)}")
+    means = subject.required_means(background)
+    rows = subject.vectors(background, "background") if subject.estimator is None else None
+    given = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
+    if len(given) != len(chosen):
+        raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(given)}")
+    grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
+    members = _members(subject, means, chosen, [vectors for _, vectors in grids])
+    return Effect(
+        tuple(subject.columns[site] for site in chosen),
+        tuple(subject.names[subject.columns[site]] for site in chosen),
+        subject.outputs,
+        tuple(values for values, _ in grids),
+        members.mean(dim=0),
+        members.std(dim=0, correction=0),
+    )
+
+
+def _members(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: list[Tensor]) -> Tensor:
+    """The term of one or two sites at all points of their grids, (S, G, D) or (S, G, H, D)."""
+    cores = centred(subject.cores(), means)
+    before, after = mean_sweeps(cores)
+    first, last = min(chosen), max(chosen)
+    vectors = {site: points - means[site] for site, points in zip(chosen, grids, strict=True)}
+    state = torch.einsum("sl,slir,gi->sgr", before[first], cores[first][:, :, 1:], vectors[first])
+    if len(chosen) == 1:
+        return state @ after[first]
+    for core in cores[first + 1 : last]:
+        state = state @ core[:, :, 0]
+    reached = torch.einsum("slir,srd,hi->slhd", cores[last][:, :, 1:], after[last], vectors[last])
+    surface = torch.einsum("sgl,slhd->sghd", state, reached)
+    return surface if chosen[0] == first else surface.transpose(1, 2)

@@ -1,0 +1,104 @@
+"""A small model written out: the polynomial that it is."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt._errors import check_positive
+from restt.explain.subject import Subject
+from restt.explain.trains import merged
+
+# Coefficients beyond which a polynomial is nothing to read: 2 MiB of numbers.
+MOST_TERMS = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial:
+    """``terms`` maps the variables of each product, () for the constant, to its coefficient in every output, (O,)."""
+
+    terms: dict[tuple[str, ...], Tensor]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{output} = {self.formula(o)}" for o, output in enumerate(self.outputs))
+
+    def formula(self, output: int = 0, digits: int = 4) -> str:
+        """One output as a line of text."""
+        parts = []
+        for variables, coefficients in self.terms.items():
+            number = float(coefficients[output])
+            if number:
+                sign = "-" if number < 0 else "+"
+                parts.append(f"{sign} {'·'.join([f'{abs(number):.{digits}g}', *variables])}")
+        text = " ".join(parts) or "0"
+        return text.removeprefix("+ ") if not text.startswith("- ") else "-" + text[2:]
+
+    def to_sympy(self) -> list[Any]:
+        """One sympy expression per output."""
+        try:
+            sympy = importlib.import_module("sympy")
+        except ImportError as missing:
+            raise ImportError("to_sympy needs sympy: pip install sympy") from missing
+        symbols = {name: sympy.Symbol(name) for variables in self.terms for name in variables}
+        return [
+            sympy.Add(
+                *[
+                    sympy.Mul(sympy.Float(float(coefficients[o])), *[symbols[name] for name in variables])
+                    for variables, coefficients in self.terms.items()
+                ]
+            )
+            for o in range(len(self.outputs))
+        ]
+
+
+@torch.no_grad()
+def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
+    """The model as the multilinear polynomial in its site vectors that it is, for few and narrow sites.
+
+    Parameters
+    ----------
+    model : restt.ResTT or fitted estimator
+        With at most 2^18 coefficients, Π(1 + I_n)·O. The variable of entry i of site n is ``xn[i]``, or ``xn`` where
+        the site has width 1; an estimator's are called after its columns, and are entries of their site vectors.
+    tolerance : float
+        Leave out terms whose coefficients are all at most this in size.
+
+    Examples
+    --------
+    >>> import restt, torch
+    >>> model = restt.ResTT(sites=2, feature_dim=1, bond_dim=1, outputs=1, dtype=torch.float64)
+    >>> with torch.no_grad():
+    ...     for parameter, value in zip(model.parameters(), (2.0, 3.0, -1.0, 0.5)):
+    ...         _ = parameter.fill_(value)
+    >>> print(polynomial(model))
+    output 0 = 1·x0 - 1·x1 + 6·x0·x1
+    """
+    tolerance = check_positive("tolerance", tolerance, allow_zero=True)
+    subject = Subject.of(model)
+    widths = subject.module.feature_dims
+    size = math.prod(1 + width for width in widths) * len(subject.outputs)
+    if size > MOST_TERMS:
+        raise ValueError(
+            f"model must have at most {MOST_TERMS} coefficients to be written out, got {size}; "
+            "top_interactions lists the largest terms of any model"
+        )
+    tensor = torch.ones(1, 1, dtype=torch.float64, device=subject.device)  # (products so far, bond)
+    variables: list[tuple[str, ...]] = [()]
+    for n, core in enumerate(merged(subject.cores())):
+        tensor = torch.einsum("pl,lir->pir", tensor, core[:, : 1 + widths[n]]).flatten(0, 1)
+        own = _variables(subject, n, widths[n])
+        variables = [(*earlier, *name) for earlier in variables for name in ((), *own)]
+    kept = [place for place in range(len(tensor)) if float(tensor[place].abs().max()) > tolerance]
+    kept.sort(key=lambda place: (len(variables[place]), variables[place]))
+    return Polynomial({variables[place]: tensor[place] for place in kept}, subject.outputs)
+
+
+def _variables(subject: Subject, site: int, width: int) -> list[tuple[str]]:
+    name = f"x{site}" if subject.estimator is None else subject.names[subject.columns[site]]
+    return [(name,)] if width == 1 else [(f"{name}[{entry}]",) for entry in range(width)]

@@ -1,0 +1,138 @@
+"""Trains of smaller bond: rounding, exact distances, and any train written as a residual one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from restt.module import ResTT
+
+
+def distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:  # (D,)
+    """Root of E(f - g)² of each output for two whitened trains, by QR along the train of f - g.
+
+    Orthogonal steps subtract nothing large, so differences down to rounding are seen; squared moments would stop at
+    its square root.
+    """
+    state = torch.cat([ours[0].new_ones(1, 1), ours[0].new_ones(1, 1)], dim=1)  # (k, both bonds)
+    for n, (core, other) in enumerate(zip(ours, theirs, strict=True)):
+        split = core.shape[0]
+        one = torch.einsum("kl,ljr->kjr", state[:, :split], core)
+        two = torch.einsum("kl,ljr->kjr", state[:, split:], other)
+        if n == len(ours) - 1:
+            return (one - two).flatten(0, 1).norm(dim=0)
+        state = torch.linalg.qr(torch.cat([one, two], dim=-1).flatten(0, 1), mode="r").R
+    raise ValueError("a train has at least one core")
+
+
+def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
+    """The train with inner bonds of at most ``bond``, by singular values: the best at each cut, in squared norm."""
+    cores = list(train)
+    for n in range(len(cores) - 1, 0, -1):  # rows orthonormal from the right
+        left, width, right = cores[n].shape
+        q, r = torch.linalg.qr(cores[n].reshape(left, width * right).T)
+        cores[n] = q.T.reshape(-1, width, right)
+        cores[n - 1] = cores[n - 1] @ r.T
+    for n in range(len(cores) - 1):
+        left, width, right = cores[n].shape
+        u, s, v = torch.linalg.svd(cores[n].reshape(left * width, right), full_matrices=False)
+        # Half of each singular value on both sides keeps the cores of one size.
+        root = s[:bond].sqrt()
+        cores[n] = (u[:, :bond] * root).reshape(left, width, -1)
+        cores[n + 1] = torch.einsum("kr,rjt->kjt", root[:, None] * v[:bond], cores[n + 1])
+    return cores
+
+
+def unwhitened(
+    train: Sequence[Tensor],  # N of (left, 1+J, right) over [1, ψ]
+    unmixes: Sequence[Tensor],  # N of (I, J)
+    means: Tensor,  # (N, I)
+) -> list[Tensor]:
+    """The same train over [1, x]: N of (left, 1+I, right)."""
+    cores = []
+    for core, unmix, mean in zip(train, unmixes, means, strict=True):
+        features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
+        constant = core[:, 0] - torch.einsum("lir,i->lr", features, mean)
+        cores.append(torch.cat([constant[:, None], features], dim=1))
+    return cores
+
+
+def as_residual(
+    cores: Sequence[Tensor],  # N of (left, 1+I, right), N ≥ 2, bonds that rise and then fall
+    like: ResTT,
+    runs: int | None,
+    floor: float,
+) -> ResTT:
+    """A residual train of the largest bond among ``cores``, with a bias, that computes what they do.
+
+    With state s(n) = t(n) P(n), where t is the train's and G₀(n) P(n) = P(n-1), the constant slices become identities:
+    s(n) = s(n-1) (1 + Σ_i x_i A_i). Then y = s - c, with c the constant part of s(1), follows the recurrence of a
+    residual train with cores A_i and entries c A_i. Singular values of G₀ below ``floor`` times the largest are raised
+    to it, since they must be divided by; the caller measures what that costs.
+    """
+    bond = max(core.shape[-1] for core in cores[:-1])
+    first, last = cores[0], cores[-1]
+    made = ResTT(
+        len(cores),
+        list(like.feature_dims),
+        bond,
+        last.shape[-1],
+        second_moment=like.second_moment,
+        bias=True,
+        runs=runs and 1,
+        dtype=first.dtype,
+        device=first.device,
+    )
+    weights = made.weights()
+    assert weights.last_chain is not None
+    assert weights.last_linear is not None
+    assert weights.last_skip is not None
+    assert made.bias is not None
+    widths = made.feature_dims
+    for parameter in made.parameters():
+        parameter.zero_()
+    start = torch.eye(first.shape[-1], bond, dtype=first.dtype, device=first.device)
+    constant = first[0, 0] @ start  # c
+    weights.first[0, : widths[0]] = first[0, 1 : 1 + widths[0]] @ start
+    # P(n) (right, bond); None once bonds fall, when only the way back, t = s down (bond, right), is left.
+    up: Tensor | None = start
+    down = torch.linalg.pinv(start)
+    for n, core in enumerate(cores[1:-1]):
+        assert weights.chain is not None
+        assert weights.linear is not None
+        features = core[:, 1 : 1 + widths[n + 1]].transpose(0, 1)  # (I, left, right)
+        slice0 = _floored(core[:, 0], floor)
+        if core.shape[2] >= core.shape[0] and up is not None:
+            up = _completed(torch.linalg.pinv(slice0) @ up, slice0, bond)
+            after, back = torch.linalg.pinv(up), up
+        else:
+            up = None
+            after = down @ slice0
+            back = torch.linalg.pinv(after)
+        chain = down @ features @ back
+        weights.chain[0, n, : widths[n + 1]] = chain
+        weights.linear[0, n, : widths[n + 1]] = constant @ chain
+        down = after
+    weights.last_chain[0, : widths[-1]] = down @ last[:, 1 : 1 + widths[-1]].transpose(0, 1)
+    weights.last_linear[0, : widths[-1]] = constant @ weights.last_chain[0, : widths[-1]]
+    weights.last_skip[0] = down @ last[:, 0]
+    made.bias.copy_((constant @ weights.last_skip[0]).expand_as(made.bias))
+    return made
+
+
+def _floored(matrix: Tensor, floor: float) -> Tensor:
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    return (u * s.clamp(min=floor * float(s.amax()))) @ v
+
+
+def _completed(up: Tensor, slice0: Tensor, bond: int) -> Tensor:
+    """``up`` (right, bond) made of full row rank by adding, in slice0's null space, directions not yet in use."""
+    left, right = slice0.shape
+    if right == left:
+        return up
+    null = torch.linalg.svd(slice0)[2][left:].T  # (right, right - left)
+    unused = torch.linalg.svd(up)[2][left:]  # (bond - left, bond)
+    scale = up.norm() / max(1, left) ** 0.5
+    return up + scale * null @ unused[: right - left]

@@ -1,0 +1,199 @@
+"""What is explained: a module or a fitted estimator, as one function of site vectors on the decision scale.
+
+Everything below this file sees a :class:`Subject` and no longer asks where it came from. Members are averaged on the
+decision scale, which is affine in their outputs, so the average is as multilinear as each of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._errors import shown
+from restt.module import ResTT
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A module in float64 that needs no gradients, and the names and scales of what goes in and comes out.
+
+    Sites are in the module's order. Results are in the order of ``names``: for estimators that of the table's columns.
+    """
+
+    module: ResTT
+    columns: tuple[int, ...]  # N: the place of each site in results
+    names: tuple[str, ...]  # C
+    outputs: tuple[str, ...]  # D
+    readout: Tensor  # (O, D)
+    offset: Tensor  # (D,): decision = mean over members of outputs @ readout + offset
+    estimator: Any = None
+
+    @classmethod
+    def of(cls, model: Any) -> Subject:
+        """The subject of a module or a fitted estimator."""
+        if isinstance(model, ResTT):
+            module = _frozen(model)
+            eye = torch.eye(module.outputs, dtype=torch.float64, device=module.first.device)
+            return cls(
+                module,
+                tuple(range(module.sites)),
+                tuple(f"site {n}" for n in range(module.sites)),
+                tuple(f"output {o}" for o in range(module.outputs)),
+                eye,
+                eye.new_zeros(module.outputs),
+            )
+        if not (hasattr(model, "fit") and hasattr(model, "numbers")):
+            raise TypeError(f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}")
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(model)
+        module = _frozen(model.module_)
+        readout, offset, outputs = _decision(model, module)
+        given = getattr(model, "feature_names_in_", None)
+        count = int(model.n_features_in_)
+        names = tuple(map(str, given)) if given is not None else tuple(f"x{index}" for index in range(count))
+        return cls(module, tuple(model.encoding_.order), names, outputs, readout, offset, model)
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.first.device
+
+    @cached_property
+    def degree(self) -> int:
+        """The highest order of interaction the topology holds, at least 1."""
+        return max(self.module.topology.orders(), default=1)
+
+    def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I) float64
+        """Site vectors of a module's features (B, N, I) or of an estimator's table; padding is zero."""
+        if self.estimator is not None:
+            numbers = torch.from_numpy(np.asarray(self.estimator.numbers(x), dtype=np.float64))
+            vectors = self.estimator.encoding_.vectors(numbers)
+        else:
+            vectors = torch.as_tensor(x).detach()
+            sites, width = self.module.sites, self.module.feature_dim
+            if vectors.dim() != 3 or tuple(vectors.shape[1:]) != (sites, width):
+                raise ValueError(
+                    f"{name} must be site vectors of shape (B, {sites}, {width}), got {tuple(vectors.shape)}"
+                )
+            if not bool(torch.isfinite(vectors).all()):
+                raise ValueError(f"{name} must be finite, got NaN or infinity")
+        if len(vectors) == 0:
+            raise ValueError(f"{name} must have at least one row, got none")
+        vectors = vectors.to(device=self.device, dtype=torch.float64)
+        return vectors if self.module.padding is None else vectors.masked_fill(self.module.padding, 0.0)
+
+    def means(self, background: Any) -> Tensor | None:  # (N, I)
+        """Site means of the background; without one those an estimator learned, None for a module."""
+        if background is not None:
+            return self.vectors(background, "background").mean(dim=0)
+        if self.estimator is None:
+            return None
+        stored = getattr(self.estimator, "site_means_", None)
+        if stored is None and self.estimator.encoding_.means is not None:
+            stored = torch.zeros_like(self.estimator.encoding_.means)  # vectors are centred at the rows of the fit
+        if stored is None:
+            raise ValueError(
+                "background must be given: this estimator did not keep the mean site vectors of its rows "
+                "(its feature_map is not centred); pass the table it was fitted on"
+            )
+        return torch.as_tensor(stored).to(device=self.device, dtype=torch.float64)
+
+    def required_means(self, background: Any) -> Tensor:  # (N, I)
+        """:meth:`means`, refusing a module without a background."""
+        means = self.means(background)
+        if means is None:
+            raise ValueError("background must be given for a module: site vectors (M, N, I) that absent sites average")
+        return means
+
+    def moments(self, background: Any) -> tuple[Tensor, Tensor]:  # (N, I), (N, I, I)
+        """Mean and covariance of each site under the background, or as an estimator learned them."""
+        if background is None:
+            stored = getattr(self.estimator, "site_covariances_", None)
+            if stored is None:
+                raise ValueError(
+                    "background must be given: variances need its rows (site vectors for a module, a table for an "
+                    "estimator)"
+                )
+            return self.required_means(None), torch.as_tensor(stored).to(self.device, torch.float64)
+        rows = self.vectors(background, "background")
+        means = rows.mean(dim=0)
+        centred = rows - means
+        return means, torch.einsum("bni,bnj->nij", centred, centred) / len(rows)
+
+    def cores(self) -> list[Tensor]:
+        """The decision as N tensor-train cores (S, left, 1+I, right) over [1, x(n)], padded to one I.
+
+        Each member's own; their mean over S is the decision.
+        """
+        found = self.module.cores() if self.module.runs is not None else [core[None] for core in self.module.cores()]
+        wide = 1 + self.module.feature_dim
+        cores = [core.new_zeros(*core.shape[:2], wide, core.shape[3]) for core in found]
+        for padded, core in zip(cores, found, strict=True):
+            padded[:, :, : core.shape[2]] = core
+        cores[-1] = cores[-1] @ self.readout
+        cores[-1][:, -1, 0] += self.offset
+        return cores
+
+    def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
+        """The decision at site vectors, on the fastest chain backend; gradients flow to x."""
+        outputs = self.module(x)
+        if self.module.runs is not None:
+            outputs = outputs.mean(dim=0)
+        return outputs @ self.readout + self.offset
+
+    def in_columns(self, values: Tensor, dim: int) -> Tensor:
+        """Values along sites put in the order of results; a column that no site reads has 0."""
+        shape = list(values.shape)
+        shape[dim] = len(self.names)
+        places = torch.tensor(self.columns, device=values.device)
+        return values.new_zeros(shape).index_copy(dim, places, values)
+
+    def sites(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
+        """The sites of columns given by name or number: distinct ones, in the order given."""
+        single = isinstance(columns, (str, int, np.integer)) and not isinstance(columns, bool)
+        chosen = [columns] if single else list(columns) if isinstance(columns, Iterable) else None
+        if chosen is None:
+            raise TypeError(f"{name} must be columns by name or number, got {shown(columns)}")
+        sites = tuple(self._site(column, name) for column in chosen)
+        if len(set(sites)) != len(sites):
+            raise ValueError(f"{name} must be distinct, got {shown(chosen)}")
+        return sites
+
+    def _site(self, column: Any, name: str) -> int:
+        if isinstance(column, str):
+            if column not in self.names:
+                raise ValueError(f"{name} has {column!r}, which is not one of {shown(list(self.names))}")
+            column = self.names.index(column)
+        if isinstance(column, bool) or not isinstance(column, (int, np.integer)):
+            raise TypeError(f"{name} must be columns by name or number, got {shown(column)}")
+        if not 0 <= column < len(self.names):
+            raise ValueError(f"{name} must be in 0…{len(self.names) - 1}, got {column}")
+        if column not in self.columns:
+            raise ValueError(f"{name} has {self.names[column]!r}, which the model does not use")
+        return self.columns.index(int(column))
+
+
+def _frozen(module: ResTT) -> ResTT:
+    return copy.deepcopy(module).double().requires_grad_(False)
+
+
+def _decision(estimator: Any, module: ResTT) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """The map from a member's outputs to the decision: y's units for a regressor, logits for a classifier."""
+    target = estimator.target_
+    eye = torch.eye(module.outputs, dtype=torch.float64, device=module.first.device)
+    if hasattr(target, "classes"):
+        classes = tuple(map(str, target.classes.tolist()))
+        readout = eye / target.temperature
+        if len(classes) == 2 and module.outputs == 2:  # decision_function: the second's log-odds
+            readout, classes = readout[:, 1:] - readout[:, :1], classes[1:]
+        return readout, eye.new_zeros(readout.shape[1]), classes
+    scale, mean = (torch.as_tensor(value).to(eye).reshape(-1) for value in (target.scale, target.mean))
+    names = ("y",) if len(scale) == 1 else tuple(f"y{o}" for o in range(len(scale)))
+    return eye * scale, mean, names

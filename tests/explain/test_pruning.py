@@ -1,0 +1,127 @@
+"""Smaller models cost exactly what they say."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+import restt
+from restt.explain import prune
+from tests.explain import brute
+
+CASES = {
+    "residual": {"sites": 4, "bond": 6},
+    "runs": {"sites": 4, "bond": 4, "runs": 3, "width": 1},
+    "two sites": {"sites": 2, "bond": 5},
+    "ragged": {"sites": 4, "bond": 6, "width": [2, 1, 3, 2]},
+    **{f"random {seed}": {"sites": 4, "bond": 5, "topology": brute.random_topology(4, seed)} for seed in range(6)},
+}
+
+
+def rms(module: restt.ResTT, other: restt.ResTT, levels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The difference over all combinations of levels, and the outputs' spread over them."""
+    choices = torch.tensor(list(product(range(len(levels)), repeat=module.sites)))
+    rows = levels[choices, torch.arange(module.sites)]
+    ours, theirs = brute.predictions(module, rows), brute.predictions(other, rows)
+    return (ours - theirs).square().mean(0).sqrt(), ours.var(0, correction=0).sum().sqrt()
+
+
+@pytest.mark.parametrize("way", ["bond", "topology", "auto"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_error_is_that_of_all_combinations_of_levels(case: str, way: str) -> None:
+    module = brute.random_module(**CASES[case])
+    levels = brute.random_rows(module, 4, seed=1, scale=0.5)
+    for tolerance in (1e-6, 0.05, 0.4):
+        found = prune(module, tolerance, levels, way=way)
+        errors, spread = rms(module, found.module, levels)
+        torch.testing.assert_close(found.error_by_output, errors, rtol=1e-6, atol=1e-9)
+        assert found.error == pytest.approx(float(errors.norm() / spread), rel=1e-6, abs=1e-9)
+        assert found.error <= tolerance
+        assert found.parameters == found.module.num_parameters() * (found.module.runs or 1)
+        assert found.parameters <= found.parameters_before
+    if case in ("residual", "runs", "ragged"):
+        assert found.way != "none"
+        assert found.parameters < found.parameters_before
+
+
+def test_a_train_that_rounding_would_spoil_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("restt.explain.pruning.FLOORS", (2.5e-6,))  # lost directions come back too small to divide by
+    module = brute.random_module(**CASES["random 0"])
+    levels = brute.random_rows(module, 4, seed=1, scale=0.5)
+    found = prune(module, 0.4, levels, way="bond")
+    errors, _ = rms(module, found.module, levels)
+    torch.testing.assert_close(found.error_by_output, errors, rtol=1e-2, atol=1e-4)
+
+
+def test_a_bond_that_is_too_large_is_found_out() -> None:
+    small, large = brute.random_module(sites=7, bond=2), brute.random_module(sites=7, bond=9)
+    with torch.no_grad():
+        for ours, theirs in zip(large.parameters(), small.parameters(), strict=True):
+            ours.zero_()[tuple(slice(0, width) for width in theirs.shape)] = theirs
+    found = prune(large, 1e-8, brute.random_rows(large, 30, scale=0.5), way="bond")
+    assert found.module.bond_dim == 3
+    assert found.error < 1e-8
+    x = brute.random_rows(large, 5, seed=4)
+    torch.testing.assert_close(found.module(x), large(x), rtol=1e-5, atol=1e-5)
+
+
+def test_connections_that_do_nothing_are_dropped() -> None:
+    module = brute.random_module(sites=6)
+    with torch.no_grad():
+        module.chain[1].zero_()
+        module.linear[1].zero_()
+        module.linear[3].zero_()
+    found = prune(module, 1e-9, brute.random_rows(module, 20), way="topology")
+    assert set(found.dropped) == {(2, "chain"), (2, "linear"), (4, "linear")}
+    assert found.module.topology.dead_sites() == (3,)
+    assert found.error < 1e-12
+
+
+def test_members_become_one() -> None:
+    module = brute.random_module(sites=5, bond=3, runs=4)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter[1:] = parameter[:1]
+    found = prune(module, 1e-8, brute.random_rows(module, 20), way="bond")
+    assert found.module.runs == 1
+    assert found.module.bond_dim == 4
+    assert found.parameters < found.parameters_before
+
+
+def test_without_a_background_the_modules_own_moments_count() -> None:
+    module = restt.ResTT(5, 2, 8, 1, second_moment=[1.0, 0.5, 1.0, 2.0, 1.0], dtype=torch.float64)
+    found = prune(module, 0.2)
+    generator = torch.Generator().manual_seed(0)
+    deviation = (torch.tensor([1.0, 0.5, 1.0, 2.0, 1.0], dtype=torch.float64) / 2).sqrt()[:, None]
+    x = deviation * torch.randn(200_000, 5, 2, generator=generator, dtype=torch.float64)
+    squares = (found.module(x) - module(x)).square().detach()
+    assert found.error_by_output.square().item() == pytest.approx(
+        float(squares.mean()), abs=4 * float(squares.std()) / 200_000**0.5
+    )
+
+
+def test_where_nothing_can_go_the_model_comes_back() -> None:
+    module = brute.random_module(sites=1)
+    found = prune(module, 0.01, brute.random_rows(module, 9))
+    assert found.module is module
+    assert found.way == "none"
+    assert found.error == 0
+
+
+def test_a_float32_module_stays_one_and_is_trainable() -> None:
+    module = brute.random_module(sites=5, bond=6).float()
+    found = prune(module, 0.5, brute.random_rows(module, 9).float())
+    assert found.module.first.dtype == torch.float32
+    assert found.module.first.requires_grad
+
+
+def test_wrong_use_is_refused() -> None:
+    module = brute.random_module(sites=3)
+    with pytest.raises(ValueError, match="tolerance must be finite and above 0, got -1"):
+        prune(module, -1)
+    with pytest.raises(ValueError, match="way must be one of"):
+        prune(module, 0.1, way="svd")
+    with pytest.raises(ValueError, match="model must vary over the background"):
+        prune(module, 0.1, brute.random_rows(module, 1))

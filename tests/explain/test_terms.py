@@ -1,0 +1,105 @@
+"""The largest interactions against all 2^N of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import restt
+from restt.explain import interaction, top_interactions
+from tests.explain import brute
+from tests.explain.test_sobol import enumerated
+
+
+@pytest.mark.parametrize("max_order", [1, 2, 3, 4, None])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_list_is_the_head_of_all_terms(seed: int, max_order: int | None) -> None:
+    topology = brute.random_topology(6, seed) if seed else "residual"
+    module = brute.random_module(sites=6, width=2, topology=topology, runs=2 if seed == 1 else None)
+    levels = brute.random_rows(module, 3, seed=1)
+    variances = enumerated(module, levels)
+    whole = sum(value for members, value in variances.items() if members)
+    allowed = {
+        members: value for members, value in variances.items() if 1 <= len(members) <= (max_order or module.sites)
+    }
+    ranked = sorted(allowed, key=lambda members: -float(allowed[members].sum()))[:12]
+    found = top_interactions(module, levels, k=12, max_order=max_order)
+    assert found.complete
+    expected = torch.stack([allowed[members] for members in ranked])
+    torch.testing.assert_close(torch.stack([term.variance for term in found.terms]), expected, rtol=1e-8, atol=1e-10)
+    for term in found.terms:
+        torch.testing.assert_close(term.variance, allowed[term.columns], rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(term.share, term.variance / whole, rtol=1e-8, atol=1e-10)
+
+
+def test_a_search_cut_short_says_so_and_its_bound_holds() -> None:
+    module = brute.random_module(sites=8, bond=4, outputs=1)
+    levels = brute.random_rows(module, 3, seed=1)
+    whole = top_interactions(module, levels, k=30)
+    cut = top_interactions(module, levels, k=30, nodes=3)
+    assert whole.complete
+    assert not cut.complete
+    listed = {term.columns for term in cut.terms}
+    missed = [float(term.variance.sum()) for term in whole.terms if term.columns not in listed]
+    assert missed
+    assert cut.bound >= max(missed)
+    assert all(len(term.columns) >= 3 for term in whole.terms if term.columns not in listed)
+
+
+def test_a_term_has_the_variance_of_its_values() -> None:
+    module = brute.random_module(sites=4)
+    rows = brute.random_rows(module, 5, seed=3)
+    grid = torch.stack(
+        [rows[list(choice), range(4)] for choice in torch.cartesian_prod(*[torch.arange(5)] * 4).tolist()]
+    )
+    for term in top_interactions(module, rows, k=15).terms:
+        values = interaction(module, grid, term.columns, rows)
+        torch.testing.assert_close(values.square().mean(0), term.variance, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(values.mean(0), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("max_order", [5, 6, None])
+def test_a_single_term_of_high_order_is_found(max_order: int | None) -> None:
+    topology = restt.Topology.plain(6).with_skip(6)  # only {0 … 4} and {0 … 5}
+    module = brute.random_module(sites=6, width=1, bond=1, outputs=1, topology=topology)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(1.0)
+        module.last_chain.fill_(0.5)
+    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)[:, None, None].expand(2, 6, 1)
+    found = top_interactions(module, signs, k=2, max_order=max_order)
+    assert found.complete
+    assert found[0].columns == (0, 1, 2, 3, 4)
+    assert float(found[0].variance) == pytest.approx(1.0)
+    if max_order != 5:
+        assert found[1].columns == (0, 1, 2, 3, 4, 5)
+        assert float(found[1].variance) == pytest.approx(0.25)
+
+
+def test_fewer_terms_than_asked_for() -> None:
+    module = brute.random_module(sites=2)
+    found = top_interactions(module, brute.random_rows(module, 5), k=10)
+    assert sorted(term.columns for term in found.terms) == [(0,), (0, 1), (1,)]
+    assert found.complete
+
+
+def test_tables_hold_the_terms() -> None:
+    module = brute.random_module(sites=4)
+    found = top_interactions(module, brute.random_rows(module, 5), k=4)
+    frame = found.to_frame()
+    assert frame["term"].tolist() == [term.label for term in found.terms]
+    assert frame["variance"].is_monotonic_decreasing
+    assert found.__rich__().caption == "proven complete"
+
+
+def test_wrong_use_is_refused() -> None:
+    module = brute.random_module(sites=3)
+    rows = brute.random_rows(module, 5)
+    with pytest.raises(ValueError, match="background must be given"):
+        top_interactions(module)
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        top_interactions(module, rows, k=0)
+    with pytest.raises(ValueError, match="max_order must be at least 1, got 0"):
+        top_interactions(module, rows, max_order=0)
+    with pytest.raises(ValueError, match="max_order must be at most 3, got 4"):
+        top_interactions(module, rows, max_order=4)
