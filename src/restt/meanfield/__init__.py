@@ -1,6 +1,7 @@
 """Mean-field analysis: will signals and gradients survive the chain, before any training (paper, Sec. IV)."""
 
 from restt.meanfield.compare import Comparison, compare
+from restt.meanfield.covariance import covariance
 from restt.meanfield.gradients import site_gradients
 from restt.meanfield.measure import measure
 from restt.meanfield.phases import PhaseDiagram, phase_diagram, typical_log_decay
@@ -15,6 +16,7 @@ __all__ = [
     "SignalRange",
     "StabilityWarning",
     "compare",
+    "covariance",
     "measure",
     "phase_diagram",
     "predict",
