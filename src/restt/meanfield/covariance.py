@@ -36,8 +36,8 @@ def covariance(
         TT     C(n) = a(n) C(n-1)                       C(1) = a(1)/r
         ResTT  C(n) = (1 + a(n)) C(n-1) + a(n)/r        out: (a(N) + σ²(N)) C(N-1) + a(N)/r
 
-    which with σ²(N) = 1 is the closed form (Π_n (1 + a(n)) - 1)/r. As r grows the outputs become Gaussian, so this is the
-    covariance of a Gaussian process: the prior of :mod:`restt.prior`.
+    which with σ²(N) = 1 is the closed form (Π_n (1 + a(n)) - 1)/r. As r grows the outputs become Gaussian, so this is
+    the covariance of a Gaussian process: the prior of :mod:`restt.prior`.
 
     Parameters
     ----------
