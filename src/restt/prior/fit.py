@@ -17,7 +17,7 @@ from restt.prior.learning import Prior, learn, learning_rows
 from restt.prior.posterior import Posterior, condition
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites
-from restt.prior.spread import Spread, measure_spread
+from restt.prior.spread import Spread, measure_spread, optimism
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile
 
 # Rows that one posterior is conditioned on; more are sampled.
@@ -144,7 +144,9 @@ def fit(
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
     target, posterior, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
-    posteriors = (posterior, learner.posterior(encoded, target.scale, posterior.prior.theta, additive=True))
+    seen = np.sort(rng.permutation(learner.rows)[: -(-2 * len(learner.rows) // 3)])
+    second = learner.posterior(encoded, target.scale, rows=seen)
+    posteriors = (posterior, second)
     left_out = sum(one.left_out for one in posteriors) / len(posteriors)
     target = target.smeared(left_out.numpy(), targets, used)
     cores, order, rounding = _train(posteriors, bond_dim, site_order)
@@ -153,7 +155,7 @@ def fit(
     fitted = Fitted(module, order, ordered, target, posterior.prior, None, rounding, 0.0, errors, posteriors)  # type: ignore[arg-type]
     exact = sum(one.mean(states) for one in posteriors) / len(posteriors)
     distance = float(np.sqrt(np.average((fitted.outputs(table) - exact.numpy()) ** 2, axis=0, weights=used).mean()))
-    residuals = (encoded - left_out).numpy()
+    residuals = (encoded - left_out).numpy() * optimism(second, encoded, seen, used)
     spread = measure_spread(posterior.prior, residuals, table, used, distance**2, rng)
     return replace(
         fitted,
@@ -174,12 +176,10 @@ class _Learner:
     names: tuple[str, ...]
 
     def posterior(
-        self, targets: Tensor, scale: str, start: np.ndarray | None = None, additive: bool = False
+        self, targets: Tensor, scale: str, start: np.ndarray | None = None, rows: np.ndarray | None = None
     ) -> Posterior:
-        part = torch.from_numpy(self.rows)
-        theta = learn(
-            self.kernels, [rows[part] for rows in self.states], targets[part], self.weights[part], start, additive
-        )
+        part = torch.from_numpy(self.rows if rows is None else rows)
+        theta = learn(self.kernels, [states[part] for states in self.states], targets[part], self.weights[part], start)
         return condition(Prior(self.kernels, theta, self.names, scale), self.states, targets, self.weights)
 
 

@@ -14,15 +14,13 @@ from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, column_slic
 from restt.prior.kernels import Kernel
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
-_LEARNING_ENTRIES = 10_000_000
-_LEARNING_ROWS = (150, 1000)
+_LEARNING_ENTRIES = 5_000_000
+_LEARNING_ROWS = (150, 700)
 ITERATIONS = 50
 # Centre and spread of log σ², log s and of a column's log relevance, log length and logit of the line's share, and the
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
 _GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
-# An additive-leaning prior: interactions weigh s against main effects' s·a, so a large s asks for small a.
-_ADDITIVE_SCALE = (3.0, 0.3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +94,10 @@ class Prior:
         return axes
 
 
-def hyper_prior(kernels: Sequence[Kernel], additive: bool = False) -> HyperPrior:
-    """Weak densities of all parameters; ``additive`` leans towards main effects."""
+def hyper_prior(kernels: Sequence[Kernel]) -> HyperPrior:
+    """Weak densities of all parameters."""
     rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(_COLUMN[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
-    if additive:
-        centre[SCALE], spread[SCALE] = _ADDITIVE_SCALE
     return HyperPrior(centre, spread, low, high)
 
 
@@ -125,17 +121,11 @@ def learn(
     targets: Tensor,  # (B, O), standardised
     weights: Tensor,  # (B,)
     start: np.ndarray | None = None,
-    additive: bool = False,
     iterations: int = ITERATIONS,
 ) -> np.ndarray:
     """The parameters of largest evidence, by L-BFGS from ``start``."""
-    hyper = hyper_prior(kernels, additive)
+    hyper = hyper_prior(kernels)
     first = starting_point(kernels) if start is None else start.copy()
-    if additive:
-        # The same main effects at the larger s.
-        shift = hyper.centre[SCALE] - first[SCALE]
-        first[SCALE] += shift
-        first[[part.start for part in column_slices(kernels)]] -= max(0.0, shift)
     first = np.clip(first, hyper.low, hyper.high)
     objective = Evidence(kernels, states, targets, weights, hyper)
     found = minimize(
@@ -148,5 +138,3 @@ def learn(
     )
     better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]
     return np.asarray(found.x if better else first)
-
-

@@ -135,9 +135,22 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
     rank = (np.cumsum(share) - share / 2 - 0.5) * np.sqrt(12)
     # Half the value, half its rank: neither a long tail nor a crowd of equal values takes the whole scale.
     position = 0.5 * straight + 0.5 * rank
-    chosen = np.arange(len(distinct))
-    if len(distinct) > count:
-        even = np.linspace(position[0], position[-1], count)
-        chosen = np.unique(np.abs(position[:, None] - even).argmin(axis=0))
+    chosen = np.arange(len(distinct)) if len(distinct) <= count else _spread_out(position, count)
     pick = [tuple(values[chosen].tolist()) for values in (distinct, position, straight)]
     return Site(*pick, missing=missing, shift=float(shift), scale=float(scale))
+
+
+def _spread_out(position: np.ndarray, count: int) -> np.ndarray:
+    """The places of at most ``count`` positions, as evenly spaced as they come.
+
+    Where a gap leaves even spots without a position of their own, the spacing is narrowed until nearly all are used.
+    """
+    chosen = np.zeros(0, dtype=int)
+    for spots in range(count, 4 * count):
+        even = np.linspace(position[0], position[-1], spots)
+        right = np.clip(np.searchsorted(position, even), 1, len(position) - 1)
+        nearest = np.unique(np.where(even - position[right - 1] <= position[right] - even, right - 1, right))
+        if len(nearest) > count:
+            break
+        chosen = nearest
+    return chosen
