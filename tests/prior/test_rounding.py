@@ -63,7 +63,9 @@ def problem(rows: int = 40, outputs: int = 1):
     coefficients, factors = posterior.products()
     seen = [kernel.site.seen for kernel in kernels]
     factors = [f[:, :s] for f, s in zip(factors, seen, strict=True)]
-    moments = [k.moments[:s, :s] for k, s in zip(kernels, seen, strict=True)]
+    moments = [
+        torch.diag(k.measure[:s]) if k.measure.dim() == 1 else k.measure for k, s in zip(kernels, seen, strict=True)
+    ]
     return posterior, coefficients, factors, moments, [x[:, :s] for x, s in zip(states, seen, strict=True)]
 
 
@@ -99,7 +101,7 @@ def test_the_tolerance_bounds_the_error_with_the_least_bonds():
 @pytest.mark.parametrize("sites", [1, 2, 3, 5])
 def test_any_train_on_vectors_that_sum_to_one_is_a_residual_one(sites):
     generator = torch.Generator().manual_seed(0)
-    bonds = [1, 2, 4, 3, 2][:sites] + [2]
+    bonds = [*[1, 2, 4, 3, 2][:sites], 2]
     cores = [torch.randn(bonds[n], 2 + n, bonds[n + 1], generator=generator, dtype=torch.float64) for n in range(sites)]
     states = [torch.rand(7, 2 + n, generator=generator, dtype=torch.float64) for n in range(sites)]
     states = [x / x.sum(1, keepdim=True) for x in states]

@@ -18,7 +18,7 @@ from restt.prior.posterior import Posterior, condition
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites
 from restt.prior.spread import Spread, measure_spread, optimism
-from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile
+from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
 # Rows that one posterior is conditioned on; more are sampled.
 MAX_ROWS = 2000
@@ -224,10 +224,9 @@ def _without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray: 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
     """Mean square error over outputs, each relative to its variance."""
-    middle = np.average(targets, axis=0, weights=weights)
-    spread = np.average((targets - middle) ** 2, axis=0, weights=weights)
-    error = np.average((predicted - targets) ** 2, axis=0, weights=weights)
-    return float(np.mean(error / np.where(spread > 0, spread, 1.0)))
+    spread = weighted_std(targets, weights)
+    scaled = (predicted - targets) / np.where(spread > 0, spread, 1.0)
+    return float(np.average(scaled**2, axis=0, weights=weights).mean())
 
 
 def _best_scale(
@@ -261,7 +260,7 @@ def _train(
     coefficients = torch.cat([part[0] for part in parts]) / len(parts)
     kernels = posteriors[0].prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
-    moments = [kernel.moments[: kernel.site.seen, : kernel.site.seen] for kernel in kernels]
+    moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(posteriors[0].prior, site_order):
         ordered = [factors[n] for n in order], [moments[n] for n in order]
@@ -287,7 +286,7 @@ def _with_average(cores: Sequence[Tensor], kernels: Sequence[Kernel]) -> list[Te
     found = []
     for core, kernel in zip(cores, kernels, strict=True):
         if kernel.site.average:
-            mean = kernel.moments.sum(dim=0)[: kernel.site.seen]
+            mean = kernel.mean[: kernel.site.seen]
             core = torch.cat([core, torch.einsum("lir,i->lr", core, mean)[:, None]], dim=1)
         found.append(core)
     return found

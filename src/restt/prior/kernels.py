@@ -25,8 +25,8 @@ class Kernel(ABC):
 
     @property
     @abstractmethod
-    def moments(self) -> Tensor:  # (I, I)
-        """The mean of x xᵀ over the rows of the fit."""
+    def mean(self) -> Tensor:  # (I,)
+        """The mean site vector over the rows of the fit."""
 
     @abstractmethod
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, I)
@@ -58,8 +58,7 @@ class Smooth(Kernel):
         self.within = torch.eye(size, dtype=torch.float64)
         self.within[:knots, :knots] = 1.0
         self.within[site.seen :, site.seen :] = 0.0
-        mean = measure.sum(dim=0)  # site vectors sum to one
-        self.centre = torch.eye(size, dtype=torch.float64) - mean  # (I, I): rows of 1_i - p
+        self.centre = torch.eye(size, dtype=torch.float64) - self.mean  # (I, I): rows of 1_i - p
         if site.average:
             self.centre[-1] = 0.0
         line = torch.zeros(size, dtype=torch.float64)
@@ -67,8 +66,8 @@ class Smooth(Kernel):
         self.line = self._scaled(torch.outer(line, line))[0]
 
     @property
-    def moments(self) -> Tensor:
-        return self.measure
+    def mean(self) -> Tensor:
+        return self.measure.sum(dim=0)  # site vectors sum to one
 
     def _scaled(self, table: Tensor) -> tuple[Tensor, Tensor]:
         centred = self.centre @ table @ self.centre.T
@@ -116,8 +115,8 @@ class Levels(Kernel):
         self.inverse = float(1.0 / variance) if variance > 1e-14 else 0.0
 
     @property
-    def moments(self) -> Tensor:
-        return torch.diag(self.measure)
+    def mean(self) -> Tensor:
+        return self.measure
 
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         own = (states @ self.measure)[:, None]
@@ -129,8 +128,14 @@ class Levels(Kernel):
         return table
 
     def gram(self, states: Tensor, values: np.ndarray) -> Tensor:
-        codes = states.argmax(dim=1)
-        return self.cross(states, values)[:, codes]
+        codes, own = states.argmax(dim=1), states @ self.measure
+        gram = (codes[:, None] == codes[None, :]).double()
+        gram += self.constant - own[:, None] - own[None, :]
+        gram *= self.inverse * float(np.exp(values[0]))
+        if self.site.average:
+            known = (states[:, -1] == 0).double()
+            gram *= known[:, None] * known[None, :]
+        return gram
 
     def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> np.ndarray:
         return np.array([(weight * self.gram(states, values)).sum().item()])

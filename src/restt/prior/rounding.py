@@ -24,7 +24,7 @@ from restt.module import ResTT
 
 # Bonds beyond the wanted one that the random train has.
 _OVERSAMPLING = 10
-# Every state has at least this share of the measure, spread over a site's states: a level that no row is in has a value.
+# Every state has at least this share of the measure: a level that no row is in has a value all the same.
 _FLOOR = 1e-6
 # Entries of the largest array that is made at once.
 _LARGEST = 2**25
@@ -49,7 +49,7 @@ class Rounding:
 def round_products(
     coefficients: Tensor,  # (J, O)
     factors: Sequence[Tensor],  # N of (J, I_n): the value of each term's factor in each state
-    moments: Sequence[Tensor],  # N of (I_n, I_n): mean over rows of x xᵀ
+    moments: Sequence[Tensor],  # N of (I_n, I_n): mean over rows of x xᵀ; (I_n,) where it is diagonal
     largest_bond: int,
     tolerance: float,
     seed: int = 0,
@@ -59,18 +59,26 @@ def round_products(
     Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows.
     """
     roots = [_root(moment) for moment in moments]
-    whitened = [values @ root for values, root in zip(factors, roots, strict=True)]
+    whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
     cores = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
     cores, lost = _truncated(cores, largest_bond, tolerance)
-    back = [torch.linalg.inv(root).T for root in roots]
-    cores = [torch.einsum("lmr,im->lir", core, inverse) for core, inverse in zip(cores, back, strict=True)]
+    cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
     bonds = tuple(core.shape[2] for core in cores[:-1])
     return cores, Rounding(max(bonds, default=1), bonds, lost)
 
 
-def _root(moment: Tensor) -> Tensor:  # (I, I), lower
-    floor = _FLOOR * max(1.0, float(moment.diagonal().max())) / len(moment)
+def _root(moment: Tensor) -> Tensor:  # (I, I), lower; or (I,)
+    diagonal = moment if moment.dim() == 1 else moment.diagonal()
+    floor = _FLOOR * max(1.0, float(diagonal.max())) / len(moment)
+    if moment.dim() == 1:
+        return (moment + floor).sqrt()
     return torch.linalg.cholesky(moment + floor * torch.eye(len(moment), dtype=moment.dtype))
+
+
+def _unwhitened(core: Tensor, root: Tensor) -> Tensor:  # (l, I, r)
+    if root.dim() == 1:
+        return core / root[:, None]
+    return torch.linalg.solve_triangular(root.T, core, upper=True)
 
 
 def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int, seed: int) -> list[Tensor]:

@@ -16,8 +16,12 @@ from torch import Tensor
 
 from restt._errors import shown
 from restt.features import Hat
+from restt.prior.target import weighted_quantile
 
 KNOTS = 32
+# Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.
+_FURTHEST = 1e100
+_TAIL = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ class Site:
         if self.knots is None:
             vectors[torch.arange(len(column)), torch.from_numpy(self._codes(column, absent))] = 1.0
             return vectors
-        scaled = (np.where(absent, self.shift, column) - self.shift) / self.scale
+        with np.errstate(over="ignore"):
+            scaled = (np.where(absent, self.shift, column) - self.shift) / self.scale
+        scaled = np.clip(scaled, -_FURTHEST, _FURTHEST)
         vectors[:, : len(self.knots)] = Hat(knots=[list(self.knots)])(scaled[:, None])[:, 0]
         if absent.any():
             vectors[torch.from_numpy(absent)] = 0.0
@@ -122,16 +128,22 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
         return Site((0.0,), (0.0,), (0.0,), missing=missing)
     raw, used = column[present], weights[present]
     low, high = raw.min(), raw.max()
-    # Halves before sums, so that a column from -1e308 to 1e308 does not overflow.
-    shift, scale = low / 2 + high / 2, high / 2 - low / 2
-    if not scale > 0:
-        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift))
-    distinct, inverse = np.unique((raw - shift) / scale, return_inverse=True)
-    share = np.bincount(inverse, used) / used.sum()
+    if low == high:
+        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(low))
+    # The middle nine tenths set the scale: a value of 1e30 leaves the others apart. Halves before differences, so that
+    # a column from -1e308 to 1e308 does not overflow.
+    bottom, middle, top = weighted_quantile(raw, used, (0.05, 0.5, 0.95))
+    shift, scale = (middle, top / 2 - bottom / 2) if top > bottom else (low / 2 + high / 2, high / 2 - low / 2)
+    with np.errstate(over="ignore"):
+        scaled = np.clip((raw - shift) / scale, -_FURTHEST, _FURTHEST)
+    distinct, inverse = np.unique(scaled, return_inverse=True)
     if len(distinct) == 1:
         return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift), scale=float(scale))
-    mean = share @ distinct
-    straight = (distinct - mean) / np.sqrt(share @ (distinct - mean) ** 2)
+    share = np.bincount(inverse, used) / used.sum()
+    # Straight lines end where a tail becomes an accident.
+    bounded = np.clip(distinct, -_TAIL, _TAIL) if top > bottom else distinct
+    mean = share @ bounded
+    straight = (bounded - mean) / np.sqrt(share @ (bounded - mean) ** 2)
     rank = (np.cumsum(share) - share / 2 - 0.5) * np.sqrt(12)
     # Half the value, half its rank: neither a long tail nor a crowd of equal values takes the whole scale.
     position = 0.5 * straight + 0.5 * rank

@@ -99,11 +99,11 @@ class Spread:
     ) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction, over the distribution of the residuals."""
         deviations = self.deviations(numbers)[:, None]
-        middle, total = target.predict(outputs), 0.0
-        levels = (np.arange(50) + 0.5) / 50
-        for level in levels:
-            total = total + (target.decode(outputs + deviations * self.quantile(level)) - middle) ** 2
-        return np.sqrt(total / len(levels))
+        middle, levels = target.predict(outputs), (np.arange(50) + 0.5) / 50
+        away = np.stack([target.decode(outputs + deviations * self.quantile(level)) - middle for level in levels])
+        size = np.abs(away).max(axis=0)
+        unit = np.where(size > 0, size, 1.0)
+        return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
@@ -144,8 +144,10 @@ def optimism(
     if fresh.sum() < _FRESH_ROWS:
         return _UNKNOWN_OPTIMISM
     squares = (scaled**2).mean(axis=1)
-    ratio = np.average(squares[fresh], weights=weights[fresh]) / np.average(squares[seen], weights=weights[seen])
-    return float(np.clip(np.sqrt(ratio), 1.0, 2.0))
+    known = np.average(squares[seen], weights=weights[seen])
+    if known == 0:
+        return 1.0
+    return float(np.clip(np.sqrt(np.average(squares[fresh], weights=weights[fresh]) / known), 1.0, 2.0))
 
 
 @torch.no_grad()

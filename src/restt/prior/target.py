@@ -39,12 +39,12 @@ class Target:
         check_choice("scale", scale, SCALES)
         quantiles = np.stack([weighted_quantile(column, weights, (0.25, 0.5, 0.75)) for column in y.T])
         width = quantiles[:, 2] - quantiles[:, 0]
-        spread = np.sqrt(np.average((y - np.average(y, axis=0, weights=weights)) ** 2, axis=0, weights=weights))
+        spread = weighted_std(y, weights)
         width = np.where(width > 0, width, np.where(spread > 0, spread, 1.0))
         empty = cls(scale, np.zeros(y.shape[1]), np.ones(y.shape[1]), quantiles[:, 1], width)
         seen = empty.encode(y)
         mean = np.average(seen, axis=0, weights=weights)
-        std = np.sqrt(np.average((seen - mean) ** 2, axis=0, weights=weights))
+        std = weighted_std(seen, weights)
         constant = std <= 1e3 * np.finfo(float).eps * np.abs(mean)
         return replace(empty, mean=mean, std=np.where(constant | (std == 0), 1.0, std))
 
@@ -76,8 +76,9 @@ class Target:
         if self.scale != "log":
             return self
         found = self.decode(outputs)
-        square = float((weights[:, None] * found**2).sum())
-        best = float((weights[:, None] * found * y).sum()) / square if square > 0 else 1.0
+        unit = np.abs(found).max(axis=0)
+        square = float((weights[:, None] * (found / unit) ** 2).sum())
+        best = float((weights[:, None] * (found / unit) * (y / unit)).sum()) / square
         return replace(self, smear=float(np.clip(best, 1.0, 1.5)))
 
     def to_config(self) -> dict[str, Any]:
@@ -108,6 +109,14 @@ def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
         return ("identity", "log") if skewness > _SKEWED else ("identity",)
     reach = float((np.abs(y - target.shift) / target.width).max())
     return ("identity", "asinh") if reach > _LONG_TAIL else ("identity",)
+
+
+def weighted_std(values: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (O,)
+    """Weighted standard deviations, of numbers of any size: their squares may be beyond float64."""
+    away = values - np.average(values, axis=0, weights=weights)
+    size = np.abs(away).max(axis=0)
+    unit = np.where(size > 0, size, 1.0)
+    return unit * np.sqrt(np.average((away / unit) ** 2, axis=0, weights=weights))
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, levels: Any) -> np.ndarray:  # (B,), (B,), (K,) -> (K,)
