@@ -13,7 +13,7 @@ from torch import Tensor
 from restt._errors import check_choice, check_int, shown
 from restt.module import ResTT
 from restt.prior.kernels import Kernel, make_kernel, measure
-from restt.prior.learning import Prior, learn, learning_rows
+from restt.prior.learning import ITERATIONS, Prior, learn, learning_rows
 from restt.prior.posterior import Posterior, condition
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites
@@ -92,6 +92,9 @@ def fit(
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
+    Two priors are learned, one leaning towards smooth and straight functions and one towards rough ones, and the train
+    is the mean of their posterior means; ``Fitted.prior`` is the first.
+
     Parameters
     ----------
     numbers : array (B, C)
@@ -144,9 +147,7 @@ def fit(
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
     target, posterior, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
-    seen = np.sort(rng.permutation(learner.rows)[: -(-2 * len(learner.rows) // 3)])
-    second = learner.posterior(encoded, target.scale, rows=seen)
-    posteriors = (posterior, second)
+    posteriors = (posterior, learner.posterior(encoded, target.scale, rough=True))
     left_out = sum(one.left_out for one in posteriors) / len(posteriors)
     target = target.smeared(left_out.numpy(), targets, used)
     cores, order, rounding = _train(posteriors, bond_dim, site_order)
@@ -155,7 +156,7 @@ def fit(
     fitted = Fitted(module, order, ordered, target, posterior.prior, None, rounding, 0.0, errors, posteriors)  # type: ignore[arg-type]
     exact = sum(one.mean(states) for one in posteriors) / len(posteriors)
     distance = float(np.sqrt(np.average((fitted.outputs(table) - exact.numpy()) ** 2, axis=0, weights=used).mean()))
-    residuals = (encoded - left_out).numpy() * optimism(second, encoded, seen, used)
+    residuals = (encoded - left_out).numpy() * _optimism(learner, encoded, used, rng)
     spread = measure_spread(posterior.prior, residuals, table, used, distance**2, rng)
     return replace(
         fitted,
@@ -176,10 +177,17 @@ class _Learner:
     names: tuple[str, ...]
 
     def posterior(
-        self, targets: Tensor, scale: str, start: np.ndarray | None = None, rows: np.ndarray | None = None
+        self,
+        targets: Tensor,
+        scale: str,
+        start: np.ndarray | None = None,
+        rough: bool = False,
+        rows: np.ndarray | None = None,
+        iterations: int = ITERATIONS,
     ) -> Posterior:
         part = torch.from_numpy(self.rows if rows is None else rows)
-        theta = learn(self.kernels, [states[part] for states in self.states], targets[part], self.weights[part], start)
+        states = [column[part] for column in self.states]
+        theta = learn(self.kernels, states, targets[part], self.weights[part], start, rough, iterations)
         return condition(Prior(self.kernels, theta, self.names, scale), self.states, targets, self.weights)
 
 
@@ -246,6 +254,13 @@ def _best_scale(
             best = (target, posterior)
     assert best is not None
     return *best, errors
+
+
+def _optimism(learner: _Learner, targets: Tensor, weights: np.ndarray, rng: np.random.Generator) -> float:
+    """How much larger left-out residuals are for rows that the prior was not learned from: two thirds learn one."""
+    seen = np.sort(rng.permutation(learner.rows)[: -(-2 * len(learner.rows) // 3)])
+    posterior = learner.posterior(targets, "identity", rows=seen, iterations=ITERATIONS // 2)
+    return optimism(posterior, targets, seen, weights)
 
 
 def _train(

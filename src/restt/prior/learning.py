@@ -21,6 +21,8 @@ ITERATIONS = 50
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
 _GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
+# The same for functions that change fast and are seldom straight.
+_ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,16 +96,17 @@ class Prior:
         return axes
 
 
-def hyper_prior(kernels: Sequence[Kernel]) -> HyperPrior:
-    """Weak densities of all parameters."""
-    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(_COLUMN[name] for kernel in kernels for name in kernel.names)]
+def hyper_prior(kernels: Sequence[Kernel], rough: bool = False) -> HyperPrior:
+    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines."""
+    columns = _ROUGH if rough else _COLUMN
+    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
     return HyperPrior(centre, spread, low, high)
 
 
-def starting_point(kernels: Sequence[Kernel]) -> np.ndarray:
+def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
-    theta = hyper_prior(kernels).centre.copy()
+    theta = hyper_prior(kernels, rough).centre.copy()
     theta[[part.start for part in column_slices(kernels)]] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
@@ -121,11 +124,12 @@ def learn(
     targets: Tensor,  # (B, O), standardised
     weights: Tensor,  # (B,)
     start: np.ndarray | None = None,
+    rough: bool = False,
     iterations: int = ITERATIONS,
 ) -> np.ndarray:
     """The parameters of largest evidence, by L-BFGS from ``start``."""
-    hyper = hyper_prior(kernels)
-    first = starting_point(kernels) if start is None else start.copy()
+    hyper = hyper_prior(kernels, rough)
+    first = starting_point(kernels, rough) if start is None else start.copy()
     first = np.clip(first, hyper.low, hyper.high)
     objective = Evidence(kernels, states, targets, weights, hyper)
     found = minimize(
