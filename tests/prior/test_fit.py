@@ -206,10 +206,21 @@ def test_wrong_arguments_are_named(arguments, message):
 
 def test_thousands_of_levels_are_learned():
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 2000, 600).astype(float)
-    effect = rng.standard_normal(2000)
-    numbers = np.column_stack([codes, rng.standard_normal(600)])
-    y = effect[codes.astype(int)] + numbers[:, 1]
-    model = prior.fit(numbers, y, levels=[2000, None], bond_dim=4)
-    assert np.isfinite(model.predict(np.array([[1999.0, 0.0], [-1.0, 0.5]]))).all()
-    assert model.left_out_error < 0.75
+    codes = rng.integers(0, 1000, 300)
+    numbers = np.column_stack([codes % 100, codes, rng.standard_normal(300)]).astype(float)
+    y = rng.standard_normal(100)[codes % 100] + numbers[:, 2]
+    model = prior.fit(numbers, y, levels=[100, 1000, None], bond_dim=3)
+    assert model.sites[model.order.index(1)].width == 1001
+    assert np.isfinite(model.predict(np.array([[99.0, 999.0, 0.0], [-1.0, -1.0, 0.5]]))).all()
+    assert model.left_out_error < 0.6
+
+
+def test_a_long_table_keeps_the_states_of_all_its_rows():
+    numbers, y = mixed_table(200)
+    numbers[:, 1] = np.nan_to_num(numbers[:, 1])
+    numbers[3, 1], numbers[5, 0] = np.nan, 50.0
+    model = prior.fit(numbers, y, levels=LEVELS, max_rows=40)
+    assert len(model.posteriors[0].alpha) == 40
+    assert model.spread.sites[1].missing
+    assert np.isfinite(model.predict(numbers)).all()
+    assert model.spread.sites[0].vectors(np.array([50.0]))[0, -1] == 1

@@ -16,7 +16,7 @@ from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import ITERATIONS, Prior, learn, learning_rows
 from restt.prior.posterior import Posterior, condition
 from restt.prior.rounding import Rounding, residual_module, round_products
-from restt.prior.sites import KNOTS, Site, fit_sites
+from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread, optimism
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
@@ -52,10 +52,7 @@ class Fitted:
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors as the module takes them."""
-        found = torch.zeros(len(numbers), len(self.sites), self.module.feature_dim, dtype=torch.float64)
-        for n, (site, column) in enumerate(zip(self.sites, self.order, strict=True)):
-            found[:, n, : site.width] = site.vectors(numbers[:, column])
-        return found
+        return site_vectors(self.sites, numbers[:, self.order])
 
     @torch.no_grad()
     def outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
@@ -135,34 +132,41 @@ def fit(
     rng = np.random.default_rng(seed)
     keep = _without_accidents(targets, used)
     table, targets, used = table[keep], targets[keep], used[keep]
+    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2))
+    kernels = tuple(
+        make_kernel(site, measure(site, site.vectors(column), torch.from_numpy(used)))
+        for site, column in zip(sites, table.T, strict=True)
+    )
     if len(table) > check_int("max_rows", max_rows, minimum=2):
         part = np.sort(rng.permutation(len(table))[:max_rows])
         table, targets, used = table[part], targets[part], used[part]
-    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2))
-    states = [site.vectors(column) for site, column in zip(sites, table.T, strict=True)]
-    row_weights = torch.from_numpy(used)
-    kernels = tuple(make_kernel(s, measure(s, rows, row_weights)) for s, rows in zip(sites, states, strict=True))
+    states, row_weights = [site.vectors(c) for site, c in zip(sites, table.T, strict=True)], torch.from_numpy(used)
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     learner = _Learner(kernels, states, row_weights, learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
     target, posterior, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
     posteriors = (posterior, learner.posterior(encoded, target.scale, rough=True))
-    left_out = sum(one.left_out for one in posteriors) / len(posteriors)
+    left_out = torch.stack([one.left_out for one in posteriors]).mean(dim=0)
     target = target.smeared(left_out.numpy(), targets, used)
     cores, order, rounding = _train(posteriors, bond_dim, site_order)
     module = residual_module(_with_average(cores, [kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
-    fitted = Fitted(module, order, ordered, target, posterior.prior, None, rounding, 0.0, errors, posteriors)  # type: ignore[arg-type]
-    exact = sum(one.mean(states) for one in posteriors) / len(posteriors)
-    distance = float(np.sqrt(np.average((fitted.outputs(table) - exact.numpy()) ** 2, axis=0, weights=used).mean()))
+    exact = torch.stack([one.mean(states) for one in posteriors]).mean(dim=0)
+    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
+    distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
     residuals = (encoded - left_out).numpy() * _optimism(learner, encoded, used, rng)
-    spread = measure_spread(posterior.prior, residuals, table, used, distance**2, rng)
-    return replace(
-        fitted,
-        spread=spread,
-        rounding=replace(rounding, distance=distance),
-        left_out_error=_relative_error(target.predict(left_out.numpy()), targets, used),
+    return Fitted(
+        module,
+        order,
+        ordered,
+        target,
+        posterior.prior,
+        measure_spread(posterior.prior, residuals, table, used, distance**2, rng),
+        replace(rounding, distance=distance),
+        _relative_error(target.predict(left_out.numpy()), targets, used),
+        errors,
+        posteriors,
     )
 
 

@@ -121,6 +121,14 @@ def fit_sites(
     )
 
 
+def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)
+    """The site vectors of a table whose columns are in the order of the sites, padded to the widest."""
+    found = torch.zeros(len(numbers), len(sites), max(site.width for site in sites), dtype=torch.float64)
+    for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
+        found[:, n, : site.width] = site.vectors(column)
+    return found
+
+
 def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
     present = ~np.isnan(column)
     missing = not present.all()
@@ -148,8 +156,8 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
     # Half the value, half its rank: neither a long tail nor a crowd of equal values takes the whole scale.
     position = 0.5 * straight + 0.5 * rank
     chosen = np.arange(len(distinct)) if len(distinct) <= count else _spread_out(position, count)
-    pick = [tuple(values[chosen].tolist()) for values in (distinct, position, straight)]
-    return Site(*pick, missing=missing, shift=float(shift), scale=float(scale))
+    at_knots, positions, values = (tuple(each[chosen].tolist()) for each in (distinct, position, straight))
+    return Site(at_knots, positions, values, missing=missing, shift=float(shift), scale=float(scale))
 
 
 def _spread_out(position: np.ndarray, count: int) -> np.ndarray:
