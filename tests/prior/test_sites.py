@@ -6,7 +6,7 @@ import torch
 
 from restt.prior import Site
 from restt.prior.kernels import Levels, Smooth, make_kernel, measure
-from restt.prior.sites import fit_sites
+from restt.prior.sites import fit_sites, hat_map, site_vectors
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.column_stack(
@@ -113,3 +113,16 @@ def test_pull_backs_match_differences(n):
         step[k] = 1e-5
         up, down = (kernel.gram(rows, values + sign * step) for sign in (1, -1))
         assert gradient[k] == pytest.approx(((up - down) * weight).sum().item() / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_the_map_of_all_sites_gives_the_same_hats():
+    sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
+    hats, shift, scale = hat_map(sites)
+    x = torch.from_numpy(NUMBERS).nan_to_num()
+    vectors, expected = hats((x - shift) / scale), site_vectors(sites, NUMBERS)
+    for n, site in enumerate(sites):
+        if site.knots is not None:
+            present = ~np.isnan(NUMBERS[:, n])
+            assert torch.allclose(
+                vectors[present, n, : len(site.knots)], expected[present, n, : len(site.knots)], atol=1e-12
+            )

@@ -10,8 +10,8 @@
 from restt.prior.fit import Fitted, fit
 from restt.prior.learning import Prior
 from restt.prior.rounding import Rounding
-from restt.prior.sites import Site
+from restt.prior.sites import Site, hat_map, site_vectors
 from restt.prior.spread import Spread
 from restt.prior.target import Target
 
-__all__ = ["Fitted", "Prior", "Rounding", "Site", "Spread", "Target", "fit"]
+__all__ = ["Fitted", "Prior", "Rounding", "Site", "Spread", "Target", "fit", "hat_map", "site_vectors"]

@@ -52,7 +52,7 @@ class Smooth(Kernel):
     def __init__(self, site: Site, measure: Tensor) -> None:
         super().__init__(site, measure)
         size, knots = site.width, len(site.positions)
-        position, value = torch.tensor(site.positions).double(), torch.tensor(site.values).double()
+        position, value = (torch.tensor(each, dtype=torch.float64) for each in (site.positions, site.values))
         self.squares = torch.zeros(size, size, dtype=torch.float64)
         self.squares[:knots, :knots] = (position[:, None] - position[None, :]) ** 2
         self.within = torch.eye(size, dtype=torch.float64)

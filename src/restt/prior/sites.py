@@ -121,6 +121,19 @@ def fit_sites(
     )
 
 
+def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N sites, (N,), (N,)
+    """The hats of all sites as one feature map, with the shift and scale of each number before it.
+
+    For an encoding that is saved or exported: hats((x - shift)/scale) are the first entries of a number's site vector.
+    A category has one knot there, to be replaced by its one-hot vector.
+    """
+    knots = [[0.0] if site.knots is None else list(site.knots) for site in sites]
+    shift, scale = (
+        torch.tensor([getattr(site, name) for site in sites], dtype=torch.float64) for name in ("shift", "scale")
+    )
+    return Hat(knots=knots), shift, scale
+
+
 def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)
     """The site vectors of a table whose columns are in the order of the sites, padded to the widest."""
     found = torch.zeros(len(numbers), len(sites), max(site.width for site in sites), dtype=torch.float64)
