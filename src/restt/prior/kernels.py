@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.features.base import tensor64
 from restt.prior.sites import Site
 
 
@@ -52,7 +53,7 @@ class Smooth(Kernel):
     def __init__(self, site: Site, measure: Tensor) -> None:
         super().__init__(site, measure)
         size, knots = site.width, len(site.positions)
-        position, value = (torch.tensor(each, dtype=torch.float64) for each in (site.positions, site.values))
+        position, value = tensor64(site.positions), tensor64(site.values)
         self.squares = torch.zeros(size, size, dtype=torch.float64)
         self.squares[:knots, :knots] = (position[:, None] - position[None, :]) ** 2
         self.within = torch.eye(size, dtype=torch.float64)
