@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 import restt
-from restt._files import write_json_atomic
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.explain import interaction_index, order_spectrum, shapley_values, sobol_indices, top_interactions
-from restt.provenance import provenance
 
 FOLDER = Path(__file__).parents[1] / "results" / "bench"
 # sites, feature width, bond, outputs, rows

@@ -19,8 +19,8 @@ from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from restt._files import write_json_atomic
-from restt.provenance import provenance
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
 from restt.volterra import VolterraRegressor
 
 RESULT = Path(__file__).parents[1] / "results" / "bench" / "volterra_system.json"

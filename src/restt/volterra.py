@@ -187,7 +187,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
     def plot_kernel(self, order: int = 1, axes: Any = None) -> Any:
         """Draw a kernel on new axes or those given, which are returned: order 1 as stems, order 2 as a map, higher
         orders as the map of their first two lags with the others now (u(t))."""
-        from restt.drawing import require_matplotlib
+        from restt._common.drawing import require_matplotlib
 
         check_is_fitted(self)
         if not 1 <= order <= self.order:

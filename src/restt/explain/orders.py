@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.explain.subject import Subject
 from restt.explain.trains import absent, centred, present, row_chunks
 

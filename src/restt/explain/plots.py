@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_int, shown
-from restt.drawing import require_matplotlib
+from restt._common.drawing import require_matplotlib
+from restt._common.errors import check_int, shown
 
 UP, DOWN, NEUTRAL = "#c2552d", "#2563a8", "#555555"
 BARS = 12  # columns shown; the rest are summed, or left to the tables

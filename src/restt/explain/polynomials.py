@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_positive
+from restt._common.errors import check_positive
 from restt.explain.subject import Subject
 from restt.explain.trains import merged
 

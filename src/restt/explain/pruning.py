@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_positive
+from restt._common.errors import check_choice, check_positive
 from restt.explain.orders import spectrum_of
 from restt.explain.rounding import as_residual, distance, rounded, unwhitened
 from restt.explain.sobol import moment_sweeps, total_variance

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_int, shown
+from restt._common.errors import check_int, shown
 from restt.explain.effects import Effect, effect
 from restt.explain.orders import spectrum_of
 from restt.explain.scales import labels_of

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.explain.subject import Subject
 
 # Points of a grid between the ends of a column of numbers; its knots are added, where the slope changes.

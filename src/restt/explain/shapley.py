@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int
+from restt._common.errors import check_choice, check_int
 from restt.explain.subject import Subject
 from restt.explain.trains import absent, centred, present, row_chunks
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_choice, check_int
+from restt._common.errors import check_choice, check_int
 from restt.explain.orders import spectrum_of
 from restt.explain.shapley import gradients
 from restt.explain.subject import Subject

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._errors import shown
+from restt._common.errors import shown
 from restt.module import ResTT
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._errors import check_int
+from restt._common.errors import check_int
 from restt.explain.sobol import pair_variances, total_variance
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, rich_table

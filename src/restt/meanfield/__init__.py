@@ -2,6 +2,7 @@
 
 from restt.init.stability import SignalRange, StabilityWarning, signal_range, stable_sigma2, warn_if_unstable
 from restt.meanfield.comparison import Comparison, compare
+from restt.meanfield.covariance import covariance
 from restt.meanfield.measure import measure, site_gradients
 from restt.meanfield.profile import Profile
 from restt.meanfield.theory import PhaseDiagram, phase_diagram, predict, typical_log_decay
@@ -13,6 +14,7 @@ __all__ = [
     "SignalRange",
     "StabilityWarning",
     "compare",
+    "covariance",
     "measure",
     "phase_diagram",
     "predict",

@@ -1,0 +1,107 @@
+"""What is optimised: the negative logarithm of the marginal likelihood, with its gradient.
+
+The prior is the residual train over random weights at infinite bond: Gaussian, with the covariance
+
+    K = s Π_n (1 + k_n)
+
+of :func:`restt.meanfield.covariance`; s against the sizes of the k_n says how much interactions weigh beside main
+effects. With A = K + σ²/w and standardised targets y (B, O), the objective is, up to constants,
+
+    O/2 log det A + ½ Σ_o y_oᵀ A⁻¹ y_o + O/2 Σ_i (w_i - 1) log σ²  +  hyper-priors
+
+where the last sum makes a row of weight 2 the same as two rows. Its gradient by an entry of K is
+½ (O A⁻¹ - A⁻¹ y yᵀ A⁻¹): one inverse, then B² work for each column, whose parameters share one pull-back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt.prior.kernels import Kernel
+
+# A factor 1 + k_n nearer to 0 than this is not divided by; the product there is as good as 0.
+_SMALLEST_FACTOR = 1e-10
+# Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
+_JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
+NOISE, SCALE, COLUMNS = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class HyperPrior:
+    """Independent normal densities of the parameters, and the bounds within which they are searched."""
+
+    centre: np.ndarray
+    spread: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The negative log density up to a constant, and its gradient."""
+        away = (theta - self.centre) / self.spread
+        return 0.5 * float(away @ away), away / self.spread
+
+
+def column_slices(kernels: Sequence[Kernel]) -> list[slice]:
+    """Where each column's parameters are in the vector: after log σ² and log s."""
+    ends = COLUMNS + np.cumsum([len(kernel.names) for kernel in kernels])
+    return [slice(int(end) - len(kernel.names), int(end)) for kernel, end in zip(kernels, ends, strict=True)]
+
+
+def cholesky(
+    covariance: Tensor,  # (B, B)
+    noise: Tensor,  # (B,)
+) -> Tensor:  # (B, B), lower
+    """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one."""
+    size = covariance.diagonal().abs().mean()
+    for jitter in _JITTERS:
+        found, failed = torch.linalg.cholesky_ex(covariance + torch.diag(noise + jitter * size))
+        if not bool(failed) and bool(found.isfinite().all()):
+            return found
+    raise ValueError("the covariance of the rows has no Cholesky factor: a parameter of the prior is out of range")
+
+
+class Evidence:
+    """The objective over one set of rows; called with a parameter vector, returns (value, gradient)."""
+
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        states: Sequence[Tensor],  # N of (B, I_n)
+        targets: Tensor,  # (B, O)
+        weights: Tensor,  # (B,)
+        hyper_prior: HyperPrior,
+    ) -> None:
+        self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
+        self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
+        grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
+        covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))
+        for gram in grams:
+            covariance *= 1 + gram
+        penalty, by_penalty = self.hyper_prior(theta)
+        try:
+            lower = cholesky(covariance, noise / self.weights)
+        except ValueError:
+            # A step of the line search went too far: a wall that it turns back from.
+            return 1e15, by_penalty
+        inverse = torch.cholesky_inverse(lower)
+        solved = inverse @ self.targets
+        repeated = 0.5 * outputs * float((self.weights - 1).sum())
+        fit = outputs * lower.diagonal().log().sum().item() + 0.5 * (self.targets * solved).sum().item()
+        gradient = np.zeros_like(theta)
+        by_entry = 0.5 * (outputs * inverse - solved @ solved.T)  # (B, B)
+        gradient[NOISE] = noise * (by_entry.diagonal() / self.weights).sum().item() + repeated
+        by_entry *= covariance
+        gradient[SCALE] = by_entry.sum().item()
+        for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
+            factor = gram.add_(1.0)
+            factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
+            gradient[part] = kernel.pull(states, theta[part], by_entry / factor)
+        return fit + repeated * theta[NOISE] + penalty, gradient + by_penalty

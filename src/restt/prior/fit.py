@@ -1,0 +1,311 @@
+"""From a table to a residual train, in closed form: states, prior, scale of y, posterior, rounding, uncertainty."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_choice, check_int, shown
+from restt.module import ResTT
+from restt.prior.kernels import Kernel, make_kernel, measure
+from restt.prior.learning import ITERATIONS, Prior, learn, learning_rows
+from restt.prior.posterior import Posterior, condition
+from restt.prior.rounding import Rounding, residual_module, round_products
+from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
+from restt.prior.spread import Spread, measure_spread, optimism
+from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
+
+# Rows that one posterior is conditioned on; more are sampled.
+MAX_ROWS = 2000
+LARGEST_BOND = 32
+# A train's distance from the exact posterior, against the noise: 0.1 adds a hundredth to the noise's variance.
+_TOLERANCE = 0.1
+# Another scale of y has to lower the left-out error by this much, since it was chosen by it.
+_SCALE_GAIN = 0.02
+# y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
+_ACCIDENT = 1e4
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A residual train out of a learned prior, and all that goes with it.
+
+    ``module`` takes the site vectors of :meth:`vectors`, whose sites are the columns in ``order``, and gives the
+    standardised target: ``target.predict`` of it is y.
+    """
+
+    module: ResTT
+    order: tuple[int, ...]  # which column each site reads
+    sites: tuple[Site, ...]  # in the module's order
+    target: Target
+    prior: Prior  # in the table's order
+    spread: Spread
+    rounding: Rounding
+    left_out_error: float  # mean square on y's own scale, relative to y's variance
+    scale_errors: dict[str, float]  # of every scale of y that was tried
+    posteriors: tuple[Posterior, ...]
+
+    def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
+        """Site vectors as the module takes them."""
+        return site_vectors(self.sites, numbers[:, self.order])
+
+    @torch.no_grad()
+    def outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """The standardised target."""
+        return self.module(self.vectors(numbers).to(self.module.first)).double().numpy()
+
+    def predict(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """y."""
+        return self.target.predict(self.outputs(numbers))
+
+    def predict_std(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """Root mean square error expected of each prediction, in y's units."""
+        return self.spread.std(self.outputs(numbers), numbers, self.target)
+
+    def predict_interval(self, numbers: np.ndarray, coverage: float = 0.9) -> np.ndarray:  # (B, C) -> (B, 2, O)
+        """Between which an observation lies with probability ``coverage``."""
+        return self.spread.interval(self.outputs(numbers), numbers, self.target, coverage)
+
+
+@torch.no_grad()
+def fit(
+    numbers: np.ndarray,  # (B, C)
+    y: np.ndarray,  # (B,) or (B, O)
+    weights: np.ndarray | None = None,  # (B,)
+    levels: Sequence[int | None] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    scale: str = "auto",
+    bond_dim: int | str = "auto",
+    site_order: Sequence[int] | str = "auto",
+    knots: int = KNOTS,
+    max_rows: int = MAX_ROWS,
+    seed: int = 0,
+) -> Fitted:
+    """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
+
+    Two priors are learned, one leaning towards smooth and straight functions and one towards rough ones, and the train
+    is the mean of their posterior means; ``Fitted.prior`` is the first.
+
+    Parameters
+    ----------
+    numbers : array (B, C)
+        The table in float64: NaN is a missing value, a category the number of its level.
+    y : array (B,) or (B, O)
+        Targets; several outputs share one prior.
+    weights : array (B,), optional
+        A weight of 2 is a repeated row; rows of weight 0 are left out.
+    levels : C of them, optional
+        How many levels a category has, None for a column of numbers (all by default).
+    names : C of them, optional
+        Of the columns, for the printed prior.
+    scale : {"auto", "identity", "log", "asinh"}
+        On which y is modelled; ``"auto"`` by the left-out error on y's own scale.
+    bond_dim : "auto" or int
+        r. ``"auto"`` is the least that keeps the train within a tenth of the noise, at most :data:`LARGEST_BOND`.
+    site_order : "auto" or a permutation of the columns
+        ``"auto"`` takes the order of those tried that needs the smaller bonds.
+    knots : int
+        Most knots of a number.
+    max_rows : int
+        Rows of the posterior; of a longer table a random part is taken.
+    seed : int
+        Of that part.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((120, 3))
+    >>> y = x[:, 0] + x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(120)
+    >>> fitted = fit(x[:100], y[:100])
+    >>> bool(np.corrcoef(fitted.predict(x[100:])[:, 0], y[100:])[0, 1] > 0.95)
+    True
+    >>> fitted.predict_interval(x[100:]).shape
+    (20, 2, 1)
+    """
+    table, targets, used = _checked(numbers, y, weights)
+    rng = np.random.default_rng(seed)
+    keep = _without_accidents(targets, used)
+    table, targets, used = table[keep], targets[keep], used[keep]
+    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2))
+    kernels = tuple(
+        make_kernel(site, measure(site, site.vectors(column), torch.from_numpy(used)))
+        for site, column in zip(sites, table.T, strict=True)
+    )
+    if len(table) > check_int("max_rows", max_rows, minimum=2):
+        part = np.sort(rng.permutation(len(table))[:max_rows])
+        table, targets, used = table[part], targets[part], used[part]
+    states, row_weights = [site.vectors(c) for site, c in zip(sites, table.T, strict=True)], torch.from_numpy(used)
+    labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
+    learner = _Learner(kernels, states, row_weights, learning_rows(len(table), len(sites), rng), labels)
+    scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
+    target, posterior, errors = _best_scale(learner, scales, targets, used)
+    encoded = torch.from_numpy(target.encode(targets))
+    posteriors = (posterior, learner.posterior(encoded, target.scale, rough=True))
+    left_out = torch.stack([one.left_out for one in posteriors]).mean(dim=0)
+    target = target.smeared(left_out.numpy(), targets, used)
+    cores, order, rounding = _train(posteriors, bond_dim, site_order)
+    module = residual_module(_with_average(cores, [kernels[n] for n in order]))
+    ordered = tuple(sites[n] for n in order)
+    exact = torch.stack([one.mean(states) for one in posteriors]).mean(dim=0)
+    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
+    distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
+    residuals = (encoded - left_out).numpy() * _optimism(learner, encoded, used, rng)
+    return Fitted(
+        module,
+        order,
+        ordered,
+        target,
+        posterior.prior,
+        measure_spread(posterior.prior, residuals, table, used, distance**2, rng),
+        replace(rounding, distance=distance),
+        _relative_error(target.predict(left_out.numpy()), targets, used),
+        errors,
+        posteriors,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Learner:
+    """Learns priors on some of the rows and conditions them on all."""
+
+    kernels: tuple[Kernel, ...]
+    states: list[Tensor]
+    weights: Tensor
+    rows: np.ndarray
+    names: tuple[str, ...]
+
+    def posterior(
+        self,
+        targets: Tensor,
+        scale: str,
+        start: np.ndarray | None = None,
+        rough: bool = False,
+        rows: np.ndarray | None = None,
+        iterations: int = ITERATIONS,
+    ) -> Posterior:
+        part = torch.from_numpy(self.rows if rows is None else rows)
+        states = [column[part] for column in self.states]
+        theta = learn(self.kernels, states, targets[part], self.weights[part], start, rough, iterations)
+        return condition(Prior(self.kernels, theta, self.names, scale), self.states, targets, self.weights)
+
+
+def _checked(
+    numbers: np.ndarray, y: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = np.asarray(numbers, dtype=np.float64)
+    targets = np.asarray(y, dtype=np.float64)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(f"numbers must have shape (B, C) with at least one row and column, got {table.shape}")
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != len(table) or targets.shape[1] == 0:
+        raise ValueError(f"y must have shape ({len(table)},) or ({len(table)}, O), got {np.shape(y)}")
+    if np.isinf(table).any():
+        row, column = np.argwhere(np.isinf(table))[0]
+        raise ValueError(f"numbers must be finite or NaN, got {table[row, column]} in row {row}, column {column}")
+    if not np.isfinite(targets).all():
+        raise ValueError(f"y must be finite, got {targets[~np.isfinite(targets)][0]}")
+    used = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if used.shape != (len(table),) or not np.isfinite(used).all() or (used < 0).any() or not (used > 0).any():
+        raise ValueError(f"weights must be {len(table)} finite numbers of at least 0, not all 0, got {shown(weights)}")
+    return table[used > 0], targets[used > 0], used[used > 0]
+
+
+def _without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
+    """Rows whose y is not beyond all measure; a warning names what is left out."""
+    keep = np.ones(len(targets), dtype=bool)
+    for column in targets.T:
+        low, middle, high = weighted_quantile(column, weights, (0.05, 0.5, 0.95))
+        if high > low:
+            keep &= np.abs(column - middle) <= _ACCIDENT * (high - low)
+    if not keep.all():
+        worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
+        warnings.warn(
+            f"{int((~keep).sum())} row(s) are left out of the fit: their y, such as {worst:g}, is more than "
+            f"{_ACCIDENT:g} times the width of the middle nine tenths away from the median",
+            UserWarning,
+            stacklevel=4,
+        )
+    return keep
+
+
+def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+    """Mean square error over outputs, each relative to its variance."""
+    spread = weighted_std(targets, weights)
+    scaled = (predicted - targets) / np.where(spread > 0, spread, 1.0)
+    return float(np.average(scaled**2, axis=0, weights=weights).mean())
+
+
+def _best_scale(
+    learner: _Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray
+) -> tuple[Target, Posterior, dict[str, float]]:
+    """The scale of y whose left-out predictions are best on y's own, with its posterior."""
+    best: tuple[Target, Posterior] | None = None
+    errors: dict[str, float] = {}
+    start = None
+    for name in scales:
+        target = Target.fit(targets, weights, name)
+        posterior = learner.posterior(torch.from_numpy(target.encode(targets)), name, start)
+        start = posterior.prior.theta
+        target = target.smeared(posterior.left_out.numpy(), targets, weights)
+        errors[name] = _relative_error(target.predict(posterior.left_out.numpy()), targets, weights)
+        if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
+            best = (target, posterior)
+    assert best is not None
+    return *best, errors
+
+
+def _optimism(learner: _Learner, targets: Tensor, weights: np.ndarray, rng: np.random.Generator) -> float:
+    """How much larger left-out residuals are for rows that the prior was not learned from: two thirds learn one."""
+    seen = np.sort(rng.permutation(learner.rows)[: -(-2 * len(learner.rows) // 3)])
+    posterior = learner.posterior(targets, "identity", rows=seen, iterations=ITERATIONS // 2)
+    return optimism(posterior, targets, seen, weights)
+
+
+def _train(
+    posteriors: Sequence[Posterior], bond_dim: int | str, site_order: Sequence[int] | str
+) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
+    """Cores of the mean of the posteriors' means in the best of the orders tried."""
+    largest = LARGEST_BOND
+    tolerance = _TOLERANCE * min(one.prior.noise for one in posteriors) ** 0.5
+    if bond_dim != "auto":
+        largest, tolerance = check_int("bond_dim", bond_dim, minimum=1), 0.0
+    parts = [one.products() for one in posteriors]
+    coefficients = torch.cat([part[0] for part in parts]) / len(parts)
+    kernels = posteriors[0].prior.kernels
+    factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
+    moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
+    found = []
+    for order in _orders(posteriors[0].prior, site_order):
+        ordered = [factors[n] for n in order], [moments[n] for n in order]
+        found.append((*round_products(coefficients, *ordered, largest, tolerance), order))
+    cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
+    return cores, order, rounding
+
+
+def _orders(prior: Prior, site_order: Sequence[int] | str) -> list[tuple[int, ...]]:
+    columns = len(prior.kernels)
+    if isinstance(site_order, str):
+        check_choice("site_order", site_order, ("auto",))
+        falling = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
+        return [tuple(range(columns)), falling, falling[::-1]] if columns > 2 else [tuple(range(columns))]
+    order = tuple(int(n) for n in site_order)
+    if sorted(order) != list(range(columns)):
+        raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')
+    return [order]
+
+
+def _with_average(cores: Sequence[Tensor], kernels: Sequence[Kernel]) -> list[Tensor]:
+    """The cores with the average state of sites that have one: the mean of the others."""
+    found = []
+    for core, kernel in zip(cores, kernels, strict=True):
+        if kernel.site.average:
+            mean = kernel.mean[: kernel.site.seen]
+            core = torch.cat([core, torch.einsum("lir,i->lr", core, mean)[:, None]], dim=1)
+        found.append(core)
+    return found

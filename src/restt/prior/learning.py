@@ -1,0 +1,144 @@
+"""How the prior is learned: its scales by marginal likelihood, from analytic gradients, on a bounded set of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from torch import Tensor
+
+from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, column_slices
+from restt.prior.kernels import Kernel
+
+# Entries of all columns' covariances together while learning, and the rows that are enough for any table.
+_LEARNING_ENTRIES = 5_000_000
+_LEARNING_ROWS = (150, 700)
+ITERATIONS = 50
+# Centre and spread of log σ², log s and of a column's log relevance, log length and logit of the line's share, and the
+# bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
+_GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
+_COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
+# The same for functions that change fast and are seldom straight.
+_ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """A learned prior over functions of a table.
+
+    ``relevance`` is the variance of a column's main effect relative to the constant's, averaged over the rows of the
+    fit; ``length`` the distance over which a smooth effect changes, on a scale where a column has variance 1 (NaN for
+    categories); ``line`` the share of straight lines in it; ``noise`` the noise's share of the target's variance;
+    ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((60, 2))
+    >>> from restt import prior
+    >>> print(prior.fit(x, np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)).prior)  # doctest: +ELLIPSIS
+    Prior: noise 0.0..., scale ..., y as it is
+      column    relevance  length  line
+      column 0  ...
+      column 1  ...
+    """
+
+    kernels: tuple[Kernel, ...]
+    theta: np.ndarray
+    names: tuple[str, ...]
+    target_scale: str = "identity"
+
+    @property
+    def noise(self) -> float:
+        return float(np.exp(self.theta[NOISE]))
+
+    @property
+    def scale(self) -> float:
+        return float(np.exp(self.theta[SCALE]))
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        """The parameters of each column's kernel."""
+        return [self.theta[part] for part in column_slices(self.kernels)]
+
+    @property
+    def relevance(self) -> np.ndarray:  # (N,)
+        return np.array([float(np.exp(values[0])) for values in self.parts])
+
+    @property
+    def length(self) -> np.ndarray:  # (N,)
+        return np.array([float(np.exp(values[1])) if len(values) > 1 else np.nan for values in self.parts])
+
+    @property
+    def line(self) -> np.ndarray:  # (N,)
+        return np.array([float(1 / (1 + np.exp(-values[2]))) if len(values) > 2 else np.nan for values in self.parts])
+
+    def __str__(self) -> str:
+        width = max(6, *(len(name) for name in self.names))
+        scale = {"identity": "y as it is", "log": "the logarithm of y", "asinh": "y with shortened tails"}
+        lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {scale[self.target_scale]}"]
+        lines.append(f"  {'column':{width}}  relevance  length  line")
+        for name, a, l, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
+            rest = "       –     –" if np.isnan(l) else f"{l:8.3g}{line:6.2f}"
+            lines.append(f"  {name:{width}}  {a:9.3g}{rest}")
+        return "\n".join(lines)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Relevance of each column as bars; matplotlib's axes."""
+        from matplotlib import pyplot
+
+        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
+        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlabel("relevance")
+        return axes
+
+
+def hyper_prior(kernels: Sequence[Kernel], rough: bool = False) -> HyperPrior:
+    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines."""
+    columns = _ROUGH if rough else _COLUMN
+    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
+    centre, spread, low, high = np.array(rows).T.copy()
+    return HyperPrior(centre, spread, low, high)
+
+
+def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
+    """All columns equally relevant, less so the more there are."""
+    theta = hyper_prior(kernels, rough).centre.copy()
+    theta[[part.start for part in column_slices(kernels)]] = np.log(0.5 / np.sqrt(len(kernels)))
+    return theta
+
+
+def learning_rows(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
+    """The rows on which scales are learned: all of a small table, a random part of a large one."""
+    least, most = _LEARNING_ROWS
+    count = int(np.clip(np.sqrt(_LEARNING_ENTRIES / max(1, columns)), least, most))
+    return np.arange(rows) if rows <= count else np.sort(rng.permutation(rows)[:count])
+
+
+def learn(
+    kernels: Sequence[Kernel],
+    states: Sequence[Tensor],  # N of (B, I_n)
+    targets: Tensor,  # (B, O), standardised
+    weights: Tensor,  # (B,)
+    start: np.ndarray | None = None,
+    rough: bool = False,
+    iterations: int = ITERATIONS,
+) -> np.ndarray:
+    """The parameters of largest evidence, by L-BFGS from ``start``."""
+    hyper = hyper_prior(kernels, rough)
+    first = starting_point(kernels, rough) if start is None else start.copy()
+    first = np.clip(first, hyper.low, hyper.high)
+    objective = Evidence(kernels, states, targets, weights, hyper)
+    found = minimize(
+        objective,
+        first,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(hyper.low, hyper.high, strict=True)),
+        options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-6, "gtol": 1e-3},
+    )
+    better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]
+    return np.asarray(found.x if better else first)

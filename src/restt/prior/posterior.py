@@ -1,0 +1,72 @@
+"""The exact posterior under a learned prior: its mean, its left-out predictions, and itself as a sum of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from restt.prior.evidence import cholesky
+from restt.prior.learning import Prior
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A prior conditioned on rows. Targets and variances are of the standardised target."""
+
+    prior: Prior
+    states: tuple[Tensor, ...]  # N of (B, I_n)
+    alpha: Tensor  # (B, O): A⁻¹ y
+    left_out: Tensor  # (B, O): each row's prediction from the others
+    left_out_variance: Tensor  # (B,): of an observation of weight 1 there
+
+    def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
+        """The posterior mean of other rows."""
+        return covariance(self.prior, states, self.states) @ self.alpha
+
+    def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
+        """Coefficients and factors of the mean as a sum over rows of products over sites."""
+        crosses = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
+        return self.prior.scale * self.alpha, [1 + kernel.cross(rows, values) for kernel, rows, values in crosses]
+
+
+@torch.no_grad()
+def condition(
+    prior: Prior,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    targets: Tensor,  # (B, O)
+    weights: Tensor,  # (B,)
+) -> Posterior:
+    """The posterior given rows, with predictions of each row from all others in closed form.
+
+    With A = K + σ²/w, a row left out is predicted by y_i - (A⁻¹y)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
+    """
+    noise = prior.noise / weights
+    inverse = torch.cholesky_inverse(cholesky(covariance(prior, states), noise))
+    alpha, diagonal = inverse @ targets, inverse.diagonal()
+    variance = (1 / diagonal - noise).clamp(min=0) + prior.noise
+    return Posterior(prior, tuple(states), alpha, targets - alpha / diagonal[:, None], variance)
+
+
+def covariance(
+    prior: Prior,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
+) -> Tensor:  # (B, B2)
+    """s Π_n (1 + k_n) between rows."""
+    total = None
+    for n, (kernel, values) in enumerate(zip(prior.kernels, prior.parts, strict=True)):
+        gram = kernel.gram(states[n], values) if states2 is None else kernel.cross(states[n], values) @ states2[n].T
+        total = gram.add_(1.0).mul_(prior.scale) if total is None else total.mul_(gram.add_(1.0))
+    assert total is not None
+    return total
+
+
+def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
+    """The prior's variance of rows: the diagonal of their covariance."""
+    total = torch.full((len(states[0]),), prior.scale, dtype=torch.float64)
+    for kernel, rows, values in zip(prior.kernels, states, prior.parts, strict=True):
+        total *= 1 + (kernel.cross(rows, values) * rows).sum(dim=1)
+    return total

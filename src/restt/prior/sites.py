@@ -1,0 +1,189 @@
+"""The states of each column: knots of a number, levels of a category, one for missing and one for the average.
+
+A row's site vector holds how much of each state it is and sums to one. The covariance of a column is a table over its
+states, so the prior lives on the site vectors themselves and a train over them loses nothing between the knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import shown
+from restt.features import Hat
+from restt.prior.target import weighted_quantile
+
+KNOTS = 32
+# Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.
+_FURTHEST = 1e100
+_TAIL = 10.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """One column's states, in the order of its site vector: knots or levels, then missing, then average.
+
+    A number is read as (x - shift)/scale and spread over the two ``knots`` beside it, as :class:`restt.features.Hat`
+    does; ``positions`` are the knots on the scale where the covariance measures distance and ``values`` the knots
+    standardised, for straight lines. A category is the number of its level. The ``average`` state, where there is one,
+    stands for what the fit did not see: an unknown category (-1), or a value missing where none was.
+    """
+
+    knots: tuple[float, ...] | None
+    positions: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    levels: int = 0
+    missing: bool = False
+    average: bool = False
+    shift: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def seen(self) -> int:
+        """How many states the rows of the fit can be in: all but the average."""
+        return (self.levels if self.knots is None else len(self.knots)) + self.missing
+
+    @property
+    def width(self) -> int:
+        """Width of the site vector."""
+        return self.seen + self.average
+
+    def vectors(self, column: np.ndarray) -> Tensor:  # (B,) -> (B, width)
+        """Site vectors of a column, NaN where a value is missing."""
+        absent = np.isnan(column)
+        vectors = torch.zeros(len(column), self.width, dtype=torch.float64)
+        if self.knots is None:
+            vectors[torch.arange(len(column)), torch.from_numpy(self._codes(column, absent))] = 1.0
+            return vectors
+        with np.errstate(over="ignore"):
+            scaled = (np.where(absent, self.shift, column) - self.shift) / self.scale
+        scaled = np.clip(scaled, -_FURTHEST, _FURTHEST)
+        vectors[:, : len(self.knots)] = Hat(knots=[list(self.knots)])(scaled[:, None])[:, 0]
+        if absent.any():
+            vectors[torch.from_numpy(absent)] = 0.0
+            vectors[torch.from_numpy(absent), self._absent_state()] = 1.0
+        return vectors
+
+    def _codes(self, column: np.ndarray, absent: np.ndarray) -> np.ndarray:
+        codes = np.where(absent, 0, column).astype(np.int64)
+        unknown = (codes < 0) | (codes >= self.levels)
+        if unknown.any() and not self.average:
+            raise ValueError(f"a category must be a level 0…{self.levels - 1}, got {codes[unknown][0]}")
+        codes[unknown] = self.width - 1
+        if absent.any():
+            codes[absent] = self._absent_state()
+        return codes
+
+    def _absent_state(self) -> int:
+        if not self.missing and not self.average:
+            raise ValueError("a value is missing in a column that had none missing in the fit")
+        return self.seen - 1 if self.missing else self.width - 1
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values; floats survive the round trip through JSON exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Site:
+        """The site that :meth:`to_config` described."""
+        lists = {name: tuple(config[name]) for name in ("positions", "values")}
+        return cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
+
+
+def fit_sites(
+    numbers: np.ndarray,  # (B, C) float64: NaN is missing, a category the number of its level
+    weights: np.ndarray,  # (B,), above 0
+    levels: Sequence[int | None] | None = None,  # C: how many levels a category has, None for a column of numbers
+    knots: int = KNOTS,
+    average: bool = True,
+) -> tuple[Site, ...]:
+    """The states of every column. ``average``: categories have a state for levels that the fit did not see.
+
+    >>> sites = fit_sites(np.array([[0.0, 1.0], [np.nan, 0.0], [2.0, 1.0]]), np.ones(3), levels=[None, 2])
+    >>> [site.width for site in sites]
+    [3, 3]
+    """
+    if numbers.ndim != 2:
+        raise ValueError(f"numbers must have shape (B, C), got {shown(numbers)}")
+    kinds = [None] * numbers.shape[1] if levels is None else list(levels)
+    if len(kinds) != numbers.shape[1]:
+        raise ValueError(f"levels must have one entry for each of the {numbers.shape[1]} columns, got {len(kinds)}")
+    return tuple(
+        _number_site(column, weights, knots)
+        if count is None
+        else Site(None, levels=count, missing=bool(np.isnan(column).any()), average=average)
+        for column, count in zip(numbers.T, kinds, strict=True)
+    )
+
+
+def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N sites, (N,), (N,)
+    """The hats of all sites as one feature map, with the shift and scale of each number before it.
+
+    For an encoding that is saved or exported: hats((x - shift)/scale) are the first entries of a number's site vector.
+    A category has one knot there, to be replaced by its one-hot vector.
+    """
+    knots = [[0.0] if site.knots is None else list(site.knots) for site in sites]
+    shift, scale = (
+        torch.tensor([getattr(site, name) for site in sites], dtype=torch.float64) for name in ("shift", "scale")
+    )
+    return Hat(knots=knots), shift, scale
+
+
+def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)
+    """The site vectors of a table whose columns are in the order of the sites, padded to the widest."""
+    found = torch.zeros(len(numbers), len(sites), max(site.width for site in sites), dtype=torch.float64)
+    for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
+        found[:, n, : site.width] = site.vectors(column)
+    return found
+
+
+def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
+    present = ~np.isnan(column)
+    missing = not present.all()
+    if not present.any():
+        return Site((0.0,), (0.0,), (0.0,), missing=missing)
+    raw, used = column[present], weights[present]
+    low, high = raw.min(), raw.max()
+    if low == high:
+        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(low))
+    # The middle nine tenths set the scale: a value of 1e30 leaves the others apart. Halves before differences, so that
+    # a column from -1e308 to 1e308 does not overflow.
+    bottom, middle, top = weighted_quantile(raw, used, (0.05, 0.5, 0.95))
+    shift, scale = (middle, top / 2 - bottom / 2) if top > bottom else (low / 2 + high / 2, high / 2 - low / 2)
+    with np.errstate(over="ignore"):
+        scaled = np.clip((raw - shift) / scale, -_FURTHEST, _FURTHEST)
+    distinct, inverse = np.unique(scaled, return_inverse=True)
+    if len(distinct) == 1:
+        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift), scale=float(scale))
+    share = np.bincount(inverse, used) / used.sum()
+    # Straight lines end where a tail becomes an accident.
+    bounded = np.clip(distinct, -_TAIL, _TAIL) if top > bottom else distinct
+    mean = share @ bounded
+    straight = (bounded - mean) / np.sqrt(share @ (bounded - mean) ** 2)
+    rank = (np.cumsum(share) - share / 2 - 0.5) * np.sqrt(12)
+    # Half the value, half its rank: neither a long tail nor a crowd of equal values takes the whole scale.
+    position = 0.5 * straight + 0.5 * rank
+    chosen = np.arange(len(distinct)) if len(distinct) <= count else _spread_out(position, count)
+    at_knots, positions, values = (tuple(each[chosen].tolist()) for each in (distinct, position, straight))
+    return Site(at_knots, positions, values, missing=missing, shift=float(shift), scale=float(scale))
+
+
+def _spread_out(position: np.ndarray, count: int) -> np.ndarray:
+    """The places of at most ``count`` positions, as evenly spaced as they come.
+
+    Where a gap leaves even spots without a position of their own, the spacing is narrowed until nearly all are used.
+    """
+    chosen = np.zeros(0, dtype=int)
+    for spots in range(count, 4 * count):
+        even = np.linspace(position[0], position[-1], spots)
+        right = np.clip(np.searchsorted(position, even), 1, len(position) - 1)
+        nearest = np.unique(np.where(even - position[right - 1] <= position[right] - even, right - 1, right))
+        if len(nearest) > count:
+            break
+        chosen = nearest
+    return chosen

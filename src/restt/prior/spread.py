@@ -1,0 +1,184 @@
+"""How uncertain a prediction is: the posterior's variance and the noise, with quantiles from left-out residuals.
+
+A prediction's distribution is taken as mean + s(x)·q, where s² is the predictive variance of the prior and q has the
+distribution of the left-out residuals divided by their own s. So heavy tails and skewed noise are in the intervals, and
+a prior that is too sure of itself is corrected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+from restt._common.errors import check_positive
+from restt.prior.evidence import cholesky
+from restt.prior.kernels import make_kernel
+from restt.prior.learning import Prior
+from restt.prior.posterior import Posterior, covariance, variance
+from restt.prior.sites import Site
+from restt.prior.target import Target
+
+# The most rows that a model keeps for its variance.
+KEPT_ROWS = 1000
+# The levels at which residuals are kept, and how many residuals of a Gaussian count beside those of the table.
+LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
+_GAUSSIAN_ROWS = 20
+_ROWS_AT_ONCE = 2048
+# Fewer fresh rows than this tell nothing about how optimistic left-out residuals are; this is then assumed.
+_FRESH_ROWS = 10
+_UNKNOWN_OPTIMISM = 1.2
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """What a fitted model keeps to tell its uncertainty: at most :data:`KEPT_ROWS` rows, the prior and the residuals.
+
+    It holds rows of the training table as numbers. The Cholesky factor is made when it is first needed.
+    """
+
+    prior: Prior
+    numbers: np.ndarray  # (K, C)
+    weights: np.ndarray  # (K,)
+    quantiles: np.ndarray  # (len(LEVELS), O): of left-out residuals divided by their s
+    extra: float = 0.0  # variance added for the rounding of the mean
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        return tuple(kernel.site for kernel in self.prior.kernels)
+
+    def states(self, numbers: np.ndarray) -> list[Tensor]:
+        """Site vectors of each column of numbers (B, C)."""
+        return [site.vectors(column) for site, column in zip(self.sites, numbers.T, strict=True)]
+
+    @cached_property
+    def _lower(self) -> tuple[list[Tensor], Tensor]:
+        rows = self.states(self.numbers)
+        return rows, cholesky(covariance(self.prior, rows), self.prior.noise / torch.from_numpy(self.weights))
+
+    @torch.no_grad()
+    def deviations(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B,)
+        """s of an observation of weight 1, in standard deviations of the target."""
+        rows, lower = self._lower
+        parts = []
+        for start in range(0, len(numbers), _ROWS_AT_ONCE):
+            states = self.states(numbers[start : start + _ROWS_AT_ONCE])
+            solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, states), upper=False)
+            known = variance(self.prior, states) - solved.square().sum(dim=0)
+            parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
+        return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
+
+    def quantile(self, level: float) -> np.ndarray:  # (O,)
+        """The quantile of the standardised residuals."""
+        return np.array([np.interp(level, LEVELS, column) for column in self.quantiles.T])
+
+    def interval(
+        self,
+        outputs: np.ndarray,  # (B, O): standardised predictions
+        numbers: np.ndarray,  # (B, C)
+        target: Target,
+        coverage: float = 0.9,
+    ) -> np.ndarray:  # (B, 2, O), on y's own scale
+        """Equal tails left and right of the interval that holds an observation with probability ``coverage``."""
+        if not 0 < check_positive("coverage", coverage) < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+        deviations = self.deviations(numbers)[:, None]
+        tails = ((1 - coverage) / 2, (1 + coverage) / 2)
+        return np.stack([target.decode(outputs + deviations * self.quantile(tail)) for tail in tails], axis=1)
+
+    def std(
+        self,
+        outputs: np.ndarray,  # (B, O)
+        numbers: np.ndarray,  # (B, C)
+        target: Target,
+    ) -> np.ndarray:  # (B, O), in y's units
+        """Root mean square of y about its prediction, over the distribution of the residuals."""
+        deviations = self.deviations(numbers)[:, None]
+        middle, levels = target.predict(outputs), (np.arange(50) + 0.5) / 50
+        away = np.stack([target.decode(outputs + deviations * self.quantile(level)) - middle for level in levels])
+        size = np.abs(away).max(axis=0)
+        unit = np.where(size > 0, size, 1.0)
+        return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values; the arrays are in :meth:`tensors`."""
+        return {
+            "sites": [site.to_config() for site in self.sites],
+            "theta": self.prior.theta.tolist(),
+            "names": list(self.prior.names),
+            "target_scale": self.prior.target_scale,
+            "extra": self.extra,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The arrays, for a safetensors file."""
+        arrays = {"numbers": self.numbers, "weights": self.weights, "quantiles": self.quantiles}
+        found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        return {**found, **{f"measure.{n}": kernel.measure for n, kernel in enumerate(self.prior.kernels)}}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Spread:
+        """The spread that :meth:`to_config` and :meth:`tensors` described."""
+        sites = [Site.from_config(site) for site in config["sites"]]
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"]) for n, site in enumerate(sites))
+        prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
+        arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
+        return cls(prior, **arrays, extra=config["extra"])
+
+
+def optimism(
+    posterior: Posterior,
+    targets: Tensor,  # (B, O)
+    seen: np.ndarray,  # rows that its prior was learned on
+    weights: np.ndarray,  # (B,)
+) -> float:
+    """By how much residuals of left-out rows grow when the prior was not learned from them either, at least 1."""
+    scaled = ((targets - posterior.left_out) / posterior.left_out_variance.sqrt()[:, None]).numpy()
+    fresh = np.ones(len(scaled), dtype=bool)
+    fresh[seen] = False
+    if fresh.sum() < _FRESH_ROWS:
+        return _UNKNOWN_OPTIMISM
+    squares = (scaled**2).mean(axis=1)
+    known = np.average(squares[seen], weights=weights[seen])
+    if known == 0:
+        return 1.0
+    return float(np.clip(np.sqrt(np.average(squares[fresh], weights=weights[fresh]) / known), 1.0, 2.0))
+
+
+@torch.no_grad()
+def measure_spread(
+    prior: Prior,
+    residuals: np.ndarray,  # (B, O): targets less the predictions of each row from the others
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+    extra: float,
+    rng: np.random.Generator,
+) -> Spread:
+    """Residuals of all rows over their own s: left out where the row is kept, as predicted where it is not."""
+    kept = np.zeros(len(numbers), dtype=bool)
+    kept[rng.permutation(len(numbers))[:KEPT_ROWS]] = True
+    empty = Spread(prior, numbers[kept], weights[kept], np.zeros((len(LEVELS), residuals.shape[1])), extra)
+    _, lower = empty._lower
+    inverse = torch.cholesky_inverse(lower).diagonal().numpy()
+    deviations = np.empty(len(numbers))
+    left_out = np.maximum(1 / inverse - prior.noise / weights[kept], 0) + prior.noise + extra
+    deviations[kept] = np.sqrt(left_out)
+    deviations[~kept] = empty.deviations(numbers[~kept])
+    scaled = residuals / deviations[:, None]
+    size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
+    own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
+    gaussian = norm.ppf(LEVELS)[:, None] * size
+    share = len(numbers) / (len(numbers) + _GAUSSIAN_ROWS)
+    return replace(empty, quantiles=share * own + (1 - share) * gaussian)
+
+
+def _smooth_quantile(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Quantiles at :data:`LEVELS`, linear between the middles of the values' shares."""
+    order = np.argsort(values, kind="stable")
+    share = weights[order] / weights.sum()
+    return np.interp(LEVELS, np.cumsum(share) - share / 2, values[order])

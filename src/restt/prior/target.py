@@ -1,0 +1,127 @@
+"""The scale on which y is modelled: itself, its logarithm, or an inverse hyperbolic sine for long tails.
+
+Which one is decided by the leave-one-out error on y's own scale, not by the evidence: a scale on which y looks Gaussian
+need not be the one on which its mean is predicted best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from restt._common.errors import check_choice
+
+SCALES = ("identity", "log", "asinh")
+# y is tried on another scale where its weighted skewness, or its tails, say that it may help.
+_SKEWED = 0.4
+_LONG_TAIL = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """y as the prior sees it, (g(y) - mean)/std for each output, and back.
+
+    ``smear`` multiplies predictions after a logarithm, whose mean is above the exponential of the mean.
+    """
+
+    scale: str
+    mean: np.ndarray  # (O,)
+    std: np.ndarray  # (O,)
+    shift: np.ndarray  # (O,), asinh: subtracted from y, which is
+    width: np.ndarray  # (O,), then divided by this
+    smear: float = 1.0
+
+    @classmethod
+    def fit(cls, y: np.ndarray, weights: np.ndarray, scale: str = "identity") -> Target:
+        """From y (B, O) and weights (B,)."""
+        check_choice("scale", scale, SCALES)
+        quantiles = np.stack([weighted_quantile(column, weights, (0.25, 0.5, 0.75)) for column in y.T])
+        width = quantiles[:, 2] - quantiles[:, 0]
+        spread = weighted_std(y, weights)
+        width = np.where(width > 0, width, np.where(spread > 0, spread, 1.0))
+        empty = cls(scale, np.zeros(y.shape[1]), np.ones(y.shape[1]), quantiles[:, 1], width)
+        seen = empty.encode(y)
+        mean = np.average(seen, axis=0, weights=weights)
+        std = weighted_std(seen, weights)
+        constant = std <= 1e3 * np.finfo(float).eps * np.abs(mean)
+        return replace(empty, mean=mean, std=np.where(constant | (std == 0), 1.0, std))
+
+    def encode(self, y: np.ndarray) -> np.ndarray:  # (B, O)
+        """Standardised targets."""
+        if self.scale == "log":
+            y = np.log(y)
+        elif self.scale == "asinh":
+            y = np.arcsinh((y - self.shift) / self.width)
+        return (y - self.mean) / self.std
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
+        """Quantiles of the standardised target as quantiles of y."""
+        seen = outputs * self.std + self.mean
+        with np.errstate(over="ignore"):
+            if self.scale == "log":
+                return np.minimum(np.exp(seen), np.finfo(float).max)
+            if self.scale == "asinh":
+                limit = np.finfo(float).max
+                return np.clip(np.sinh(seen) * self.width + self.shift, -limit, limit)
+        return seen
+
+    def predict(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
+        """The mean of y where the standardised target has this mean."""
+        return self.decode(outputs) * self.smear
+
+    def smeared(self, outputs: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Target:
+        """With the factor under which left-out predictions (B, O) of a logarithm meet y best, never below 1."""
+        if self.scale != "log":
+            return self
+        found = self.decode(outputs)
+        unit = np.abs(found).max(axis=0)
+        square = float((weights[:, None] * (found / unit) ** 2).sum())
+        best = float((weights[:, None] * (found / unit) * (y / unit)).sum()) / square
+        return replace(self, smear=float(np.clip(best, 1.0, 1.5)))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values; floats survive the round trip through JSON exactly."""
+        arrays = {name: getattr(self, name).tolist() for name in ("mean", "std", "shift", "width")}
+        return {"scale": self.scale, **arrays, "smear": self.smear}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Target:
+        """The target that :meth:`to_config` described."""
+        arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
+        return cls(config["scale"], **arrays, smear=config["smear"])
+
+
+def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
+    """The scales worth trying for y (B, O).
+
+    >>> rng = np.random.default_rng(0)
+    >>> candidate_scales(rng.standard_normal((200, 1)), np.ones(200))
+    ('identity',)
+    >>> candidate_scales(np.exp(rng.standard_normal((200, 1))), np.ones(200))
+    ('identity', 'log')
+    """
+    target = Target.fit(y, weights)
+    seen = target.encode(y)
+    skewness = float(np.abs(np.average(seen**3, axis=0, weights=weights)).max())
+    if (y > 0).all():
+        return ("identity", "log") if skewness > _SKEWED else ("identity",)
+    reach = float((np.abs(y - target.shift) / target.width).max())
+    return ("identity", "asinh") if reach > _LONG_TAIL else ("identity",)
+
+
+def weighted_std(values: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (O,)
+    """Weighted standard deviations, of numbers of any size: their squares may be beyond float64."""
+    away = values - np.average(values, axis=0, weights=weights)
+    size = np.abs(away).max(axis=0)
+    unit = np.where(size > 0, size, 1.0)
+    return unit * np.sqrt(np.average((away / unit) ** 2, axis=0, weights=weights))
+
+
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, levels: Any) -> np.ndarray:  # (B,), (B,), (K,) -> (K,)
+    """The values at which the weighted distribution function reaches each level."""
+    order = np.argsort(values, kind="stable")
+    cumulative = np.cumsum(weights[order])
+    index = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1])
+    return values[order][np.minimum(index, len(values) - 1)]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from restt.prior.posterior import condition
+from restt.prior.rounding import residual_module, round_products
+from restt.testing import assert_multilinear
+from tests.prior.problems import bound, mixed_table, some_prior
+
+
+def gram_rounding(coefficients, factors, moments, bond):
+    """The reference: TT-SVD of a sum of products from its (J, J) Gram matrices, exactly."""
+    roots = [torch.linalg.cholesky(m + 1e-6 / len(m) * torch.eye(len(m), dtype=torch.float64)) for m in moments]
+    whitened = [f @ c for f, c in zip(factors, roots, strict=True)]
+    grams = [coefficients @ coefficients.T]
+    for factor in reversed(whitened[1:]):
+        grams.append(grams[-1] * (factor @ factor.T))
+    left, cores = torch.ones(1, len(coefficients), dtype=torch.float64), []
+    for factor, root, gram in zip(whitened[:-1], roots[:-1], reversed(grams[1:]), strict=True):
+        flat = (left[:, None, :] * factor.T[None]).reshape(-1, len(coefficients))
+        kept = torch.linalg.eigh(flat @ gram @ flat.T)[1][:, -bond:]
+        back = torch.linalg.inv(root).T
+        cores.append(torch.einsum("rmk,im->rik", kept.reshape(len(left), factor.shape[1], -1), back))
+        left = kept.T @ flat
+    last = torch.einsum("rj,jm,jo->rmo", left, whitened[-1], coefficients)
+    return [*cores, torch.einsum("rmk,im->rik", last, torch.linalg.inv(roots[-1]).T)]
+
+
+def values(cores, states):
+    y = torch.ones(len(states[0]), 1, dtype=torch.float64)
+    for core, rows in zip(cores, states, strict=True):
+        y = torch.einsum("br,bi,rik->bk", y, rows, core)
+    return y
+
+
+def independent_error(cores, coefficients, factors, moments):
+    """The exact mean square of (train - sum) over independent sites, by enumeration of all states' products."""
+    left = torch.cat([torch.ones(1, 1, dtype=torch.float64), torch.ones(1, len(coefficients), dtype=torch.float64)], 1)
+    transfer = left.T @ left
+    for n, (core, factor, moment) in enumerate(zip(cores, factors, moments, strict=True)):
+        last = n == len(cores) - 1
+        size = core.shape[2] + (coefficients.shape[1] if last else len(coefficients))
+        joint = torch.zeros(core.shape[0] + len(coefficients), core.shape[1], size, dtype=torch.float64)
+        joint[: core.shape[0], :, : core.shape[2]] = core
+        for j in range(len(coefficients)):
+            if last:
+                joint[core.shape[0] + j, :, core.shape[2] :] = factor[j][:, None] * coefficients[j]
+            else:
+                joint[core.shape[0] + j, :, core.shape[2] + j] = factor[j]
+        transfer = torch.einsum("ab,aim,bjn,ij->mn", transfer, joint, joint, moment)
+    outputs = coefficients.shape[1]
+    sign = torch.cat([torch.eye(outputs), -torch.eye(outputs)]).double()
+    return (sign.T @ transfer @ sign).trace().item()
+
+
+def problem(rows: int = 40, outputs: int = 1):
+    numbers, y = mixed_table(rows)
+    kernels, states = bound(numbers, np.ones(rows))
+    targets = torch.from_numpy(np.stack([y, y**2], axis=1)[:, :outputs])
+    posterior = condition(some_prior(kernels), states, targets, torch.ones(rows, dtype=torch.float64))
+    coefficients, factors = posterior.products()
+    seen = [kernel.site.seen for kernel in kernels]
+    factors = [f[:, :s] for f, s in zip(factors, seen, strict=True)]
+    moments = [
+        torch.diag(k.measure[:s]) if k.measure.dim() == 1 else k.measure for k, s in zip(kernels, seen, strict=True)
+    ]
+    return posterior, coefficients, factors, moments, [x[:, :s] for x, s in zip(states, seen, strict=True)]
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_large_bond_is_the_exact_posterior(outputs):
+    posterior, coefficients, factors, moments, states = problem(outputs=outputs)
+    cores, rounding = round_products(coefficients, factors, moments, 40, 0.0)
+    assert torch.allclose(values(cores, states), posterior.mean(posterior.states), atol=1e-8)
+    assert rounding.discarded < 1e-8
+
+
+@pytest.mark.parametrize("bond", [1, 2, 3, 5])
+def test_the_error_is_the_discarded_weight_and_near_the_best(bond):
+    _, coefficients, factors, moments, _ = problem()
+    cores, rounding = round_products(coefficients, factors, moments, bond, 0.0)
+    assert rounding.bond_dim == bond
+    error = independent_error(cores, coefficients, factors, moments) ** 0.5
+    assert error == pytest.approx(rounding.discarded, rel=0.02)
+    reference = gram_rounding(coefficients, factors, moments, bond)
+    best = independent_error(reference, coefficients, factors, moments) ** 0.5
+    assert error <= 1.1 * best
+
+
+def test_the_tolerance_bounds_the_error_with_the_least_bonds():
+    _, coefficients, factors, moments, _ = problem()
+    size = independent_error([0 * f[:1, :, None] for f in factors], coefficients, factors, moments) ** 0.5
+    wide, narrow = (round_products(coefficients, factors, moments, 30, t * size)[1] for t in (0.02, 0.3))
+    assert wide.discarded <= 0.02 * size
+    assert narrow.discarded <= 0.3 * size
+    assert sum(narrow.bonds) < sum(wide.bonds)
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 5])
+def test_any_train_on_vectors_that_sum_to_one_is_a_residual_one(sites):
+    generator = torch.Generator().manual_seed(0)
+    bonds = [*[1, 2, 4, 3, 2][:sites], 2]
+    cores = [torch.randn(bonds[n], 2 + n, bonds[n + 1], generator=generator, dtype=torch.float64) for n in range(sites)]
+    states = [torch.rand(7, 2 + n, generator=generator, dtype=torch.float64) for n in range(sites)]
+    states = [x / x.sum(1, keepdim=True) for x in states]
+    module = residual_module(cores)
+    x = torch.zeros(7, sites, 1 + sites, dtype=torch.float64)
+    for n, rows in enumerate(states):
+        x[:, n, : rows.shape[1]] = rows
+    assert torch.allclose(module(x), values(cores, states))
+    assert module.topology.name == "residual" or sites == 1
+    assert_multilinear(module)

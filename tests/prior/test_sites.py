@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from restt.prior import Site
+from restt.prior.kernels import Levels, Smooth, make_kernel, measure
+from restt.prior.sites import fit_sites, hat_map, site_vectors
+
+RNG = np.random.default_rng(0)
+NUMBERS = np.column_stack(
+    [
+        RNG.standard_normal(80),
+        np.where(RNG.random(80) < 0.2, np.nan, RNG.lognormal(size=80)),
+        RNG.integers(0, 4, 80),
+        np.where(RNG.random(80) < 0.2, np.nan, RNG.integers(0, 3, 80)),
+        np.full(80, 7.0),
+        np.full(80, np.nan),
+    ]
+)
+LEVELS = [None, None, 4, 3, None, None]
+WEIGHTS = RNG.random(80) + 0.5
+
+
+def sites_and_states():
+    sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
+    return sites, [site.vectors(column) for site, column in zip(sites, NUMBERS.T, strict=True)]
+
+
+def kernels():
+    sites, states = sites_and_states()
+    weights = torch.from_numpy(WEIGHTS)
+    return [make_kernel(s, measure(s, x, weights)) for s, x in zip(sites, states, strict=True)], states
+
+
+def test_site_vectors_sum_to_one_whatever_the_column_holds():
+    sites, states = sites_and_states()
+    assert [site.width for site in sites[2:]] == [5, 5, 1, 2]  # knots or levels, missing, average
+    assert [site.missing for site in sites] == [False, True, False, True, False, True]
+    for site in sites[:2]:
+        assert 28 <= len(site.knots) <= 32
+    for vectors in states:
+        assert torch.allclose(vectors.sum(1), torch.ones(80, dtype=torch.float64))
+        assert (vectors >= 0).all()
+
+
+def test_missing_values_and_unknown_levels_are_states():
+    sites, states = sites_and_states()
+    missing = np.isnan(NUMBERS[:, 1])
+    assert torch.equal(states[1][:, -1] == 1, torch.from_numpy(missing))
+    assert sites[2].vectors(np.array([3.0, -1.0, np.nan])).argmax(1).tolist() == [3, 4, 4]
+    assert sites[3].vectors(np.array([2.0, -1.0, np.nan])).argmax(1).tolist() == [2, 4, 3]
+    with pytest.raises(ValueError, match="missing in a column that had none missing in the fit"):
+        sites[0].vectors(np.array([np.nan]))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-300, 1e307])
+def test_columns_of_any_size_have_the_same_states(scale):
+    column = RNG.standard_normal(50)
+    plain, large = (fit_sites(values[:, None], np.ones(50))[0] for values in (column, column * scale))
+    assert torch.allclose(plain.vectors(column), large.vectors(column * scale), atol=1e-6)
+    assert np.allclose(plain.positions, large.positions)
+
+
+def test_a_repeated_row_is_a_weight_of_two():
+    column = np.round(RNG.standard_normal(60), 1)[:, None]
+    weights = np.ones(60)
+    weights[7] = 2
+    once, twice = fit_sites(column, weights)[0], fit_sites(np.vstack([column, column[7:8]]), np.ones(61))[0]
+    assert once.knots == twice.knots
+    assert np.allclose(once.positions, twice.positions)
+
+
+def test_sites_survive_their_configuration():
+    import json
+
+    for site in fit_sites(NUMBERS, WEIGHTS, LEVELS):
+        assert Site.from_config(json.loads(json.dumps(site.to_config()))) == site
+
+
+def test_kernels_are_centred_with_mean_variance_a_and_positive():
+    found, states = kernels()
+    share = torch.from_numpy(WEIGHTS / WEIGHTS.sum())
+    for n, (kernel, rows) in enumerate(zip(found, states, strict=True)):
+        values = np.array([0.3, -0.5, 0.7])[: len(kernel.names)]
+        gram = kernel.gram(rows, values)
+        assert torch.allclose(share @ gram, torch.zeros(80, dtype=torch.float64), atol=1e-12)
+        assert torch.allclose(gram, kernel.cross(rows, values) @ rows.T)
+        assert torch.linalg.eigvalsh(gram).min() > -1e-9
+        expected = 0.0 if n >= 4 else np.exp(0.3)
+        assert (share @ gram.diagonal()).item() == pytest.approx(expected)
+
+
+def test_the_average_state_has_no_covariance():
+    kernel = kernels()[0][2]
+    unknown = kernel.site.vectors(np.array([-1.0]))
+    assert not kernel.cross(unknown, np.array([0.5])).any()
+    assert not kernel.cross(kernel.site.vectors(np.array([1.0])), np.array([0.5]))[:, -1].any()
+
+
+@pytest.mark.parametrize("n", range(6))
+def test_pull_backs_match_differences(n):
+    found, states = kernels()
+    kernel, rows = found[n], states[n]
+    assert isinstance(kernel, Levels if LEVELS[n] else Smooth)
+    weight = torch.from_numpy(RNG.standard_normal((80, 80)))
+    weight = weight + weight.T
+    values = np.array([-0.4, 0.2, -0.3])[: len(kernel.names)]
+    gradient = kernel.pull(rows, values, weight)
+    for k in range(len(values)):
+        step = np.zeros(len(values))
+        step[k] = 1e-5
+        up, down = (kernel.gram(rows, values + sign * step) for sign in (1, -1))
+        assert gradient[k] == pytest.approx(((up - down) * weight).sum().item() / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_the_map_of_all_sites_gives_the_same_hats():
+    sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
+    hats, shift, scale = hat_map(sites)
+    x = torch.from_numpy(NUMBERS).nan_to_num()
+    vectors, expected = hats((x - shift) / scale), site_vectors(sites, NUMBERS)
+    for n, site in enumerate(sites):
+        if site.knots is not None:
+            present = ~np.isnan(NUMBERS[:, n])
+            assert torch.allclose(
+                vectors[present, n, : len(site.knots)], expected[present, n, : len(site.knots)], atol=1e-12
+            )
