@@ -31,6 +31,7 @@ RIVALS: dict[str, str] = {
     "mps-adam": "mps_adam",
     "snake-sbs": "snake_sbs",
     "eps-sbs": "eps_sbs",
+    "ttn": "ttn",
     "fully-connected": "fully_connected",
     "volterra": "volterra",
     "full-tensor": "full_tensor",

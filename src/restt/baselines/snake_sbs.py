@@ -34,11 +34,11 @@ class SnakeSBSClassifier(NetworkClassifier):
     images = True
 
     bond_dim: int = 10
-    noise: float = 1e-2
-    epochs: int = 60
+    noise: float = 3e-3
+    epochs: int = 40
     batch_size: int | None = 256
     lr: float = 1e-3
-    weight_decay: float = 0.0
+    clip_norm: float | None = 1.0
     schedule: str = "cosine"
     scaling: str = "shared"
 

@@ -23,9 +23,10 @@ class Strings(nn.Module):
 
     ``orders`` (K, N) says which of the M sites train k sees, first to last.
 
-    Near the identity: cores start as ``share``_i · 1 plus noise, so that a step multiplies the state by Σ_i share_i x_i
-    and noise. Site vectors [1 − p, p] with equal shares, or [1, …] with the first share alone, make that 1, and however
-    long the train its state starts near (1, 0, …, 0), which ``head`` turns into outputs: by default 1 for each.
+    Near the identity: core i is ``share``_i · 1 plus a parameter that starts as noise, so that a step multiplies the
+    state by Σ_i share_i x_i and a little more. Site vectors [1 − p, p] with equal shares, or [1, …] with the first share
+    alone, make that 1, and however long the train its state starts near (1, 0, …, 0), which ``head`` turns into
+    outputs: by default 1 for each. Weight decay draws towards the identity, not towards a train that gives 0.
 
     >>> trains = Strings(torch.tensor([[0, 1, 2], [2, 1, 0]]), feature_dim=2, bond_dim=3, outputs=4, runs=5, seed=0)
     >>> trains(torch.rand(7, 3, 2)).shape
@@ -33,6 +34,9 @@ class Strings(nn.Module):
     """
 
     orders: Tensor
+    first_start: Tensor
+    inner_start: Tensor
+    last_start: Tensor
 
     def __init__(
         self,
@@ -59,36 +63,32 @@ class Strings(nn.Module):
         self.first = nn.Parameter(torch.empty(runs, strings, feature_dim, bond))
         self.inner = nn.Parameter(torch.empty(runs, strings, sites - 2, feature_dim, bond, bond))
         self.last = nn.Parameter(torch.empty(runs, strings, feature_dim, bond, outputs))
-        if head is None:
-            head = torch.eye(bond)[:, :1].expand(bond, outputs)
-        share = torch.ones(feature_dim) if share is None else share
-        self._draw(seed, check_positive("noise", noise, allow_zero=True), share, head, stream)
+        identity = torch.eye(bond)
+        head = identity[:, :1].expand(bond, outputs) if head is None else head
+        by_feature = (torch.ones(feature_dim) if share is None else share).view(-1, 1, 1)
+        self.register_buffer("first_start", by_feature[:, 0] * identity[0], persistent=False)
+        self.register_buffer("inner_start", by_feature * identity, persistent=False)
+        self.register_buffer("last_start", by_feature * head, persistent=False)
+        self._draw(seed, check_positive("noise", noise, allow_zero=True), stream)
 
     @torch.no_grad()
-    def _draw(self, seed: int, noise: float, share: Tensor, head: Tensor, stream: int) -> None:
+    def _draw(self, seed: int, noise: float, stream: int) -> None:
         """Run k from child k of the seed sequence."""
-        bond = self.first.shape[-1]
         for run in range(self.runs):
             generator = run_generator(seed, run, stream)
             for parameter in (self.first, self.inner, self.last):
                 parameter[run] = noise * torch.randn(parameter.shape[1:], generator=generator)
-            self.first[run, ..., 0] += share
-            self.inner[run] += share.view(-1, 1, 1) * torch.eye(bond)
-            self.last[run] += share.view(-1, 1, 1) * head
+
+    def cores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """First (S, K, I, R), inner (S, K, N-2, I, R, R) and last (S, K, I, R, O) cores of all trains."""
+        return self.first + self.first_start, self.inner + self.inner_start, self.last + self.last_start
 
     def forward(self, x: Tensor) -> Tensor:  # (B, M, I) or (S, B, M, I) -> (S, K, B, O)
         features = with_runs(x, self.runs, tuple(x.shape[-2:]))
         walked = features[:, :, self.orders].transpose(1, 2)  # (S or 1, K, B, N, I)
         walked = walked.expand(self.runs, *walked.shape[1:]).flatten(0, 1).contiguous()
-        weights = ChainWeights(
-            self.first.flatten(0, 1),
-            self.inner.flatten(0, 1),
-            None,
-            self.last.flatten(0, 1),
-            None,
-            None,
-            outputs=self.last.shape[-1],
-        )
+        first, inner, last = (core.flatten(0, 1) for core in self.cores())
+        weights = ChainWeights(first, inner, None, last, None, None, outputs=last.shape[-1])
         return chain.contract(walked, weights, self.topology).unflatten(0, (self.runs, -1))
 
 
