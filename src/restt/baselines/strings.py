@@ -24,8 +24,8 @@ class Strings(nn.Module):
     ``orders`` (K, N) says which of the M sites train k sees, first to last.
 
     Near the identity: core i is ``share``_i · 1 plus a parameter that starts as noise, so that a step multiplies the
-    state by Σ_i share_i x_i and a little more. Site vectors [1 − p, p] with equal shares, or [1, …] with the first share
-    alone, make that 1, and however long the train its state starts near (1, 0, …, 0), which ``head`` turns into
+    state by Σ_i share_i x_i and a little more. Site vectors [1 − p, p] with equal shares, or [1, …] with the first
+    share alone, make that 1, and however long the train its state starts near (1, 0, …, 0), which ``head`` turns into
     outputs: by default 1 for each. Weight decay draws towards the identity, not towards a train that gives 0.
 
     >>> trains = Strings(torch.tensor([[0, 1, 2], [2, 1, 0]]), feature_dim=2, bond_dim=3, outputs=4, runs=5, seed=0)

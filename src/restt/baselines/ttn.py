@@ -22,7 +22,7 @@ from restt._errors import check_int, check_positive
 from restt.baselines.isometric_tree import IsometricTree, TreeSweeps
 from restt.baselines.layers import image_side
 from restt.baselines.swept import Sweep, SweptClassifier
-from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
+from restt.features.trigonometric import on_the_sphere
 
 TASKS = ("classification",)
 

@@ -45,8 +45,8 @@ class TrainConfig:
         Length of the linear warm-up.
     plateau_patience, plateau_factor
         ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored value.
-    loss : {"mse", "cross-entropy", "huber"}
-        Classes are one-hot targets for all three. ``huber_delta`` is where Huber turns from square to straight.
+    loss : {"mse", "cross-entropy", "binary-cross-entropy", "huber"}
+        Classes are one-hot targets for all four. ``huber_delta`` is where Huber turns from square to straight.
     clip_norm : PerRun, optional
         Largest norm of a run's gradient.
     penalty : Penalty, optional
