@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -38,14 +40,16 @@ def assert_isometric(tree: IsometricTree) -> None:
 def test_output_is_the_contraction_of_all_tensors():
     tree, x = new_tree(), site_vectors()
     quarters = []
-    for tensor, places in zip(tree.tensors[0], ((0, 1, 4, 5), (2, 3, 6, 7), (8, 9, 12, 13), (10, 11, 14, 15)), strict=True):
+    for tensor, places in zip(
+        tree.tensors[0], ((0, 1, 4, 5), (2, 3, 6, 7), (8, 9, 12, 13), (10, 11, 14, 15)), strict=True
+    ):
         quarters.append(torch.einsum("oijkl,bi,bj,bk,bl->bo", tensor.view(3, 2, 2, 2, 2), *(x[p] for p in places)))
     top = tree.tensors[1][0].view(OUTPUTS, 3, 3, 3, 3)
     torch.testing.assert_close(tree(x), torch.einsum("oijkl,bi,bj,bk,bl->bo", top, *quarters))
 
 
 def test_children_tile_the_layer_below():
-    assert sorted(sum((children(node, 4) for node in range(16)), [])) == list(range(64))
+    assert sorted(child for node in range(16) for child in children(node, 4)) == list(range(64))
     assert children(0, 1) == [0, 1, 2, 3]
 
 
@@ -68,7 +72,7 @@ def test_environments_are_gradients_and_no_update_lowers_the_overlap():
     before = [[tensor.clone() for tensor in layer] for layer in tree.tensors]
     for _ in sweeps.sweep():
         overlaps.append(float((tree(x) * target).sum()))
-    assert all(after >= lower - 1e-12 for lower, after in zip(overlaps, overlaps[1:], strict=False))
+    assert all(after >= lower - 1e-12 for lower, after in pairwise(overlaps))
     assert overlaps[-1] > 1.5 * abs(overlaps[0])
     # The first tensor visited is updated by the gradient of the overlap at the start.
     leaf = before[0][0].clone().requires_grad_()

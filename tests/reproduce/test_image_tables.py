@@ -35,7 +35,7 @@ def on_digits(monkeypatch):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """A rival that is not there yet appears: one file and one line."""
+    """A rival comes to be: one file and one line."""
     file = types.ModuleType("restt.baselines.stand_in")
     file.TASKS = ("classification",)
     file.make = lambda task, **params: DummyClassifier(**params)
@@ -104,6 +104,7 @@ def test_the_papers_numbers_stand_in_the_tables(tmp_path):
 
 def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, monkeypatch):
     monkeypatch.setattr(table5, "RIVALS", {"lr": "LR"})
+    monkeypatch.setattr(table5, "MULTITASK", {})  # ten convolutional networks each, on MNIST itself
     store = Store(tmp_path)
     run(table5, store)
     run(fig_training, store)
@@ -120,6 +121,10 @@ def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, m
 def test_a_rival_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_in, monkeypatch):
     monkeypatch.setattr(table2, "NORMALISED", {})
     monkeypatch.setattr(table2, "MODELS", {})
+    monkeypatch.setattr(table2, "QUICK", {})
+    for rival in table2.NETWORKS:
+        if rival != "ttn":
+            monkeypatch.delitem(registry.RIVALS, rival)
     store = Store(tmp_path)
     run(table2, store)
     final = table2.tables(store, "quick")[0]
@@ -127,6 +132,26 @@ def test_a_rival_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_i
     assert by_name["TTN"][0] == "95.00"
     assert float(by_name["TTN"][1].split()[0]) < 30  # a classifier that always says the same
     assert by_name["MPS"][1] == NOT_YET
+
+
+def test_the_networks_of_other_authors_train_their_cells(tmp_path, on_digits):
+    """In the order in which they are wanted; the two that sweep with an accuracy after each sweep."""
+    store = Store(tmp_path)
+    cells = table2.cells("quick")[: len(table2.NETWORKS)]
+    assert [cell.settings["rival"] for cell in cells] == list(table2.NETWORKS)
+    for cell in cells:
+        result = store.compute(cell, lambda cell: table2.compute(cell, store))["result"]
+        assert len(result["final"]) == 2
+        if cell.settings["rival"] in ("mps-dmrg", "ttn"):
+            assert min(result["final"]) > 40
+            assert [len(curve) for curve in result["curves"]] == [cell.settings["params"]["sweeps"]] * 2
+            assert result["final"] == [curve[-1] for curve in result["curves"]]
+            assert result["selected"] is None
+        else:
+            assert result["held_out_curve"]
+    by_name = {row[0]: row[1:] for row in table2.tables(store, "quick")[0].rows}
+    for label in (*table2.RIVALS, *table2.BY_GRADIENTS):
+        assert NOT_YET not in by_name[label]
 
 
 def test_the_papers_numbers_at_another_r_do_not_stand_beside_a_quick_one(tmp_path):

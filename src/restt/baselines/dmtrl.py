@@ -123,8 +123,8 @@ class DMTRLClassifier(NetworkClassifier):
     images = True
 
     factorisation: str = "tt"
-    maps: Sequence[int] = (16, 32)
-    hidden: int = 128
+    maps: Sequence[int] = (8, 16)
+    hidden: int = 64
     lost: float = 0.5
     epochs: int = 60
     batch_size: int | None = 64

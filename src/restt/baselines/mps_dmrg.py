@@ -20,9 +20,6 @@ from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
 
 TASKS = ("classification",)
 
-# Rows whose density matrices choose the cores of the start.
-START_ROWS = 2000
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MPSClassifier(SweptClassifier):
@@ -36,8 +33,8 @@ class MPSClassifier(SweptClassifier):
         Conjugate gradient steps at each bond.
     penalty : float
         Of the squared norm of the bond tensor, per row.
-    start_bond : int
-        Bond of the train before the first sweep.
+    start_bond, start_rows : int
+        Bond of the train before the first sweep, and the random rows whose density matrices choose its cores.
     angle : float
         How far a column turns its site vector from one end of its range to the other.
 
@@ -52,6 +49,7 @@ class MPSClassifier(SweptClassifier):
     steps: int = 4
     penalty: float = 1e-4
     start_bond: int = 10
+    start_rows: int = 2000
     angle: float = PAPER_ANGLE
     scaling: str = "minmax"
 
@@ -65,7 +63,8 @@ class MPSClassifier(SweptClassifier):
         if len(x) < 2:
             raise ValueError(f"mps-dmrg has bonds between sites and needs at least 2 columns, got {len(x)}")
         start_bond = check_int("start_bond", self.start_bond, minimum=1)
-        rows = torch.randperm(x.shape[1], generator=generator)[:START_ROWS].to(x.device)
+        start_rows = check_int("start_rows", self.start_rows, minimum=1)
+        rows = torch.randperm(x.shape[1], generator=generator)[:start_rows].to(x.device)
         train = spanned(x, target.shape[1], start_bond, rows)
         sweeps = Sweeps(
             train,

@@ -26,8 +26,6 @@ from restt.features.trigonometric import on_the_sphere
 
 TASKS = ("classification",)
 
-DAMPING_GROWTH = 4.0
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TTNClassifier(SweptClassifier):
@@ -43,8 +41,8 @@ class TTNClassifier(SweptClassifier):
         Sweeps by the source's linear cost, before those by the linear part of the cross-entropy.
     sharpness : float
         Of the softmax in that cross-entropy.
-    damping : float
-        How much a tensor as it is counts beside its environment; it grows to ``DAMPING_GROWTH`` times that.
+    damping, damping_growth : float
+        How much a tensor as it is counts beside its environment, and how many times as much in the last sweep.
     """
 
     bond_dim: int = 8
@@ -53,6 +51,7 @@ class TTNClassifier(SweptClassifier):
     linear_sweeps: int = 2
     sharpness: float = 10.0
     damping: float = 10.0
+    damping_growth: float = 4.0
     sweeps: int = 50
 
     def site_vectors(self, values: Tensor) -> Tensor:  # (B, P) -> (side², B, 2)
@@ -69,13 +68,14 @@ class TTNClassifier(SweptClassifier):
         check_int("linear_sweeps", self.linear_sweeps, minimum=0)
         check_positive("sharpness", self.sharpness)
         check_positive("damping", self.damping, allow_zero=True)
+        check_positive("damping_growth", self.damping_growth)
         tree = IsometricTree.random(self.side, x.shape[2], bond_dim, target.shape[1], generator).to(x.device)
         sweeps = TreeSweeps(tree, x, target)
         return tree, lambda: self._once(sweeps)
 
     def _once(self, sweeps: TreeSweeps) -> float:
         if self.n_iter_ >= self.linear_sweeps:
-            growth = 1 + (DAMPING_GROWTH - 1) * self.n_iter_ / self.sweeps
+            growth = 1 + (self.damping_growth - 1) * self.n_iter_ / self.sweeps
             sweeps.linearise(self.sharpness, self.damping * growth)
         *_, reached = sweeps.sweep()
         return -float(reached) / len(sweeps.target)

@@ -1,18 +1,22 @@
 """Cells of the rivals on images: any estimator of :mod:`restt.baselines`.
 
-Rivals that are a torch module train all seeds side by side, exactly as ResTT does; others fit one seed after another.
+Rivals that are a torch module train all seeds side by side, exactly as ResTT does; others fit one seed after another,
+those that sweep with their accuracy after each sweep. No epoch of theirs is selected: they have no held-out runs.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from restt.baselines import make, normalised_train
+import torch
+
+from restt.baselines import isometric_tree, make, normalised_train
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.swept import SweptClassifier
 from restt.reproduce.cells import Cell, changed_since
 from restt.reproduce.image_cells import sizes
 from restt.reproduce.image_data import VALIDATION_SHARE, Images, load_images, training_rows
-from restt.reproduce.image_training import train_seeds
+from restt.reproduce.image_training import accuracy_curves, three_accuracies, train_seeds
 from restt.reproduce.store import Store
 
 # Full passes over the paper's largest sets are what the quick profile is not for.
@@ -21,6 +25,8 @@ QUICK_EPOCHS = 2
 NOT_USED = ("scaling", "runs", "device", "random_state", "verbose")
 # Of tt-bn's results whose settings do not name them, see changed_since.
 UNNAMED = {"reference_rows": 512, "last_scale": 0.1}
+# Whose held-out runs train beside the seeds: no batch norm sees their rows.
+SIDE_BY_SIDE = ("mps-adam", "snake-sbs", "eps-sbs")
 
 
 def rival_cell(
@@ -87,7 +93,7 @@ def _side_by_side(estimator: NetworkClassifier, images: Images, cell: Cell, stor
         seeds=settings["seeds"],
         held_out=settings["held_out"],
         feature_map=estimator.feature_map(),
-        together=False,
+        together=settings["rival"] in SIDE_BY_SIDE,
     )
 
 
@@ -95,20 +101,35 @@ def _one_by_one(estimator: Any, images: Images, cell: Cell, store: Store) -> dic
     settings = cell.settings
     known = estimator.get_params()
     x, y, test = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
-    final = []
+    final, curves, seconds = [], [], 0.0
     for run in range(settings["seeds"]):
         if "random_state" in known:
             estimator.set_params(random_state=settings["seed"] + run)
         if "device" in known:
             estimator.set_params(device=store.device)
         rows = training_rows(images, settings["fraction"], run).numpy()
-        estimator.fit(x[rows], y[rows])
+        if isinstance(estimator, SweptClassifier):
+            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[test], y[test])))
+            curves.append(accuracy_curves(records))
+            seconds += sum(record.seconds for record in records)
+        else:
+            estimator.fit(x[rows], y[rows])
         final.append(round(100 * float(estimator.score(x[test], y[test])), 4))
-    return {"final": final, "rows": len(rows)}
+    if not curves:
+        return {"final": final, "rows": len(rows)}
+    accuracy = torch.cat(curves, dim=1)  # (sweeps, S)
+    return {
+        "rows": len(rows),
+        **three_accuracies(accuracy, accuracy[:, :0]),
+        "curves": [[round(value, 4) for value in curve] for curve in accuracy.T.tolist()],
+        "training_seconds": round(seconds, 3),
+    }
 
 
 def _constants(rival: str) -> dict[str, Any]:
     """What fixes a rival's result and is none of its parameters."""
+    if rival == "ttn":
+        return {"least_length": isometric_tree.LEAST_LENGTH}
     if rival != "tt-bn":
         return {}
     rows, scale = normalised_train.REFERENCE_ROWS, normalised_train.LAST_SCALE
