@@ -1,8 +1,14 @@
 """A matrix product state optimised by sweeps with conjugate gradients and singular values.
 
 E. M. Stoudenmire, D. J. Schwab, "Supervised learning with tensor networks" (2016); :mod:`restt.baselines.dmrg` has the
-algorithm. From the source: [cos(πx/2), sin(πx/2)] of each pixel, the quadratic cost on one-hot labels, two sites at a
-time, all rows in every step, a label index that moves with the centre, adaptive bonds of at most 120.
+algorithm. From the source: [cos, sin] of each pixel, the quadratic cost on one-hot labels, two sites at a time, all
+rows in every step, a label index that moves with the centre, adaptive bonds.
+
+Chosen on 2000 MNIST images of 14×14 pixels held out of the training set, with 2000 or 8000 to train on. The angle: the
+source's π/2 gives 64 % (bond 20, 2 sweeps, 2000 images), 0.8 gives 92 %, since site vectors that turn less make images
+neighbours that are alike. The penalty, which also keeps the discarded weight small: 1e-3 for a few thousand rows (94 %,
+at bond 40 95 %), less with more of them. The start: the source's code sums random training images; here the cores span
+the training images' leading density matrices.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from torch import Tensor
 from restt._errors import check_int, check_positive
 from restt.baselines.dmrg import LabelledTrain, Step, Sweeps, spanned
 from restt.baselines.swept import Sweep, SweptClassifier
-from restt.features.trigonometric import PAPER_ANGLE, on_the_sphere
+from restt.features.trigonometric import on_the_sphere
 
 TASKS = ("classification",)
 
@@ -47,10 +53,10 @@ class MPSClassifier(SweptClassifier):
     bond_dim: int = 60
     cutoff: float = 1e-10
     steps: int = 4
-    penalty: float = 1e-4
+    penalty: float = 1e-3
     start_bond: int = 10
     start_rows: int = 2000
-    angle: float = PAPER_ANGLE
+    angle: float = 0.8
     scaling: str = "minmax"
 
     steps_: list[Step] = field(init=False)

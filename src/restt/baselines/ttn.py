@@ -45,7 +45,7 @@ class TTNClassifier(SweptClassifier):
         How much a tensor as it is counts beside its environment, and how many times as much in the last sweep.
     """
 
-    bond_dim: int = 8
+    bond_dim: int = 6
     side: int = 16
     angle: float = 0.8
     linear_sweeps: int = 2
