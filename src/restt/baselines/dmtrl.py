@@ -135,8 +135,8 @@ class DMTRLClassifier(NetworkClassifier):
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         lost = check_positive("lost", self.lost, allow_zero=True)
-        settings = {"maps": self.maps, "hidden": self.hidden, "lost": lost}
-        return MultiTaskNet(image_side(columns), outputs, runs, seed, self.factorisation, **settings)
+        side, kind = image_side(columns), self.factorisation
+        return MultiTaskNet(side, outputs, runs, seed, kind, maps=self.maps, hidden=self.hidden, lost=lost)
 
     def _scores(self, X: object) -> np.ndarray:  # (B, K)
         """The members' mean probability that each task says yes."""
