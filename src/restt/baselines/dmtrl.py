@@ -8,8 +8,9 @@ the tasks' own. A row belongs to the class whose task says yes most clearly.
     image → maps by 5×5 → ReLU → largest of 2×2 → maps by 5×5 → ReLU → largest of 2×2 → hidden, ReLU → 1
 
 The source chooses ranks and initial factors by decomposing the weights of tasks trained alone. Here they come from a
-random draw of all tasks, of which each truncation loses the share ``lost``, brought back to its norm. Chosen on MNIST
-images held out of the training set, with 600 to train on: the widths, the rate, the decay and that share.
+random draw of all tasks, of which each truncation loses the share ``lost``, brought back to its norm. The rate was
+chosen on 500 MNIST images of 14×14 pixels held out of the training set, with 600 to train on (88 % by "tt" after 12
+epochs); the widths are small enough for a CPU.
 """
 
 from __future__ import annotations
@@ -126,9 +127,9 @@ class DMTRLClassifier(NetworkClassifier):
     maps: Sequence[int] = (8, 16)
     hidden: int = 64
     lost: float = 0.5
-    epochs: int = 60
-    batch_size: int | None = 64
-    lr: float = 1e-3
+    epochs: int = 30
+    batch_size: int | None = 32
+    lr: float = 3e-3
     schedule: str = "cosine"
     scaling: str = "shared"
     loss: str = "binary-cross-entropy"

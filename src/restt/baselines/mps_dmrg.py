@@ -57,7 +57,6 @@ class MPSClassifier(SweptClassifier):
     start_bond: int = 10
     start_rows: int = 2000
     angle: float = 0.8
-    scaling: str = "minmax"
 
     steps_: list[Step] = field(init=False)
 

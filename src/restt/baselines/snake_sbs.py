@@ -33,7 +33,7 @@ class SnakeSBSClassifier(NetworkClassifier):
 
     images = True
 
-    bond_dim: int = 10
+    bond_dim: int = 16
     noise: float = 3e-3
     epochs: int = 40
     batch_size: int | None = 256
