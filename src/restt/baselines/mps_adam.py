@@ -77,6 +77,7 @@ class MPSAdamClassifier(NetworkClassifier):
     epochs: int = 40
     batch_size: int | None = 256
     lr: float = 2e-3
+    clip_norm: float | None = 1.0
     schedule: str = "cosine"
     scaling: str = "minmax"
 

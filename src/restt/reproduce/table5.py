@@ -123,7 +123,7 @@ def _multitask_cell(profile: str, rival: str) -> Cell | None:
     """None for one that cannot be built here."""
     if rival not in available("classification"):
         return None
-    changes = MULTITASK_SEEDS if profile == "paper" else {}
+    changes: dict[str, Any] = dict(MULTITASK_SEEDS) if profile == "paper" else {}
     return rival_cell("table5", profile, "mnist", rival, MULTITASK_FRACTION[profile], **changes)
 
 
