@@ -12,7 +12,7 @@ from restt.baselines.dmtrl import MultiTaskNet
 from restt.baselines.factorised import FACTORISATIONS, laf, tt, tucker
 from restt.train.losses import read_targets, row_loss
 from tests.baselines.cases import digits, score_after_fit
-from tests.baselines.image_cases import assert_every_parameter_gets_a_gradient, images
+from tests.baselines.image_cases import assert_every_parameter_gets_a_gradient, assert_runs_may_stop_early, images
 
 KINDS = tuple(FACTORISATIONS)
 SIZES = (3, 4, 2, 5)
@@ -131,3 +131,7 @@ def test_bad_settings_are_named(settings, words):
     X, y = images()
     with pytest.raises(ValueError, match=words):
         baselines.make("dmtrl-tt", **settings).fit(X.numpy(), y.numpy())
+
+
+def test_runs_may_stop_early():
+    assert_runs_may_stop_early(baselines.make("dmtrl-tucker", maps=(2, 3), hidden=4))

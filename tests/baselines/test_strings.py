@@ -11,6 +11,8 @@ import torch
 from restt import baselines
 from restt.baselines.string_bond import Plaquettes, StringBondState, snakes
 from restt.baselines.strings import Strings, shares
+from restt.train import TrainConfig, train
+from restt.train.stacked import working_copy
 from tests.baselines.cases import digits, score_after_fit
 from tests.baselines.image_cases import images
 
@@ -176,3 +178,18 @@ def test_columns_must_make_an_image_or_two_halves():
             baselines.make(name).fit(X, y)
     with pytest.raises(ValueError, match="snake-sbs does classification"):
         baselines.make("snake-sbs", task="regression")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_runs_may_stop_early_and_train_as_they_would_alone(name):
+    estimator = baselines.make(name, bond_dim=3)
+    many = estimator.build(64, 3, 3, 11)
+    single = working_copy(many, [1])
+    x, y = images()
+    settings = {"batch_size": 16, "lr": 1e-3, "loss": "cross-entropy", "seed": 5}
+    mapped = {"feature_map": estimator.feature_map()}
+    records = list(train(many, x, y, config=TrainConfig(epochs=(1, 3, 2), **settings), **mapped))
+    assert [record.runs for record in records] == [(0, 1, 2), (1, 2), (1,)]
+    list(train(single, x, y, config=TrainConfig(epochs=3, run_ids=[1], **settings), **mapped))
+    for key, value in single.state_dict().items():
+        torch.testing.assert_close(value[0], many.state_dict()[key][1], rtol=1e-4, atol=1e-5)
