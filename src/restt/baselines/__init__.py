@@ -1,4 +1,4 @@
-"""Every other system of the paper (mps, ttn, sbs and dmtrl not yet), and those users will ask for, as estimators.
+"""Every other system of the paper, and those users will ask for, as estimators.
 
 >>> from restt import baselines
 >>> baselines.make("rr", task="regression", alpha=1.0).fit([[0.0], [1.0]], [0.0, 1.0]).predict([[0.5]])

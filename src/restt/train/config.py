@@ -47,9 +47,9 @@ class TrainConfig:
         Length of the linear warm-up.
     plateau_patience, plateau_factor
         ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored value.
-    loss : {"auto", "mse", "cross-entropy", "huber"}
+    loss : {"auto", "mse", "cross-entropy", "binary-cross-entropy", "huber"}
         ``"auto"`` is cross-entropy for classes (whole numbers in ``y``) and the squared error for values. Classes are
-        one-hot targets for all three, so that ``"mse"`` on them is the paper's loss. ``huber_delta`` is where Huber
+        one-hot targets for all, so that ``"mse"`` on them is the paper's loss. ``huber_delta`` is where Huber
         turns from square to straight.
     clip_norm : PerRun, optional
         Largest norm of a run's gradient.

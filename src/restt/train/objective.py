@@ -11,7 +11,7 @@ from restt._common.errors import shown
 from restt.train.data import RunData
 from restt.train.runs import RunsView
 
-LOSSES = ("mse", "cross-entropy", "huber")
+LOSSES = ("mse", "cross-entropy", "binary-cross-entropy", "huber")
 
 # Rows evaluated at once; their states are the memory an evaluation needs.
 EVALUATION_ROWS = 1024
@@ -25,7 +25,8 @@ def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
     """The loss of each row: outputs (S, B, O) and targets (S or 1, B, O) -> (S, B).
 
     MSE and Huber are means over the O outputs, as torch's are. Cross-entropy takes outputs as logits and any
-    distribution over classes as target.
+    distribution over classes as target; binary cross-entropy takes every output as the logit of a question of its own,
+    answered by a target in [0, 1], and is their mean.
 
     >>> row_loss("mse")(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 0.0]]]))
     tensor([[0.5000]])
@@ -34,6 +35,8 @@ def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
         return lambda output, target: (output - target).square().mean(-1)
     if name == "huber":
         return lambda output, target: _huber(output - target, huber_delta).mean(-1)
+    if name == "binary-cross-entropy":
+        return lambda output, target: (torch.nn.functional.softplus(output) - target * output).mean(-1)
     return lambda output, target: -(target * output.log_softmax(-1)).sum(-1)
 
 
@@ -75,6 +78,8 @@ def read_targets(
         raise ValueError(f"{name} must be finite, got NaN or infinite values")
     if loss == "cross-entropy" and bool((targets < 0).any()):
         raise ValueError(f"{name} must hold classes or probabilities for cross-entropy, got negative values")
+    if loss == "binary-cross-entropy" and bool(((targets < 0) | (targets > 1)).any()):
+        raise ValueError(f"{name} must hold classes or values in [0, 1] for binary-cross-entropy, got others")
     return targets
 
 

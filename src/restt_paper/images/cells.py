@@ -14,6 +14,7 @@ import torch
 from restt._common.errors import check_choice
 from restt.baselines import make
 from restt.baselines.network import NetworkClassifier
+from restt.baselines.tensor.swept import SweptClassifier
 from restt.train import train
 from restt.train.config import PAPER_RATES
 from restt_paper.engine.cell import Cell
@@ -21,7 +22,7 @@ from restt_paper.engine.experiment import Context, Result, Settings
 from restt_paper.images.data import Images, load_images, training_rows
 from restt_paper.images.recipes import RECIPES, Recipe
 from restt_paper.images.sites import mirrored_and_moved
-from restt_paper.images.training import accuracy_curves, matmul_precision, train_seeds
+from restt_paper.images.training import accuracy_curves, matmul_precision, three_accuracies, train_seeds
 
 # Share of a run's own training images that held-out runs keep for validation.
 VALIDATION_SHARE = 0.1
@@ -140,7 +141,7 @@ def baseline_cell(
     *,
     half: bool = False,
     variant: str | None = None,
-    **changes: Any,  # of seeds, held_out, rows
+    **changes: Any,  # of seeds, held_out, rows; together, where held-out runs may train beside the seeds
 ) -> Cell:
     """All seeds of one baseline on a part of a data set.
 
@@ -231,7 +232,8 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
 
 
 def _baseline(settings: Settings, context: Context) -> Result:
-    """Baselines that are a torch module train all seeds side by side, exactly as ResTT does; others one by one."""
+    """Baselines that are a torch module train all seeds side by side, exactly as ResTT does; others one by one, those
+    that sweep with their accuracy after each sweep. No epoch of theirs is selected: they have no held-out runs."""
     images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
     estimator = make(settings["baseline"], task="classification", **settings["params"])
     if not isinstance(estimator, NetworkClassifier):
@@ -248,23 +250,36 @@ def _baseline(settings: Settings, context: Context) -> Result:
         held_out=settings["held_out"],
         validation_share=settings["validation_share"],
         feature_map=estimator.feature_map(),
-        together=False,
+        together=settings.get("together", False),
     )
 
 
 def _one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
     known = estimator.get_params()
     x, y, test = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
-    final = []
+    final, curves, seconds = [], [], 0.0
     for run in range(settings["seeds"]):
         if "random_state" in known:
             estimator.set_params(random_state=settings["seed"] + run)
         if "device" in known:
             estimator.set_params(device=context.device)
         rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
-        estimator.fit(x[rows], y[rows])
+        if isinstance(estimator, SweptClassifier):
+            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[test], y[test])))
+            curves.append(accuracy_curves(records))
+            seconds += sum(record.seconds for record in records)
+        else:
+            estimator.fit(x[rows], y[rows])
         final.append(round(100 * float(estimator.score(x[test], y[test])), 4))
-    return {"final": final, "rows": len(rows)}
+    if not curves:
+        return {"final": final, "rows": len(rows)}
+    accuracy = torch.cat(curves, dim=1)  # (sweeps, S)
+    return {
+        "rows": len(rows),
+        **three_accuracies(accuracy, accuracy[:, :0]),
+        "curves": [[round(value, 4) for value in curve] for curve in accuracy.T.tolist()],
+        "training_seconds": round(seconds, 3),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,7 @@ def on_digits(monkeypatch):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """A baseline that is not there yet appears: one file and one line."""
+    """A baseline comes to be: one file and one line."""
     file = types.ModuleType("restt.baselines.stand_in")
     file.TASKS = ("classification",)
     file.make = lambda task, **params: DummyClassifier(**params)
@@ -106,6 +106,7 @@ def test_the_papers_numbers_stand_in_the_tables(tmp_path):
 
 def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, monkeypatch):
     monkeypatch.setattr(table5, "BASELINES", {"lr": "LR"})
+    monkeypatch.setattr(table5, "MULTITASK", {})  # ten convolutional networks each, on MNIST itself
     store = Store(tmp_path)
     run(table5, store)
     run(training_curves, store)
@@ -122,6 +123,10 @@ def test_table5_and_the_training_figure_use_table4s_cells(tmp_path, on_digits, m
 def test_a_baseline_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stand_in, monkeypatch):
     monkeypatch.setattr(table2, "NORMALISED", {})
     monkeypatch.setattr(table2, "MODELS", {})
+    monkeypatch.setitem(table2.CHOSEN, "quick", {})
+    for baseline in table2.NETWORKS:
+        if baseline != "ttn":
+            monkeypatch.delitem(registry.BASELINES, baseline)
     store = Store(tmp_path)
     run(table2, store)
     final = table2.tables(store, "quick")[0]
@@ -151,6 +156,26 @@ def test_like_is_compared_with_like_at_both_r_of_the_paper(tmp_path):
     assert len(first) == 12
     (table,) = [table for table in table4.tables(Store(tmp_path), "paper") if "authors' own images" in table.title]
     assert table.rows[0][:3] == ("1 % of MNIST", "20", "89.52 ± 0.29")
+
+
+def test_the_networks_of_other_authors_train_their_cells(tmp_path, on_digits):
+    """In the order in which they are wanted; the two that sweep with an accuracy after each sweep."""
+    store = Store(tmp_path)
+    cells = table2.cells("quick")[: len(table2.NETWORKS)]
+    assert [cell.settings["baseline"] for cell in cells] == list(table2.NETWORKS)
+    for cell in cells:
+        result = table2.EXPERIMENT.compute_cell(cell, store)["result"]
+        assert len(result["final"]) == 2
+        if cell.settings["baseline"] in ("mps-dmrg", "ttn"):
+            assert min(result["final"]) > 40
+            assert [len(curve) for curve in result["curves"]] == [cell.settings["params"]["sweeps"]] * 2
+            assert result["final"] == [curve[-1] for curve in result["curves"]]
+            assert result["selected"] is None
+        else:
+            assert result["held_out_curve"]
+    by_name = {row[0]: row[1:] for row in table2.tables(store, "quick")[0].rows}
+    for label in (*table2.BASELINES, *table2.BY_GRADIENTS):
+        assert NOT_YET not in by_name[label]
 
 
 def test_the_papers_numbers_at_another_r_do_not_stand_beside_a_quick_one(tmp_path):
