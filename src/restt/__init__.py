@@ -13,32 +13,39 @@ _LAZY = {
     "ResTT": "restt.module",
     "ResTTClassifier": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
+    "VolterraRegressor": "restt.volterra",
     "load": "restt.estimators",
 }
-_SUBMODULES = ("baselines", "chain", "data", "features", "interop", "meanfield", "testing", "train")
+_SUBMODULES = (
+    *("baselines", "chain", "data", "explain", "features", "interop", "meanfield", "prior", "testing", "train"),
+)
 
 __all__ = [
     "ResTT",
     "ResTTClassifier",
     "ResTTRegressor",
     "Topology",
+    "VolterraRegressor",
     "__version__",
     "baselines",
     "chain",
     "data",
+    "explain",
     "features",
     "interop",
     "load",
     "meanfield",
+    "prior",
     "testing",
     "train",
 ]
 
 if TYPE_CHECKING:
-    from restt import baselines, chain, data, features, interop, meanfield, testing, train
+    from restt import baselines, chain, data, explain, features, interop, meanfield, prior, testing, train
     from restt.estimators import ResTTClassifier, ResTTRegressor, load
     from restt.module import ResTT
     from restt.topology import Topology
+    from restt.volterra import VolterraRegressor
 
 
 def __getattr__(name: str) -> Any:

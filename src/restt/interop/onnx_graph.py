@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from restt import __version__
+from restt._common.version import __version__
 from restt.interop.operations import Body, GraphPart, Ops
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.

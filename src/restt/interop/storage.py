@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt import __version__
 from restt._common.errors import check_new_file, shown
 from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
+from restt._common.version import __version__
 from restt.module import ResTT
 from restt.topology import Topology
 
