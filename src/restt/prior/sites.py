@@ -128,10 +128,7 @@ def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N si
     A category has one knot there, to be replaced by its one-hot vector.
     """
     knots = [[0.0] if site.knots is None else list(site.knots) for site in sites]
-    shift, scale = (
-        torch.tensor([getattr(site, name) for site in sites], dtype=torch.float64) for name in ("shift", "scale")
-    )
-    return Hat(knots=knots), shift, scale
+    return Hat(knots=knots), tensor64([site.shift for site in sites]), tensor64([site.scale for site in sites])
 
 
 def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)
