@@ -16,6 +16,7 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.features import Hat
+from restt.features.base import tensor64
 from restt.prior.target import weighted_quantile
 
 KNOTS = 32
