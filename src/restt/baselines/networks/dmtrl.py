@@ -101,7 +101,9 @@ def _convolved(
 ) -> Tensor:  # (S, T, B, M, H, W)
     """A convolution of each run and task as products of matrices: grouped, hundreds of them would be slow backwards."""
     height, width = maps.shape[-2:]
-    windows = F.unfold(maps.flatten(0, 2), WINDOW, padding=WINDOW // 2).unflatten(0, maps.shape[:3])
+    # Views instead of torch's unfold, which launches a kernel for every image on a GPU.
+    padded = F.pad(maps, [WINDOW // 2] * 4)
+    windows = padded.unfold(-2, WINDOW, 1).unfold(-2, WINDOW, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
     kernels = weight.permute(0, 1, 5, 4, 2, 3).flatten(3)  # (S, T, M, C·kh·kw), as the windows lie
     found = kernels.unsqueeze(2) @ windows + bias[:, :, None, :, None]
     return found.unflatten(-1, (height, width))
