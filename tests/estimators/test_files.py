@@ -151,7 +151,7 @@ def with_state(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": files.VERSION + 1}, "estimator of version 2, this restt reads up to 1: upgrade restt"),
+        ({"version": files.VERSION + 1}, "estimator of version 3, this restt reads up to 2: upgrade restt"),
         ({"version": "new"}, "does not describe an estimator"),
         ({"kind": "os.system"}, "its kind is 'os.system', expected one of"),
         ({"parameters": {"bond_dim": {"kind": "riddle"}}}, "bond_dim is of the unknown kind 'riddle'"),
@@ -197,7 +197,7 @@ def replaced(value, path, new):
 STRANGE = [None, -1, 0, 3, 10**12, 0.5, "text", [], [1], [[1.0]], {}, True, "<U99999999"]
 
 
-@pytest.mark.filterwarnings("ignore:.*(in the fit|fitted without feature names)")
+@pytest.mark.filterwarnings("ignore:.*(in the fit|fitted without feature names|is made for values in)")
 @pytest.mark.parametrize("name", ["regressor", "classifier"])
 def test_whatever_is_changed_in_a_file_is_refused_or_predicts(name, tmp_path, monkeypatch):
     module, extra = interop.load_module(FIXTURES / f"{name}.safetensors")

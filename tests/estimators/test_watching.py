@@ -176,8 +176,8 @@ def test_interactions_pay_more():
 
 def test_penalty_follows_the_size_of_the_loss():
     squares = Labels(np.array([0, 1]), np.array([0.5, 0.5]), None, logits=False)
-    assert squares.auto_penalty == pytest.approx(0.02 * 0.25)
-    assert replace(squares, logits=True).auto_penalty == 0.005
+    assert squares.auto_penalty(100) == pytest.approx(0.02 * 0.25)
+    assert replace(squares, logits=True).auto_penalty(10_000) == 0.005
 
 
 def test_small_problems_use_one_thread_and_give_the_others_back(numbers):

@@ -61,7 +61,7 @@ def test_a_weight_of_two_is_a_repeated_row():
 def test_learning_climbs_and_stays_within_bounds():
     evidence, kernels = objective(rows=60)
     start = starting_point(kernels)
-    found = learn(kernels, evidence.states, evidence.targets, evidence.weights)
+    found, _ = learn(kernels, evidence.states, evidence.targets, evidence.weights)
     assert evidence(found)[0] < evidence(start)[0] - 5
     hyper = hyper_prior(kernels)
     assert ((found >= hyper.low) & (found <= hyper.high)).all()
@@ -72,7 +72,7 @@ def test_learning_finds_the_columns_that_matter():
     x = rng.standard_normal((150, 3))
     kernels, states = bound(np.column_stack([x[:, :2], rng.integers(0, 4, 150)]), np.ones(150))
     y = np.sin(2 * x[:, 0])
-    theta = learn(kernels, states, torch.from_numpy(y[:, None] / y.std()), torch.ones(150, dtype=torch.float64))
+    theta, _ = learn(kernels, states, torch.from_numpy(y[:, None] / y.std()), torch.ones(150, dtype=torch.float64))
     relevance = some_prior(kernels).__class__(kernels, theta, ("a", "b", "c")).relevance
     assert relevance[0] > 10 * max(relevance[1:])
 

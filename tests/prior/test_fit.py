@@ -9,6 +9,7 @@ import torch
 
 import restt
 from restt import prior
+from restt.prior.posterior import condition, condition_on_more
 from restt.prior.target import candidate_scales
 from tests.prior.problems import LEVELS, mixed_table
 
@@ -127,8 +128,8 @@ def test_a_saved_spread_gives_the_same_intervals(fitted):
     same = prior.Spread.from_config(config, fitted.spread.tensors())
     outputs = fitted.outputs(numbers)
     target = prior.Target.from_config(json.loads(json.dumps(fitted.target.to_config())))
-    assert np.array_equal(same.interval(outputs, numbers, target), fitted.predict_interval(numbers))
-    assert np.array_equal(same.std(outputs, numbers, target), fitted.predict_std(numbers))
+    assert np.array_equal(same.interval(outputs, same.states(numbers), target), fitted.predict_interval(numbers))
+    assert np.array_equal(same.std(outputs, same.states(numbers), target), fitted.predict_std(numbers))
 
 
 def hard_tables():
@@ -224,3 +225,29 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     assert model.spread.sites[1].missing
     assert np.isfinite(model.predict(numbers)).all()
     assert model.spread.sites[0].vectors(np.array([50.0]))[0, -1] == 1
+
+
+def test_all_rows_of_a_long_table_take_part():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2600, 3))
+    clean = x[:, 0] + x[:, 1] * x[:, 2]
+    y = clean + rng.standard_normal(2600)
+    whole, few = prior.fit(x[:2000], y[:2000]), prior.fit(x[:100], y[:100])
+    through_few = prior.fit(x[:2000], y[:2000], max_rows=100)
+    errors = [np.mean((one.predict(x[2000:])[:, 0] - clean[2000:]) ** 2) for one in (through_few, whole, few)]
+    assert errors[0] < 2 * errors[1]
+    assert errors[0] < 0.3 * errors[2]
+
+
+def test_conditioning_on_its_own_rows_changes_nothing():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((80, 3))
+    weights = rng.random(80) + 0.5
+    fitted = prior.fit(x, x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(80), weights)
+    one = fitted.posteriors[0]
+    order = np.lexsort(x.T)
+    rows = fitted.spread.states(x)
+    targets = (one.mean(one.states) + one.alpha)[order]
+    given = [column[order] for column in one.states], targets, torch.from_numpy(weights)
+    again, plain = condition_on_more(one, *given), condition(one.prior, *given)
+    torch.testing.assert_close(again.mean(rows), plain.mean(rows), rtol=1e-6, atol=1e-6)

@@ -23,7 +23,7 @@ from torch import Tensor
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
-from restt.estimators.encoding import KNOTS, Encoding, fit_encoding
+from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
     EncodedExamples,
@@ -56,6 +56,8 @@ class BaseResTT(Parameters):
     encoding_: Encoding
     target_: Any
     site_means_: Tensor | None
+    site_covariances_: Tensor | None
+    solver_: str
     history_: History
     n_iter_: int
     precision_: str
@@ -75,6 +77,18 @@ class BaseResTT(Parameters):
     @abstractmethod
     def _loss(self) -> str:
         """The training's loss."""
+
+    def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
+        """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
+        return False
+
+    def _solve(self, given: Examples) -> None:
+        """Fit by the posterior solver."""
+        raise NotImplementedError
+
+    def _standardised(self) -> Self:
+        """This model with outputs of comparable size."""
+        return self
 
     def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
         """Labels whose shares a random split of ``held`` rows keeps."""
@@ -127,13 +141,15 @@ class BaseResTT(Parameters):
         >>> model.n_iter_ == record.epoch < 100
         True
         """
-        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
+        records, epochs = self._start(
+            X, y, sample_weight, fresh=self._starts_fresh(), stepwise=True, validation=validation
+        )
         return shown_progress(records, epochs, int(self.verbose))
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         """``partial_fit``."""
-        fresh = not self.__sklearn_is_fitted__()
-        for _ in self._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
+        fresh = not self._can_go_on()
+        for _ in self._start(X, y, sample_weight, fresh=fresh, stepwise=True, once=True, classes=classes)[0]:
             pass
         return self
 
@@ -144,19 +160,24 @@ class BaseResTT(Parameters):
         sample_weight: Any,
         *,
         fresh: bool,
+        stepwise: bool = False,
         once: bool = False,
         validation: Any = None,
         classes: np.ndarray | None = None,
     ) -> tuple[Iterator[EpochRecord], int]:
         """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
 
-        ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
+        ``fresh`` begins with new weights; ``stepwise`` yields epochs, which only gradients have; ``once`` is a single
+        pass over the rows.
         """
         refuse_lost_threads("fit")
         if self.checkpoint_dir == "":
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         with self._columns_kept_if_refused():
             given = self._read_examples(X, y, sample_weight, reset=fresh)
+            if self._is_solved(given.table.width, stepwise=stepwise):
+                self._solve(given)
+                return iter(()), 0
             held_out = None if validation is None else self._read_validation(validation)
             return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
 
@@ -196,7 +217,7 @@ class BaseResTT(Parameters):
             done = self.n_iter_
         # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
         config = train_config(
-            self, self._loss, target, settings, None if self._is_unseeded() else seed + done, once=once
+            self, self._loss, target, settings, len(kept), None if self._is_unseeded() else seed + done, once=once
         )
         folder = None if once else self.checkpoint_dir
         records = self._train(module, rows, held_rows, config, folder)
@@ -204,7 +225,12 @@ class BaseResTT(Parameters):
         if fresh:
             self.history_, self.n_iter_ = History(), 0
         self.module_, self.encoding_, self.target_ = module, encoding, target
-        self.site_means_, self.precision_ = encoding.site_means, settings.precision
+        self.precision_, self.solver_ = settings.precision, "gradient"
+        if fresh:
+            self.site_means_ = encoding.site_means
+            self.site_covariances_ = site_covariances(encoding, encoding.numbers(given.table), given.weights)
+            for name in ("prior_", "spread_"):
+                self.__dict__.pop(name, None)
         judged = kept if held is None else held
         return self._epochs(records, settings.step_work, judged, None if once else rows), settings.epochs
 
@@ -284,7 +310,7 @@ class BaseResTT(Parameters):
         return settle(
             len(examples),
             width,
-            int(self.bond_dim),
+            self._trained_bond,
             int(self.runs),
             device=self.device,
             precision=self.precision,
@@ -294,7 +320,7 @@ class BaseResTT(Parameters):
 
     def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
         sites, saved = examples.table.width, self.checkpoint_dir is not None
-        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
+        check_fits(sites, width, self._trained_bond, outputs, int(self.runs), len(examples), settings, saved)
 
     def _read_validation(self, validation: Any) -> Examples:
         if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
@@ -343,6 +369,45 @@ class BaseResTT(Parameters):
         numbers = self.numbers(X)
         return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
 
+    def explain_local(self, X: Any, background: Any = None) -> Any:
+        """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.
+
+        ``background`` is a table that absent columns average; without one, the rows of the fit.
+        """
+        from restt.explain import explain_local
+
+        return explain_local(self, X, background)
+
+    def explain_global(self, background: Any = None) -> Any:
+        """Which columns and interactions the model uses: :func:`restt.explain.explain_global`.
+
+        ``background`` is a table whose columns describe the inputs; without one, the rows of the fit.
+        """
+        from restt.explain import explain_global
+
+        return explain_global(self, background)
+
+    @property
+    def feature_importances_(self) -> np.ndarray:  # (C,)
+        """Each column's share in the variance of the predictions, alone and in interactions; they sum to one.
+
+        The total Sobol indices divided by their sum, averaged over standardised outputs by the variance predicted:
+        exact for columns that are independent with the distribution of the fit's rows. On the scale on which the model
+        adds up, see :mod:`restt.explain`.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"feature_importances_ is known once this {type(self).__name__} is fitted")
+        if self.site_covariances_ is None:
+            raise AttributeError(
+                "feature_importances_ needs the covariances of the site vectors, which were too large to keep or which "
+                "a model saved before they were kept does not have; restt.explain.sobol_indices takes a background"
+            )
+        from restt.explain import sobol_indices
+
+        found = sobol_indices(self._standardised(), max_order=1)
+        total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
+        return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
+
     def export(self, path: str | PathLike[str]) -> Path:
         """Write the fitted model, from numbers to predictions, as a graph for other runtimes.
 
@@ -367,7 +432,19 @@ class BaseResTT(Parameters):
         return save_estimator(self, path)
 
     def _starts_fresh(self) -> bool:
-        return not (self.warm_start and self.__sklearn_is_fitted__())
+        return not (self.warm_start and self._can_go_on())
+
+    def _can_go_on(self) -> bool:
+        """Whether there is a training to go on from; a warning where there is a fit of another kind."""
+        if self.__sklearn_is_fitted__() and self.solver_ == "posterior":
+            warnings.warn(
+                "this model was fitted by the posterior solver, which training does not go on from: it begins anew, "
+                "with the rows of this call alone",
+                UserWarning,
+                stacklevel=4,
+            )
+            return False
+        return self.__sklearn_is_fitted__()
 
     def _is_unseeded(self) -> bool:
         return self.random_state is None and self.checkpoint_dir is not None

@@ -70,7 +70,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
 
     def __init__(
         self,
-        bond_dim: int = 10,
+        bond_dim: str | int = "auto",
         feature_map: Any = "auto",
         topology: Any = "residual",
         site_order: Any = "auto",

@@ -31,6 +31,8 @@ KNOTS = 8
 # more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
+# Entries of the covariances of all sites that are kept for explanations, 32 MiB.
+MOST_COVARIANCES = 2**22
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
 MOST_UNUSED = 1024
 
@@ -98,7 +100,9 @@ class Encoding:
         missing, categorical = x.isnan(), self.categorical.to(x.device)
         state = missing | categorical
         plain = torch.where(state, self.fill.to(x), x)
-        mapped = self.feature_map((plain - self.shift.to(x)) / self.scale.to(x))
+        # A number far beyond the rows of the fit may become too large for a float: it is as far as one can be.
+        limit = torch.finfo(x.dtype).max
+        mapped = self.feature_map(((plain - self.shift.to(x)) / self.scale.to(x)).clamp(-limit, limit))
         width = max(self.widths)
         vectors = mapped.new_zeros(*x.shape, max(width, mapped.shape[-1]))
         vectors[..., : mapped.shape[-1]] = mapped.masked_fill(state.unsqueeze(-1), 0.0)
@@ -180,18 +184,8 @@ def fit_encoding(
     used as it is, on columns scaled to what it is made for: [0, 1] for the trigonometric one, mean 0 and variance 1
     for the others, the raw values for hats. ``"onehot"`` takes every column as categories.
     """
-    every = feature_map == "onehot"
-    chosen = set(chosen_columns("categorical_features", categorical_features, table))
-    columns = tuple(
-        fit_column(
-            table,
-            index,
-            weights,
-            every or index in chosen or table.holds_categories(index),
-            handle_unknown,
-            handle_missing,
-        )
-        for index in range(table.width)
+    columns = fit_columns(
+        table, weights, categorical_features, handle_unknown, handle_missing, every=feature_map == "onehot"
     )
     order = site_columns(site_order, table)
     numbers = np.stack([column.read(table, index).values for index, column in enumerate(columns)], axis=1)
@@ -202,10 +196,35 @@ def fit_encoding(
     fill = _first_present(values)
     fitted = _fitted_map(kind, (values - shift) / scale, weights)
     encoding = Encoding(columns, tuple(order), fitted, tensor64(shift), tensor64(scale), tensor64(fill), None)
-    means = _mean_vectors(encoding, numbers, weights)
+    encoding = with_site_means(encoding, numbers, weights)
     if feature_map == "auto":
-        return replace(encoding, means=means, site_means=torch.zeros_like(means))
-    return replace(encoding, site_means=means)
+        assert encoding.site_means is not None
+        return replace(encoding, means=encoding.site_means, site_means=torch.zeros_like(encoding.site_means))
+    return encoding
+
+
+def fit_columns(
+    table: Table,
+    weights: np.ndarray,  # (B,), above 0 everywhere
+    categorical_features: Any = None,
+    handle_unknown: str = "other",
+    handle_missing: str = "learn",
+    *,
+    every: bool = False,
+) -> tuple[Column, ...]:
+    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen."""
+    chosen = set(chosen_columns("categorical_features", categorical_features, table))
+    return tuple(
+        fit_column(
+            table,
+            index,
+            weights,
+            every or index in chosen or table.holds_categories(index),
+            handle_unknown,
+            handle_missing,
+        )
+        for index in range(table.width)
+    )
 
 
 def _warn_of_unseen(read: list[ColumnValues]) -> None:
@@ -273,9 +292,33 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
     return np.where(present.any(axis=0), chosen, 0.0)
 
 
-def _mean_vectors(encoding: Encoding, numbers: np.ndarray, weights: np.ndarray) -> Tensor:  # (N, I)
+def with_site_means(
+    encoding: Encoding,
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+) -> Encoding:
+    """The encoding with the mean of the rows' site vectors."""
     total, row = torch.zeros(len(encoding.order), max(encoding.widths), dtype=torch.float64), 0
     for vectors in encoding.chunks(torch.from_numpy(numbers)):
         total += torch.einsum("b,bni->ni", torch.from_numpy(weights[row : row + len(vectors)]), vectors)
         row += len(vectors)
-    return total / float(weights.sum())
+    return replace(encoding, site_means=total / float(weights.sum()))
+
+
+def site_covariances(
+    encoding: Encoding,
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+) -> Tensor | None:  # (N, I, I)
+    """Weighted covariances of the rows' site vectors; None where they would be more than is worth keeping."""
+    assert encoding.site_means is not None
+    sites, width = encoding.site_means.shape
+    if sites * width**2 > MOST_COVARIANCES:
+        return None
+    total, row = torch.zeros(sites, width, width, dtype=torch.float64), 0
+    shares = torch.from_numpy(weights / weights.sum())
+    for vectors in encoding.chunks(torch.from_numpy(numbers)):
+        centred = (vectors - encoding.site_means).transpose(0, 1)  # (N, B, I)
+        total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
+        row += len(vectors)
+    return total

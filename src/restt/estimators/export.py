@@ -6,21 +6,28 @@ import math
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from restt.estimators.columns import AVERAGE
 from restt.estimators.encoding import Encoding
-from restt.estimators.targets import Labels, Target, Values
+from restt.estimators.targets import Labels, Modelled, Target, Values
 from restt.interop import export
 from restt.interop.graph_parts import MapPart, map_part
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 
 
-def export_graph(module: ResTT, encoding: Encoding, target: Target, path: str | PathLike[str]) -> Path:
+def export_graph(module: ResTT, encoding: Encoding, target: Target | Modelled, path: str | PathLike[str]) -> Path:
     """Write numbers -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`."""
-    head = Rescaled(target, module.first.dtype) if isinstance(target, Values) else Probabilities(target)
+    head: nn.Module
+    if isinstance(target, Labels):
+        head = Probabilities(target)
+    elif isinstance(target, Values):
+        head = Rescaled(target, module.first.dtype)
+    else:
+        head = Undone(target, module.first.dtype)
     part = EncodingPart(encoding, module)
     return export(module, path, feature_map=part, average=True, head=head, row_shape=part.row_shape)
 
@@ -107,6 +114,30 @@ class Rescaled(GraphPart):
 
     def build(self, ops: Ops, x: Value) -> Value:
         values = ops.add(ops.multiply(x, ops.constant(self.scale)), ops.constant(self.mean))
+        return ops.take(values, -1, 0) if self.flat else values
+
+
+class Undone(GraphPart):
+    """Outputs (B, O) in the units of y, (B,) where y was: factor · g(outputs · std + mean) + offset."""
+
+    def __init__(self, target: Modelled, dtype: torch.dtype) -> None:
+        super().__init__()
+        model, varies = target.model, np.isnan(target.constant)
+        longer = model.scale == "asinh"
+        factor = np.ldexp(model.width if longer else np.full_like(model.width, model.smear), target.exponents)
+        offset = np.ldexp(model.shift if longer else np.zeros_like(model.shift), target.exponents)
+        values = (model.std, model.mean, np.where(varies, factor, 0.0), np.where(varies, offset, target.constant))
+        self.std, self.mean, self.factor, self.offset = (nn.Buffer(torch.from_numpy(v).to(dtype)) for v in values)
+        self.base = nn.Buffer(torch.full((target.outputs,), math.e, dtype=dtype))
+        self.scale, self.flat = model.scale, target.flat
+
+    def build(self, ops: Ops, x: Value) -> Value:
+        values = ops.add(ops.multiply(x, ops.constant(self.std)), ops.constant(self.mean))
+        if self.scale != "identity":
+            base = ops.constant(self.base)
+            up, down = ops.power(base, values), ops.power(base, ops.subtract(ops.number(0.0), values))
+            values = up if self.scale == "log" else ops.multiply(ops.subtract(up, down), ops.number(0.5))
+        values = ops.add(ops.multiply(values, ops.constant(self.factor)), ops.constant(self.offset))
         return ops.take(values, -1, 0) if self.flat else values
 
 

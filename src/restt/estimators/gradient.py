@@ -79,7 +79,7 @@ def new_module(
     module = ResTT(
         sites=len(encoding.order),
         feature_dim=encoding.widths,
-        bond_dim=int(parameters.bond_dim),
+        bond_dim=parameters._trained_bond,
         outputs=target.outputs,
         topology=parameters.topology,
         sigma2=parameters.sigma2,
@@ -102,7 +102,7 @@ def check_same_shape(module: ResTT, parameters: Parameters) -> None:
     topology = parameters.topology
     if isinstance(topology, str):
         topology = type(module.topology).preset(topology, module.sites)
-    for name, value in (("bond_dim", parameters.bond_dim), ("topology", topology), ("runs", parameters.runs)):
+    for name, value in (("bond_dim", parameters._trained_bond), ("topology", topology), ("runs", parameters.runs)):
         if value != getattr(module, name):
             raise ValueError(
                 f"{name} changed since the first fit from {shown(getattr(module, name))} to {shown(value)}, so the "
@@ -111,7 +111,7 @@ def check_same_shape(module: ResTT, parameters: Parameters) -> None:
 
 
 def train_config(
-    parameters: Parameters, loss: str, target: Target, settings: Settings, seed: int | None, *, once: bool
+    parameters: Parameters, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
     """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
     return TrainConfig(
@@ -120,7 +120,7 @@ def train_config(
         lr=float(parameters.lr),
         schedule="constant" if once else parameters.schedule,
         loss=loss,
-        penalty=read_penalty(parameters.penalty, target.auto_penalty),
+        penalty=read_penalty(parameters.penalty, target.auto_penalty(rows)),
         dropout=float(parameters.dropout),
         patience=None if once else read_patience(parameters.early_stopping),
         keep="best" if parameters.early_stopping and not once else "last",

@@ -18,6 +18,9 @@ from restt.topology import PRESETS, Topology
 from restt.train import Penalty
 from restt.train.config import SCHEDULES
 
+# bond_dim="auto" of the gradient solver.
+TRAINED_BOND = 10
+
 
 class Parameters(CallbackSupport, BaseEstimator):
     """Stores what it is given; ``_parameter_constraints`` is checked when a fit begins."""
@@ -25,7 +28,7 @@ class Parameters(CallbackSupport, BaseEstimator):
     # How the module draws its weights; a subclass may know better.
     _init: ClassVar[str] = "balanced"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "bond_dim": [Interval(Integral, 1, None, closed="left")],
+        "bond_dim": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "feature_map": [StrOptions({"auto", *features.available()}), FeatureMap],
         "topology": [StrOptions(set(PRESETS)), Topology],
         "site_order": [StrOptions({"auto", "given"}), "array-like"],
@@ -53,7 +56,7 @@ class Parameters(CallbackSupport, BaseEstimator):
 
     def __init__(
         self,
-        bond_dim: int = 10,
+        bond_dim: str | int = "auto",
         feature_map: str | FeatureMap = "auto",
         topology: str | Topology = "residual",
         site_order: Any = "auto",
@@ -102,3 +105,8 @@ class Parameters(CallbackSupport, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
+
+    @property
+    def _trained_bond(self) -> int:
+        """r of a module that is trained by gradients."""
+        return TRAINED_BOND if isinstance(self.bond_dim, str) else int(self.bond_dim)

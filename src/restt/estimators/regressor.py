@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from inspect import signature
 from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin, _fit_context
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, check_is_fitted
+from torch import Tensor
 
+from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
+from restt.estimators.encoding import ROWS_AT_ONCE, site_covariances
+from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
-from restt.estimators.targets import Values
+from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT, solve, spread_states
+from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
+from restt.prior import Prior, Spread
 from restt.topology import Topology
 
 
 class ResTTRegressor(RegressorMixin, BaseResTT):
     """Regression by a residual tensor train over the columns of a table.
 
-    One column is one site. A column of numbers becomes hat functions at its quantiles, a column of categories (a text
-    or category type of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing
-    value is a state of its own. All interactions of all columns are in the model.
+    One column is one site. A column of numbers becomes hat functions, a column of categories (a text or category type
+    of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing value is a state of
+    its own. All interactions of all columns are in the model.
+
+    By default nothing is trained. The scales of a prior (how much and how smoothly each column matters, the noise, how
+    much interactions weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of
+    bond r (:mod:`restt.prior`). Scales are learned on at most 700 rows and the posterior mean is a sum over at most
+    2,000, drawn at random; beyond that all rows take part through these, so that time grows with the rows, not with
+    their cube. It runs on the CPU in float64. Rows whose y is beyond all measure are left out, with a warning.
 
     Parameters
     ----------
-    bond_dim : int, default=10
-        Width r of the chain's state: how much interaction the model can hold.
+    solver : {"auto", "posterior", "gradient"}
+        ``"posterior"`` as above, ``"gradient"`` trains by gradient descent. ``"auto"`` is ``"gradient"`` where a
+        parameter that only training has is not at its default (``feature_map``, ``topology``, ``sigma2``, ``loss``
+        other than squares, ``epochs``, ``lr``, ``schedule``, ``batch_size``, ``penalty``, ``dropout``, ``runs``,
+        ``early_stopping``, ``warm_start``, ``checkpoint_dir``), where ``partial_fit`` or ``fit_epochs`` is called, and
+        for more than 500 columns; ``"posterior"`` with one of these is an error.
+    bond_dim : "auto" or int
+        Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
+        train within a tenth of the noise from the exact posterior, at most 32; 10 for gradients.
     feature_map : {"auto", "identity", "affine", "trigonometric", "polynomial", "hat", "onehot"} or FeatureMap
         What a column of numbers becomes. ``"auto"`` is 8 hats at its quantiles, centred. Others are used as they are:
         the trigonometric map on columns scaled to [0, 1], hats on the raw values, the rest on standardised columns;
@@ -37,7 +60,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     topology : {"residual", "plain", "linear", "volterra"} or Topology
         Which connections the sites have.
     site_order : {"auto", "given"} or sequence of column names or numbers
-        The order of the columns along the chain; ``"auto"`` is at present the order of the table.
+        The order of the columns along the chain; ``"auto"`` is the one of three that needs the smaller bonds, for
+        gradients the order of the table.
     sigma2 : "auto" or float
         Variance of the initial weights, see :class:`restt.ResTT`.
     loss : {"auto", "mse", "huber"}
@@ -52,8 +76,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         Rows per step; ``"auto"`` is all of them up to 2048 rows, else 512.
     penalty : "auto", float, dict, restt.train.Penalty or None
         L2 penalty. A number p weighs linear entries and head by p and the chain's cores, which carry the interactions,
-        by 10 p; a dict gives each of ``chain``, ``linear``, ``head``. ``"auto"`` is 0.02;
-        0.005 for cross-entropy.
+        by 10 p; a dict gives each of ``chain``, ``linear``, ``head``. ``"auto"`` is 0.02,
+        times 2000/rows for more than 2,000 rows; 0.005 for cross-entropy.
     dropout : float, default=0
         Probability with which a site is left out of a step.
     runs : int, default=1
@@ -90,16 +114,28 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     ----------
     module_ : restt.ResTT
         The model, with the runs axis.
+    solver_ : str
+        ``"posterior"`` or ``"gradient"``.
+    prior_ : restt.prior.Prior
+        The learned prior, to be printed or plotted: relevance, length and straightness of each column, noise, the scale
+        on which y was modelled. Only of the posterior solver, as is
+    spread_ : restt.prior.Spread
+        what ``predict_interval`` and ``return_std`` need. It holds up to 1,000 rows of the training table.
+    feature_importances_ : ndarray (C,)
+        Each column's share in the variance of the predictions.
     history_ : list of restt.train.EpochRecord
-        ``history_.to_frame()`` is the same as a pandas data frame of plain columns.
+        Empty for the posterior solver. ``history_.to_frame()`` is the same as a pandas data frame of plain columns.
     n_iter_ : int
-        Epochs trained.
+        Epochs trained; evaluations of the evidence for the posterior solver.
     encoding_ : Encoding
         From the table to site vectors.
     site_means_ : tensor (N, I)
         Mean of the fit's site vectors, 0 where the encoding is centred; None in a model saved before it was kept.
-    target_ : Values
-        Mean and scale of y; the scale is 0 where y is constant.
+    site_covariances_ : tensor (N, I, I)
+        Their covariances, for explanations; None where they were too large to keep or a model was saved before.
+    target_ : Values or Modelled
+        Mean and scale of y; the scale is 0 where y is constant. ``target_.label`` of the posterior solver says whether
+        y, log y or asinh y was modelled.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
@@ -112,18 +148,25 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     >>> model = ResTTRegressor(random_state=0).fit(X[:300], y[:300])
     >>> model.predict(X[300:]).shape
     (142,)
+    >>> model.predict_interval(X[300:], coverage=0.8).shape
+    (142, 2)
+    >>> ResTTRegressor(epochs=20, random_state=0).fit(X, y).solver_
+    'gradient'
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Parameters._parameter_constraints,
+        "solver": [StrOptions({"auto", "posterior", "gradient"})],
         "loss": [StrOptions({"auto", "mse", "huber"})],
     }
 
-    target_: Values
+    target_: Values | Modelled
+    prior_: Prior
+    spread_: Spread
 
     def __init__(
         self,
-        bond_dim: int = 10,
+        bond_dim: str | int = "auto",
         feature_map: str | FeatureMap = "auto",
         topology: str | Topology = "residual",
         site_order: Any = "auto",
@@ -147,6 +190,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         random_state: Any = None,
         verbose: int | bool = 0,
         checkpoint_dir: str | PathLike[str] | None = None,
+        solver: str = "auto",
     ) -> None:
         super().__init__(
             bond_dim=bond_dim,
@@ -174,6 +218,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
             verbose=verbose,
             checkpoint_dir=checkpoint_dir,
         )
+        self.solver = solver
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -181,11 +226,21 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         return self._pass_once(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """The members' mean, (B,) or (B, O); with ``return_std`` also the spread of members, of the same shape.
+        """Predictions of y, (B,) or (B, O); with ``return_std`` also how uncertain they are, of the same shape.
 
-        The spread is the standard deviation over the members: how much the initial weights matter. It says nothing of
-        the noise in y and is far narrower than an interval for new targets.
+        Of the posterior solver that is the root mean square error to be expected of a new y, posterior and noise
+        together. After training by gradients predictions are the members' mean, and it is the standard deviation over
+        the members: how much the initial weights matter. That says nothing of the noise in y and is far narrower.
         """
+        check_is_fitted(self)
+        if isinstance(self.target_, Modelled):
+            outputs, numbers = self._outputs_and_numbers(X)
+            mean = self.target_.decode(outputs)
+            if not return_std:
+                return mean
+            model = self.target_.model
+            std = [self.spread_.std(outputs[part], states, model) for part, states in self._parts(numbers)]
+            return mean, self.target_.undivided_spread(np.concatenate(std))
         members = self._members(X)
         mean = self.target_.decode(members.mean(axis=0))
         if not return_std:
@@ -193,6 +248,66 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         if len(members) < 2:
             raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
         return mean, self.target_.decode_spread(members.std(axis=0))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Between which a new y lies with probability ``coverage``: (B, 2), for y of shape (B, O) (B, 2, O).
+
+        On y's own scale, with equal tails left and right; from the posterior, the noise, and the residuals of rows that
+        were left out, so that it is not symmetric where these are not. Only the posterior solver knows it.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.target_, Modelled):
+            raise ValueError(
+                'predict_interval needs the posterior solver, and this model was fitted with solver_="gradient": fit '
+                'with solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
+            )
+        outputs, numbers = self._outputs_and_numbers(X)
+        model = self.target_.model
+        ends = [self.spread_.interval(outputs[part], states, model, coverage) for part, states in self._parts(numbers)]
+        return self.target_.undivided(np.concatenate(ends))
+
+    def _parts(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Site vectors of some rows after the other, which together may be more than fits."""
+        for start in range(0, len(numbers), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            yield part, spread_states(self.encoding_, numbers[part])
+
+    def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)
+        numbers = self.numbers(X)
+        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)[0], numbers
+
+    def _standardised(self) -> Self:
+        made = copy.copy(self)
+        varies = (self.target_.scale > 0).astype(np.float64)
+        made.target_ = Values(np.zeros_like(varies), varies, self.target_.flat)
+        return made
+
+    def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
+        if self.solver == "gradient":
+            return False
+        defaults = signature(ResTTRegressor).parameters
+        given = [name for name in ONLY_GRADIENT if getattr(self, name) != defaults[name].default]
+        if self.loss == "huber":
+            given.append("loss")
+        reasons = [f"{name}={shown(getattr(self, name))} is a parameter of training by gradients" for name in given]
+        if stepwise:
+            reasons.append("partial_fit and fit_epochs train by gradients")
+        if columns > MOST_COLUMNS:
+            reasons.append(f"X has {columns} columns, and the posterior solver takes up to {MOST_COLUMNS}")
+        if reasons and self.solver == "posterior":
+            raise ValueError(f'solver="posterior" cannot be used: {reasons[0]}')
+        return not reasons
+
+    def _solve(self, given: Examples) -> None:
+        names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        found = solve(given, self, names, seed)
+        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+        self.spread_, self.prior_ = found.spread, found.spread.prior
+        self.precision_, self.solver_ = found.precision, "posterior"
+        self.history_, self.n_iter_ = History(), found.evaluations
+        self.site_means_ = found.encoding.site_means
+        self.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
 
     def _read_y(self, y: Any) -> np.ndarray:
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)

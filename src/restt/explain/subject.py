@@ -195,5 +195,6 @@ def _decision(estimator: Any, module: ResTT) -> tuple[Tensor, Tensor, tuple[str,
             readout, classes = readout[:, 1:] - readout[:, :1], classes[1:]
         return readout, eye.new_zeros(readout.shape[1]), classes
     scale, mean = (torch.as_tensor(value).to(eye).reshape(-1) for value in (target.scale, target.mean))
-    names = ("y",) if len(scale) == 1 else tuple(f"y{o}" for o in range(len(scale)))
+    label = getattr(target, "label", "y")
+    names = (label,) if len(scale) == 1 else tuple(f"{label}{o}" for o in range(len(scale)))
     return eye * scale, mean, names

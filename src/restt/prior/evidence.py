@@ -78,8 +78,10 @@ class Evidence:
     ) -> None:
         self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
         self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
+        self.evaluations = 0
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        self.evaluations += 1
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
         grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
         covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))

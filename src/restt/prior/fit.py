@@ -14,14 +14,16 @@ from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
 from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import ITERATIONS, Prior, learn, learning_rows
-from restt.prior.posterior import Posterior, condition
+from restt.prior.posterior import Posterior, condition, condition_on_more
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread, optimism
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
-# Rows that one posterior is conditioned on; more are sampled.
+# The rows over which a posterior mean is a sum. More rows take part through these, at rows · these² work: beyond the
+# limit there are fewer of them.
 MAX_ROWS = 2000
+_FEWEST_ROWS, _LARGEST_WORK = 500, 4e11
 LARGEST_BOND = 32
 # A train's distance from the exact posterior, against the noise: 0.1 adds a hundredth to the noise's variance.
 _TOLERANCE = 0.1
@@ -65,11 +67,11 @@ class Fitted:
 
     def predict_std(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """Root mean square error expected of each prediction, in y's units."""
-        return self.spread.std(self.outputs(numbers), numbers, self.target)
+        return self.spread.std(self.outputs(numbers), self.spread.states(numbers), self.target)
 
     def predict_interval(self, numbers: np.ndarray, coverage: float = 0.9) -> np.ndarray:  # (B, C) -> (B, 2, O)
         """Between which an observation lies with probability ``coverage``."""
-        return self.spread.interval(self.outputs(numbers), numbers, self.target, coverage)
+        return self.spread.interval(self.outputs(numbers), self.spread.states(numbers), self.target, coverage)
 
 
 @torch.no_grad()
@@ -85,6 +87,7 @@ def fit(
     site_order: Sequence[int] | str = "auto",
     knots: int = KNOTS,
     max_rows: int = MAX_ROWS,
+    average: bool = True,
     seed: int = 0,
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
@@ -113,7 +116,10 @@ def fit(
     knots : int
         Most knots of a number.
     max_rows : int
-        Rows of the posterior; of a longer table a random part is taken.
+        Rows over which the posterior mean is a sum: of a longer table a random part, on which the scale of y is chosen
+        too. All rows take part in the mean: see :func:`~restt.prior.posterior.condition_on_more`.
+    average : bool
+        Whether categories have a state for levels that the fit did not see.
     seed : int
         Of that part.
 
@@ -131,14 +137,16 @@ def fit(
     table, targets, used = _checked(numbers, y, weights)
     rng = np.random.default_rng(seed)
     keep = _without_accidents(targets, used)
-    table, targets, used = table[keep], targets[keep], used[keep]
-    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2))
+    table, targets, used = _merged(table[keep], targets[keep], used[keep])
+    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average)
     kernels = tuple(
         make_kernel(site, measure(site, site.vectors(column), torch.from_numpy(used)))
         for site, column in zip(sites, table.T, strict=True)
     )
+    whole = table, targets, used
     if len(table) > check_int("max_rows", max_rows, minimum=2):
-        part = np.sort(rng.permutation(len(table))[:max_rows])
+        fewer = max(_FEWEST_ROWS, int((_LARGEST_WORK / len(table)) ** 0.5))
+        part = np.sort(rng.permutation(len(table))[: min(max_rows, fewer)])
         table, targets, used = table[part], targets[part], used[part]
     states, row_weights = [site.vectors(c) for site, c in zip(sites, table.T, strict=True)], torch.from_numpy(used)
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
@@ -146,9 +154,11 @@ def fit(
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
     target, posterior, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
-    posteriors = (posterior, learner.posterior(encoded, target.scale, rough=True))
+    posteriors: tuple[Posterior, ...] = (posterior, learner.posterior(encoded, target.scale, rough=True))
     left_out = torch.stack([one.left_out for one in posteriors]).mean(dim=0)
     target = target.smeared(left_out.numpy(), targets, used)
+    if len(whole[0]) > len(table):
+        posteriors = _given_all(posteriors, sites, target, *whole)
     cores, order, rounding = _train(posteriors, bond_dim, site_order)
     module = residual_module(_with_average(cores, [kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
@@ -191,8 +201,9 @@ class _Learner:
     ) -> Posterior:
         part = torch.from_numpy(self.rows if rows is None else rows)
         states = [column[part] for column in self.states]
-        theta = learn(self.kernels, states, targets[part], self.weights[part], start, rough, iterations)
-        return condition(Prior(self.kernels, theta, self.names, scale), self.states, targets, self.weights)
+        theta, count = learn(self.kernels, states, targets[part], self.weights[part], start, rough, iterations)
+        prior = Prior(self.kernels, theta, self.names, scale, count)
+        return condition(prior, self.states, targets, self.weights)
 
 
 def _checked(
@@ -232,6 +243,32 @@ def _without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray: 
             stacklevel=4,
         )
     return keep
+
+
+def _merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
+
+    So a repeated row is a row of weight 2 to everything that follows, also to what leaves rows out.
+    """
+    rows = np.column_stack([table, targets]) + 0.0  # -0 becomes 0
+    rows[np.isnan(rows)] = np.nan  # the same bits for all
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return table[first], targets[first], np.bincount(group.ravel(), weights)
+
+
+def _given_all(
+    posteriors: Sequence[Posterior],
+    sites: Sequence[Site],
+    target: Target,
+    table: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
+) -> tuple[Posterior, ...]:
+    """The posteriors of a part of the rows conditioned on all of them."""
+    states = [site.vectors(column) for site, column in zip(sites, table.T, strict=True)]
+    encoded = torch.from_numpy(target.encode(targets))
+    return tuple(condition_on_more(one, states, encoded, torch.from_numpy(weights)) for one in posteriors)
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from restt.prior.kernels import Kernel
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
 _LEARNING_ENTRIES = 5_000_000
-_LEARNING_ROWS = (150, 700)
+_FEWEST_ROWS, LEARNING_ROWS = 150, 700
 ITERATIONS = 50
 # Centre and spread of log σ², log s and of a column's log relevance, log length and logit of the line's share, and the
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
@@ -48,6 +48,7 @@ class Prior:
     theta: np.ndarray
     names: tuple[str, ...]
     target_scale: str = "identity"
+    evaluations: int = 0  # of the evidence, until it was learned
 
     @property
     def noise(self) -> float:
@@ -113,8 +114,7 @@ def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray
 
 def learning_rows(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
     """The rows on which scales are learned: all of a small table, a random part of a large one."""
-    least, most = _LEARNING_ROWS
-    count = int(np.clip(np.sqrt(_LEARNING_ENTRIES / max(1, columns)), least, most))
+    count = int(np.clip(np.sqrt(_LEARNING_ENTRIES / max(1, columns)), _FEWEST_ROWS, LEARNING_ROWS))
     return np.arange(rows) if rows <= count else np.sort(rng.permutation(rows)[:count])
 
 
@@ -126,8 +126,8 @@ def learn(
     start: np.ndarray | None = None,
     rough: bool = False,
     iterations: int = ITERATIONS,
-) -> np.ndarray:
-    """The parameters of largest evidence, by L-BFGS from ``start``."""
+) -> tuple[np.ndarray, int]:
+    """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated."""
     hyper = hyper_prior(kernels, rough)
     first = starting_point(kernels, rough) if start is None else start.copy()
     first = np.clip(first, hyper.low, hyper.high)
@@ -141,4 +141,4 @@ def learn(
         options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-6, "gtol": 1e-3},
     )
     better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]
-    return np.asarray(found.x if better else first)
+    return np.asarray(found.x if better else first), objective.evaluations

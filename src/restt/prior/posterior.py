@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from restt.prior.evidence import cholesky
 from restt.prior.learning import Prior
+
+_ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,34 @@ class Posterior:
         """Coefficients and factors of the mean as a sum over rows of products over sites."""
         crosses = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
         return self.prior.scale * self.alpha, [1 + kernel.cross(rows, values) for kernel, rows, values in crosses]
+
+
+@torch.no_grad()
+def condition_on_more(
+    posterior: Posterior,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    targets: Tensor,  # (B, O)
+    weights: Tensor,  # (B,)
+) -> Posterior:
+    """The posterior given other rows than its own, as a sum over its own all the same.
+
+    The weights of its J rows Z are normal, N(0, K_ZZ⁻¹), and conditioned on all B rows (subset of regressors): exact
+    where these lie in the span of k(·, Z), and B·J² work. Left-out predictions stay those of its own rows.
+    """
+    prior, rows = posterior.prior, posterior.states
+    own = covariance(prior, rows)
+    lower = cholesky(own, torch.zeros(len(own), dtype=own.dtype))
+    square, seen = torch.zeros_like(own), torch.zeros_like(posterior.alpha)
+    for start in range(0, len(targets), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        root = weights[part].sqrt()
+        cross = covariance(prior, rows, [column[part] for column in states])
+        solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
+        square.addmm_(solved, solved.T)
+        seen.addmm_(solved, targets[part] * root[:, None])
+    inner = cholesky(square, torch.full((len(own),), prior.noise, dtype=own.dtype))
+    alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
+    return replace(posterior, alpha=alpha)
 
 
 @torch.no_grad()

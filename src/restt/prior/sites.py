@@ -129,7 +129,15 @@ def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N si
     A category has one knot there, to be replaced by its one-hot vector.
     """
     knots = [[0.0] if site.knots is None else list(site.knots) for site in sites]
-    return Hat(knots=knots), tensor64([site.shift for site in sites]), tensor64([site.scale for site in sites])
+    fitted = {
+        "low": [row[0] for row in knots],
+        "high": [row[-1] for row in knots],
+        "second_moment": [1.0] * len(knots),  # at most, since hats are at most 1 and sum to it
+        "knots": knots,
+    }
+    hats = Hat(knots=max(2, *map(len, knots)))
+    hats = Hat.from_config({**hats.to_config(), "fitted": fitted})
+    return hats, tensor64([site.shift for site in sites]), tensor64([site.scale for site in sites])
 
 
 def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B, N) -> (B, N, I)

@@ -7,6 +7,7 @@ a prior that is too sure of itself is corrected.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -62,14 +63,14 @@ class Spread:
         return rows, cholesky(covariance(self.prior, rows), self.prior.noise / torch.from_numpy(self.weights))
 
     @torch.no_grad()
-    def deviations(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B,)
+    def deviations(self, states: Sequence[Tensor]) -> np.ndarray:  # C of (B, I_n) -> (B,)
         """s of an observation of weight 1, in standard deviations of the target."""
         rows, lower = self._lower
         parts = []
-        for start in range(0, len(numbers), _ROWS_AT_ONCE):
-            states = self.states(numbers[start : start + _ROWS_AT_ONCE])
-            solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, states), upper=False)
-            known = variance(self.prior, states) - solved.square().sum(dim=0)
+        for start in range(0, len(states[0]), _ROWS_AT_ONCE):
+            part = [column[start : start + _ROWS_AT_ONCE] for column in states]
+            solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, part), upper=False)
+            known = variance(self.prior, part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
 
@@ -80,25 +81,25 @@ class Spread:
     def interval(
         self,
         outputs: np.ndarray,  # (B, O): standardised predictions
-        numbers: np.ndarray,  # (B, C)
+        states: Sequence[Tensor],  # C of (B, I_n)
         target: Target,
         coverage: float = 0.9,
     ) -> np.ndarray:  # (B, 2, O), on y's own scale
         """Equal tails left and right of the interval that holds an observation with probability ``coverage``."""
         if not 0 < check_positive("coverage", coverage) < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
-        deviations = self.deviations(numbers)[:, None]
+        deviations = self.deviations(states)[:, None]
         tails = ((1 - coverage) / 2, (1 + coverage) / 2)
         return np.stack([target.decode(outputs + deviations * self.quantile(tail)) for tail in tails], axis=1)
 
     def std(
         self,
         outputs: np.ndarray,  # (B, O)
-        numbers: np.ndarray,  # (B, C)
+        states: Sequence[Tensor],  # C of (B, I_n)
         target: Target,
     ) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction, over the distribution of the residuals."""
-        deviations = self.deviations(numbers)[:, None]
+        deviations = self.deviations(states)[:, None]
         middle, levels = target.predict(outputs), (np.arange(50) + 0.5) / 50
         away = np.stack([target.decode(outputs + deviations * self.quantile(level)) - middle for level in levels])
         size = np.abs(away).max(axis=0)
@@ -168,7 +169,7 @@ def measure_spread(
     deviations = np.empty(len(numbers))
     left_out = np.maximum(1 / inverse - prior.noise / weights[kept], 0) + prior.noise + extra
     deviations[kept] = np.sqrt(left_out)
-    deviations[~kept] = empty.deviations(numbers[~kept])
+    deviations[~kept] = empty.deviations(empty.states(numbers[~kept]))
     scaled = residuals / deviations[:, None]
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)

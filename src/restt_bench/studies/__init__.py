@@ -26,6 +26,9 @@ STUDIES = {
     "means": "cpu_means:means",
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",
+    "tables": "tables:compare_tables",
+    "explain": "explaining:explaining",
+    "volterra": "volterra:volterra",
 }
 
 

@@ -165,7 +165,7 @@ def paper_recipe(settings: Settings, split: int, device: str) -> Any:
     """
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
 
-    model = PaperRegressor(**settings["params"], device=device, random_state=split)
+    model = PaperRegressor(**settings["params"], solver="gradient", device=device, random_state=split)
     held = ShuffleSplit(settings["validations"], test_size=settings["validation_share"], random_state=split)
     grid = {"lr": settings["rates"], "feature_map": settings["maps"]}
     return GridSearchCV(model, grid, scoring="r2", cv=held)

@@ -71,6 +71,7 @@ class Candidate:
             device=device,
             precision="float32",
             random_state=seed,
+            solver="gradient",
         )
         if not self.log_target:
             return model

@@ -1,29 +1,26 @@
 """Volterra series on a generated Wiener–Hammerstein system, beside polynomial least squares on the same lags.
 
-    python benchmarks/volterra_system.py       # writes results/bench/volterra_system.json
-
 The system: a filter of 8 taps, a cubic, a filter of 4. Errors are those against the noise-free output of new inputs, in
 standard deviations of it, means over seeds.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.volterra import VolterraRegressor
+from restt_bench.case import Settings
 
-RESULT = Path(__file__).parents[1] / "results" / "bench" / "volterra_system.json"
+if TYPE_CHECKING:
+    from rich.console import Console
+
 ORDER, MEMORY, TEST = 3, 11, 1000
 ROWS, NOISES, SEEDS = (700, 1500), (0.0, 0.03, 0.1, 0.3), range(5)
 
@@ -63,10 +60,10 @@ METHODS = {
 }
 
 
-def row(name: str, rows: int, noise: float) -> dict[str, Any]:
+def measured(name: str, rows: int, noise: float, seeds: range) -> dict[str, Any]:
     """Mean error and seconds of one method over the seeds."""
     errors, begin = [], time.perf_counter()
-    for seed in SEEDS:
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         u = rng.normal(size=rows + TEST)
         y = system(u)
@@ -74,24 +71,24 @@ def row(name: str, rows: int, noise: float) -> dict[str, Any]:
         expected = system(u[rows:])  # from rest
         found = METHODS[name](u[:rows], noisy[:rows], u[rows:])
         errors.append(float(np.sqrt(np.mean((found - expected) ** 2)) / expected.std()))
-    taken = (time.perf_counter() - begin) / len(SEEDS)
+    taken = (time.perf_counter() - begin) / len(seeds)
     return {"method": name, "rows": rows, "noise": noise, "error": float(np.mean(errors)), "seconds": round(taken, 3)}
 
 
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=RESULT)
-    options = parser.parse_args()
-    origin = provenance(seed=list(SEEDS), command="python benchmarks/volterra_system.py")
+def volterra(device: str, settings: Settings, console: Console) -> dict[str, Any]:
+    """Errors by method, rows and noise. Everything here runs on the CPU."""
+    lengths, noises, seeds = ((700,), (0.1,), range(1)) if settings.quick else (ROWS, NOISES, SEEDS)
     found = []
-    for rows in ROWS:
-        for noise in NOISES:
+    for rows in lengths:
+        for noise in noises:
             for name in METHODS:
-                found.append(row(name, rows, noise))
-                print(found[-1], flush=True)
-    print(write_json_atomic(options.output, {"provenance": origin, "order": ORDER, "memory": MEMORY, "rows": found}))
-
-
-if __name__ == "__main__":
-    main()
+                found.append(measured(name, rows, noise, seeds))
+                console.print(found[-1])
+    return {
+        "title": "Volterra series of a Wiener–Hammerstein system",
+        "order": ORDER,
+        "lags": MEMORY,
+        "seeds": len(seeds),
+        "results": found,
+        "targets": [],
+    }

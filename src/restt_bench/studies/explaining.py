@@ -1,31 +1,29 @@
 """What exact explanations cost: seconds by sites, bond and rows, beside sampling at equal error.
 
-    python benchmarks/explain_cost.py                    # writes results/bench/explain_cost.json
-    python benchmarks/explain_cost.py --device cuda      # writes …/explain_cost_cuda.json, with 1,000 images at r = 50
-    python benchmarks/explain_cost.py --quick            # small sizes, prints only
-
 Samplers (`pip install shap shapiq`; left out where missing) explain one row of the same game, values by the same
 module, with twice the budget each time until their root mean square error is below 1 % of the values' own.
 """
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import restt
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.explain import interaction_index, order_spectrum, shapley_values, sobol_indices, top_interactions
+from restt_bench.case import Settings
 
-FOLDER = Path(__file__).parents[1] / "results" / "bench"
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Of a game's values by coalition, its sites and a budget of evaluations.
+Sampler = Callable[[Callable[[Any], np.ndarray], int, int], np.ndarray]
 # sites, feature width, bond, outputs, rows
 SIZES = ((13, 8, 10, 1, 500), (13, 8, 20, 1, 500), (50, 4, 20, 1, 500), (196, 2, 10, 10, 100))
 QUICK_SIZES = ((6, 2, 4, 1, 20),)
@@ -79,7 +77,7 @@ def exact_row(size: tuple[int, ...], device: str) -> dict[str, Any]:
     }
 
 
-def sampling_rows(size: tuple[int, ...]) -> list[dict[str, Any]]:
+def sampling_rows(size: tuple[int, ...], tools: dict[str, Sampler]) -> list[dict[str, Any]]:
     """What samplers need for one row's first output, and what the exact values took."""
     module, x = problem(size, "cpu")
     means = x.mean(0)
@@ -92,7 +90,7 @@ def sampling_rows(size: tuple[int, ...]) -> list[dict[str, Any]]:
     begin = time.perf_counter()
     exact = shapley_values(module, x[:1], x)[0, :, 0].numpy()
     rows = [{"sites": size[0], "method": "exact", "error": 0.0, "seconds": round(time.perf_counter() - begin, 4)}]
-    for name, sampler in samplers().items():
+    for name, sampler in tools.items():
         budget = 4 * size[0]
         while True:
             begin = time.perf_counter()
@@ -106,11 +104,11 @@ def sampling_rows(size: tuple[int, ...]) -> list[dict[str, Any]]:
     return rows
 
 
-def samplers() -> dict[str, Callable[[Callable[[Any], np.ndarray], int, int], np.ndarray]]:
+def samplers(console: Console) -> dict[str, Sampler]:
     """Those that are installed."""
     found: dict[str, Any] = {}
     try:
-        import shap
+        shap = importlib.import_module("shap")
 
         def permutations(value: Callable[[Any], np.ndarray], sites: int, budget: int) -> np.ndarray:
             explainer = shap.PermutationExplainer(value, np.zeros((1, sites)), seed=SEED)
@@ -118,9 +116,9 @@ def samplers() -> dict[str, Callable[[Callable[[Any], np.ndarray], int, int], np
 
         found["shap, permutations"] = permutations
     except ImportError:
-        print("shap is not installed: left out")
+        console.print("shap is not installed: left out")
     try:
-        import shapiq
+        shapiq = importlib.import_module("shapiq")
 
         def kernel(value: Callable[[Any], np.ndarray], sites: int, budget: int) -> np.ndarray:
             sampler = shapiq.KernelSHAP(n=sites, random_state=SEED)
@@ -129,30 +127,21 @@ def samplers() -> dict[str, Callable[[Callable[[Any], np.ndarray], int, int], np
 
         found["shapiq, KernelSHAP"] = kernel
     except ImportError:
-        print("shapiq is not installed: left out")
+        console.print("shapiq is not installed: left out")
     return found
 
 
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    suffix = "" if options.device == "cpu" else f"_{options.device}"
-    command = f"python benchmarks/explain_cost.py --device {options.device}"
-    content: dict[str, Any] = {"provenance": provenance(options.device, seed=SEED, command=command)}
-    sizes = QUICK_SIZES if options.quick else SIZES if options.device == "cpu" else (*SIZES, IMAGES)
-    content["exact"] = [exact_row(size, options.device) for size in sizes]
-    if options.device == "cpu":
-        by_sites = {size[0]: size for size in sizes}
-        content["sampling"] = [row for size in by_sites.values() for row in sampling_rows(size)]
-    for row in (*content["exact"], *content.get("sampling", ())):
-        print(row)
-    if not options.quick:
-        print(write_json_atomic(options.output or FOLDER / f"explain_cost{suffix}.json", content))
-
-
-if __name__ == "__main__":
-    main()
+def explaining(device: str, settings: Settings, console: Console) -> dict[str, Any]:
+    """Seconds of every exact explanation by size, and on the CPU what samplers need for the same values."""
+    sizes = QUICK_SIZES if settings.quick else SIZES if device == "cpu" else (*SIZES, IMAGES)
+    exact = [exact_row(size, device) for size in sizes]
+    for row in exact:
+        console.print(row)
+    sampling = []
+    if device == "cpu":
+        tools = samplers(console)
+        for size in {size[0]: size for size in sizes}.values():
+            sampling += sampling_rows(size, tools)
+        for row in sampling:
+            console.print(row)
+    return {"title": "What exact explanations cost", "exact": exact, "sampling": sampling, "targets": []}

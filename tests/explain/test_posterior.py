@@ -1,0 +1,89 @@
+"""A regressor of the posterior solver is explained in its columns' names, on the scale on which it adds up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from restt import ResTTRegressor
+from restt.explain import (
+    effect,
+    interaction,
+    interaction_index,
+    order_spectrum,
+    prune,
+    shapley_values,
+    sobol_indices,
+    top_interactions,
+)
+
+NAMES = ["alone", "first", "second", "idle", "kind"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((150, 4)), columns=NAMES[:4])
+    frame["kind"] = rng.choice(["a", "b"], 150)
+    frame.loc[2:4, "idle"] = np.nan
+    return frame
+
+
+@pytest.fixture(scope="module", params=["y", "log y"])
+def model(request: pytest.FixtureRequest, table: pd.DataFrame) -> ResTTRegressor:
+    y = table["alone"] + table["first"] * table["second"] + 0.1 * np.random.default_rng(1).standard_normal(150)
+    found = ResTTRegressor(random_state=0).fit(table, y if request.param == "y" else np.exp(y))
+    assert found.solver_ == "posterior"
+    assert found.target_.label == request.param
+    return found
+
+
+def decision(model: ResTTRegressor, table: pd.DataFrame) -> np.ndarray:
+    predicted = model.predict(table)
+    return predicted if model.target_.label == "y" else np.log(predicted / model.target_.model.smear)
+
+
+def test_orders_and_shapley_values_sum_to_the_decision(model, table):
+    expected = decision(model, table)
+    spectrum = order_spectrum(model, table)[..., 0].numpy()
+    np.testing.assert_allclose(spectrum.sum(1), expected, rtol=1e-8, atol=1e-8)
+    values = shapley_values(model, table)[..., 0].numpy()
+    np.testing.assert_allclose(values.sum(1) + spectrum[:, 0], expected, rtol=1e-8, atol=1e-8)
+
+
+def test_the_default_background_is_the_rows_of_the_fit(model, table):
+    for found, expected in (
+        (shapley_values(model, table[:5]), shapley_values(model, table[:5], table)),
+        (sobol_indices(model).total, sobol_indices(model, table).total),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_the_pair_is_found_by_name(model, table):
+    top = top_interactions(model, k=4, max_order=3)
+    assert {term.names for term in top.terms[:2]} == {("alone",), ("first", "second")}
+    assert sum(float(term.share) for term in top.terms[:2]) > 0.95
+    assert sobol_indices(model).outputs == (model.target_.label,)
+    pair = interaction(model, table, ["first", "second"])[:, 0].numpy()
+    assert np.corrcoef(pair, table["first"] * table["second"])[0, 1] > 0.98
+    index = interaction_index(model, table[:3]).abs().mean(0)[..., 0].fill_diagonal_(0)
+    assert divmod(int(index.argmax()), 5) == (1, 2)
+
+
+def test_effects_are_on_the_columns_own_scale(model, table):
+    found = effect(model, "alone")
+    assert found.grids[0].min() == pytest.approx(table["alone"].min())
+    assert found.grids[0].max() == pytest.approx(table["alone"].max())
+    inner = np.abs(found.grids[0]) < 1.5
+    slope = np.polyfit(found.grids[0][inner], found.values[inner, 0].numpy(), 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.1)
+    assert effect(model, "kind").grids[0].tolist() == ["a", "b"]
+    assert np.isnan(effect(model, "idle").grids[0][-1])
+
+
+def test_a_pruned_model_predicts_nearly_the_same(model, table):
+    found = prune(model, 0.1, table)
+    gap = decision(found.model, table) - decision(model, table)
+    assert np.sqrt(np.mean(gap**2)) < 0.3 * decision(model, table).std()
+    assert found.parameters <= found.parameters_before
