@@ -103,7 +103,9 @@ def _convolved(
     height, width = maps.shape[-2:]
     # Views instead of torch's unfold, which launches a kernel for every image on a GPU.
     padded = F.pad(maps, [WINDOW // 2] * 4)
-    windows = padded.unfold(-2, WINDOW, 1).unfold(-2, WINDOW, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
+    windows = (
+        padded.unfold(-2, WINDOW, 1).unfold(-2, WINDOW, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
+    )
     kernels = weight.permute(0, 1, 5, 4, 2, 3).flatten(3)  # (S, T, M, C·kh·kw), as the windows lie
     found = kernels.unsqueeze(2) @ windows + bias[:, :, None, :, None]
     return found.unflatten(-1, (height, width))
