@@ -113,9 +113,9 @@ class Recipe:
         return module if self.site_orders == 1 else ReorderedSites(module, self.site_orders)
 
     def config(self, **given: Any) -> TrainConfig:
-        """The training; ``given`` are epochs, lr and seed."""
+        """The training, by the paper's squared error on one-hot classes; ``given`` are epochs, lr and seed."""
         augment = None if self.augment is None else Augmentation(**self.augment)
-        return TrainConfig(**{**self.training, "augment": augment, **given})
+        return TrainConfig(**{"loss": "mse", **self.training, "augment": augment, **given})
 
 
 # Fields that fix no result.

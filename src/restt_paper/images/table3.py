@@ -95,6 +95,7 @@ def _convergence(settings: Settings, images: Dataset, seed: int, device: str) ->
         batch_size=settings["batch_size"],
         lr=settings["lr"],
         weight_decay=settings["weight_decay"],
+        loss="mse",
         seed=seed,
     )
     return time_to_accuracy(

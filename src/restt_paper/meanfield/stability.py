@@ -136,6 +136,7 @@ def _over_seeds(settings: Settings, images: data.Dataset, device: str) -> dict[s
         batch_size=settings["batch_size"],
         lr=lr,
         weight_decay=settings["weight_decay"],
+        loss="mse",
         max_failures=None,  # no guard: the study is about what happens without help
         seed=seed,
     )
