@@ -10,7 +10,7 @@ import torch
 
 from restt import baselines
 from restt.baselines.tensor.isometric_tree import IsometricTree, children, nearest_isometry
-from restt.baselines.tensor.tree_sweeps import LEAST_LENGTH, STEP_CONTROL, TreeSweeps
+from restt.baselines.tensor.tree_sweeps import SHARED_LENGTH, STEP_CONTROL, TreeSweeps
 from tests.baselines.cases import digits, score_after_fit
 from tests.baselines.image_cases import images
 
@@ -92,7 +92,7 @@ def test_environments_are_gradients_and_no_update_lowers_the_overlap():
 def entropy(tree: IsometricTree, x: torch.Tensor, sharpness: float) -> torch.Tensor:
     out = tree(x)
     square = out.norm(dim=1, keepdim=True) ** 2
-    logits = sharpness * out / (square + LEAST_LENGTH**2 * square.mean()).sqrt()
+    logits = sharpness * out / (square + SHARED_LENGTH**2 * square.mean()).sqrt()
     return torch.nn.functional.cross_entropy(logits, targets(), reduction="sum")
 
 

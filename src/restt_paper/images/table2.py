@@ -53,7 +53,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "seeds": 2,
         "held_out": 0,
         "half": False,
-        "least_length": tree_sweeps.LEAST_LENGTH,
+        "shared_length": tree_sweeps.SHARED_LENGTH,
         "step_control": tree_sweeps.STEP_CONTROL,
     },
     "mps-adam": {"seeds": 5, "held_out": 1, "together": True},

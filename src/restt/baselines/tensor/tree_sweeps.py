@@ -35,7 +35,7 @@ from restt.baselines.tensor.isometric_tree import (
 # Of the damping after an accepted update and after a refused one, its range, and how often an update is tried.
 STEP_CONTROL = {"shrink": 0.7, "grow": 2.0, "least": 0.1, "most": 1e4, "tries": 4}
 # Share of the outputs' root mean square length that is added, in squares, to the length of each.
-LEAST_LENGTH = 0.3
+SHARED_LENGTH = 1.0
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -66,7 +66,7 @@ class TreeSweeps:
         x: Tensor,  # (side², B, I)
         target: Tensor,  # (B, O)
         *,
-        sharpness: float = 5.0,
+        sharpness: float = 8.0,
         damping: float = 10.0,
         updates: int = 1,
     ) -> None:
@@ -88,7 +88,7 @@ class TreeSweeps:
     def entropy(self, outputs: Tensor) -> Tensor:  # (B, O)
         """Σ_b of the cross-entropy of softmax(sharpness · out/length)."""
         square = outputs.square().sum(1, keepdim=True)
-        length = (square + LEAST_LENGTH**2 * square.mean()).clamp(min=TINY).sqrt()
+        length = (square + SHARED_LENGTH**2 * square.mean()).clamp(min=TINY).sqrt()
         logs = (self.sharpness * outputs / length).log_softmax(1)
         return -(self.target * logs).double().sum()
 
