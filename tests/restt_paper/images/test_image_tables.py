@@ -136,6 +136,20 @@ def test_a_baseline_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stan
     assert by_name["MPS"][1] == NOT_YET
 
 
+def test_what_the_tree_reached_without_step_control_stays_in_the_table(tmp_path):
+    """Its cells are read from their files, and no cell that anyone would compute."""
+    old = [table2._uncontrolled(dataset) for dataset in table2.NAMES]
+    assert [cell.key for cell in old] == ["table2/mnist-ttn-f1-dd234e2f", "table2/fashion-mnist-ttn-f1-9b92cf58"]
+    assert not {cell.key for cell in old} & {cell.key for cell in table2.cells("paper")}
+    store = Store(tmp_path)
+    store.compute(old[0], lambda cell: {"final": [90.0, 80.0]})
+    final = table2.tables(store, "paper")[0]
+    by_name = {row[0]: row[1:] for row in final.rows}
+    assert by_name[table2.UNCONTROLLED] == ("95.00", "85.00 ± 7.07", "–", NOT_YET)
+    assert by_name["TTN"][1] == NOT_YET
+    assert table2.UNCONTROLLED not in {row[0] for row in table2.tables(store, "quick")[0].rows}
+
+
 def test_the_authors_own_images_stand_beside_the_papers_numbers(tmp_path, on_digits):
     store = Store(tmp_path)
     first = [cell for cell in table4.cells("quick") if cell.settings["subset"] == "first"]
