@@ -41,7 +41,7 @@ _SLOWER = {
 TREE_WORK_PER_SITE = 20_000
 # … on chains of at least this many sites.
 TREE_SITES = 16
-# Both from `python benchmarks/cpu_means.py crossover`.
+# Both from `restt bench crossover`.
 
 _forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)
 _modules: dict[str, ModuleType] = {}

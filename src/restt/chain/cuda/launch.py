@@ -39,7 +39,7 @@ class WeightLaunch:
     stages: int
 
 
-# The tables below were chosen among what `python benchmarks/gpu_chain.py --tune` times, on an H200;
+# The tables below were chosen among what `restt bench tune --device cuda` times, on an H200;
 # results/bench/gpu_chain-h200.json has those times, and the check and the steps of what was chosen.
 
 # (tile, precision) -> sweep constants; part 0 stands for all features of a site at once.
