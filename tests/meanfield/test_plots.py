@@ -50,5 +50,5 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch, comparison, tmp_path)
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ImportError, match=r"pip install restt\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install 'restt\[plot\]'"):
         plots.plot_steps({"a": {"x": comparison}}, tmp_path / "s.png")

@@ -83,7 +83,7 @@ def test_without_matplotlib_everything_but_the_pictures_is_there(tmp_path, squar
     monkeypatch.setattr(restt_paper, "experiment", lambda name: drawing)
     commands.reproduce("all", "quick", tmp_path, "cpu")
     shown = capsys.readouterr().out
-    assert shown.count("no pictures: drawing needs matplotlib: pip install restt[plot]\n") == 2
+    assert shown.count("no pictures: drawing needs matplotlib: pip install 'restt[plot]'\n") == 2
     assert shown.count("Squares (quick profile)") == 2
     assert f"again: results in {tmp_path}" in shown
 

@@ -121,7 +121,7 @@ def test_a_finished_training_is_told_from_a_folder_that_may_only_be_read(tmp_pat
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(lock_module, "_open", read_only)
-    monkeypatch.setattr("tempfile.mkstemp", read_only)
+    monkeypatch.setattr("restt._common.files.unfinished", read_only)
     assert all(record.replayed for record in trained(tmp_path)[1])
     with pytest.raises(PermissionError, match="could not write a checkpoint to"):
         trained(tmp_path / "new")

@@ -59,3 +59,13 @@ def test_the_table_ends_with_the_training_it_shows():
     next(stream)
     stream.close()
     assert list(stream) == []
+
+
+def test_a_table_left_early_ends_its_line():
+    from rich.console import Console
+
+    out = io.StringIO()
+    stream = live_table(some_records(), 3, Console(file=out, width=120))
+    next(stream)
+    stream.close()
+    assert out.getvalue().endswith("\n")

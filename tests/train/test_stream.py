@@ -22,6 +22,14 @@ from tests.train.problems import assert_same_bits, classification, regression, s
 CONFIG = TrainConfig(epochs=3, batch_size=16, lr=1e-2, seed=4)
 
 
+@pytest.fixture(autouse=True)
+def python_hears_ctrl_c():
+    """Processes that a shell starts in the background are born with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_a_stream_that_is_never_iterated_says_so(tmp_path):
     for folder in (None, tmp_path):
         with pytest.warns(RuntimeWarning, match=r"train\(…\) was never iterated, so nothing was trained"):

@@ -116,16 +116,19 @@ def live_table(records: Iterable[EpochRecord], epochs: int, console: Any = None)
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     began, fresh = time.monotonic(), 0
-    with Live(console=console or Console(), auto_refresh=False, transient=False) as live:
-        for record in records:
-            fresh += not record.replayed
-            left = (epochs - record.epoch) * (time.monotonic() - began) / fresh if fresh else math.nan
-            lines.append(_line(record, epochs, left))
-            notes += [_note(record, event.run, event.message) for event in record.events]
-            live.update(Group(_table(lines[-SHOWN_ROWS:]), *notes[-SHOWN_EVENTS:]), refresh=True)
-            yield record
-    if not live.console.is_terminal:
-        live.console.line()  # rich only ends the last line on a terminal
+    shown = console or Console()
+    try:
+        with Live(console=shown, auto_refresh=False, transient=False) as live:
+            for record in records:
+                fresh += not record.replayed
+                left = (epochs - record.epoch) * (time.monotonic() - began) / fresh if fresh else math.nan
+                lines.append(_line(record, epochs, left))
+                notes += [_note(record, event.run, event.message) for event in record.events]
+                live.update(Group(_table(lines[-SHOWN_ROWS:]), *notes[-SHOWN_EVENTS:]), refresh=True)
+                yield record
+    finally:  # also where the loop is left early
+        if not shown.is_terminal:
+            shown.line()  # rich only ends the last line on a terminal
 
 
 def _table(lines: list[tuple[str, ...]]) -> Table:
