@@ -169,6 +169,7 @@ def test_hooks_on_the_callers_tensors_run_once(name, model, x):
 
 # Torch's tracer asks every tensor for its gradient, and then hides the warning that its asking gives.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_of_a_compiled_module(model, x):
     def second(function):
         point = x[None].clone().requires_grad_()
