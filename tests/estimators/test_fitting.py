@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -332,9 +333,12 @@ def test_a_fit_that_the_guard_stops_says_so(numbers):
 
 def test_a_fit_that_is_left_early_is_not_judged(numbers):
     x, y = numbers
-    for _ in ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).fit_epochs(x, y):
-        break
-    ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).partial_fit(x, y)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).fit_epochs(x, y):
+            break
+        ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).partial_fit(x, y)
+    assert not [one for one in told if issubclass(one.category, ConvergenceWarning)]
 
 
 @pytest.mark.parametrize("logits", [True, False])

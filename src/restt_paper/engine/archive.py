@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from restt._common.files import write_bytes_atomic
+from restt._common.lock import claimed
 from restt_paper.engine.cell import DIGEST_DIGITS, NAME, Cell
 from restt_paper.engine.experiment import PICTURES
-from restt_paper.engine.lock import claimed
 from restt_paper.engine.store import LOCKS, parse_file
 
 CELL_FILE = re.compile(rf"(?P<experiment>{NAME.pattern})/(?P<name>{NAME.pattern})-[0-9a-f]{{{DIGEST_DIGITS}}}\.json")

@@ -14,9 +14,9 @@ from typing import Any
 
 from restt._common.errors import shown
 from restt._common.files import write_json_atomic
+from restt._common.lock import claimed
 from restt._common.provenance import provenance
 from restt_paper.engine.cell import Cell
-from restt_paper.engine.lock import claimed
 
 LOCKS = ".locks"
 # What a cell's random numbers may start from; "seeds" beside "seed" is their number.

@@ -9,10 +9,10 @@ import tracemalloc
 import pytest
 
 import restt_paper
+from restt._common.lock import claimed
 from restt_paper.engine import archive as archives
 from restt_paper.engine.archive import pack, unpack, unpack_profile
 from restt_paper.engine.cell import Cell
-from restt_paper.engine.lock import claimed
 from restt_paper.engine.store import LOCKS, Store
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from restt_paper.engine import lock, store
+from restt._common import lock
+from restt._common.lock import claimed
+from restt_paper.engine import store
 from restt_paper.engine.cell import Cell
-from restt_paper.engine.lock import claimed
 from restt_paper.engine.store import Store
 
 CELL = Cell("sums", "ten", {"terms": 10})
