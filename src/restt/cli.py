@@ -124,7 +124,7 @@ def meanfield(
     sigma2: Annotated[float | None, typer.Option(help="σ_w²; left out, the stable value.")] = None,
     second_moment: Annotated[float, typer.Option(help="E Σ_i x(n,i)²; the trigonometric map's is 1.")] = 1.0,
     init: Annotated[str, typer.Option(help="paper, balanced or orthogonal.")] = "paper",
-    runs: Annotated[int, typer.Option(min=0, help="Also measure on so many random models; 0 for theory only.")] = 0,
+    runs: Annotated[int, typer.Option(min=0, help="Also measure on this many random models; 0 for theory only.")] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     picture: Annotated[Path | None, typer.Option(help="Save q and χ along the chain as png, svg or pdf.")] = None,
 ) -> None:

@@ -84,7 +84,7 @@ def _check_above(name: str, kind: str, path: Path) -> None:
 
 
 def square_side(name: str, places: int) -> int:
-    """The side of a square of so many places; ``name`` says in an error what they are.
+    """The side of a square of this many places; ``name`` says in an error what they are.
 
     >>> square_side("pixels", 784)
     28

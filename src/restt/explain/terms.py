@@ -153,7 +153,7 @@ class _Search:
         self.complete, self.bound, self.nodes = True, 0.0, 0
 
     def run(self, budget: int) -> None:
-        """Open nodes until the k best terms are proven, or so many have been opened."""
+        """Open nodes until the k best terms are proven, or the limit of opened nodes is reached."""
         if self.highest < self.LEAST:
             return
         number = count()

@@ -1,4 +1,4 @@
-"""How good is the default regressor on small tables? R², seconds and coverage of 90 % intervals, beside rivals.
+"""How good is the default regressor on small tables? R², seconds and coverage of 90 % intervals, beside baselines.
 
 Boston and ALE: random 70/30 splits, the paper's (random_state=16) apart. Made tables: a fixed number of rows to fit, at
 least twice as many to test. Every model has its defaults and sees the same rows; nothing is chosen on the test rows.
@@ -123,7 +123,7 @@ def compare_tables(device: str, settings: Settings, console: Console) -> dict[st
                     f"{ours['seconds']:.1f} s"
                 )
     return {
-        "title": "Small tables: the default regressor beside rivals",
+        "title": "Small tables: the default regressor beside baselines",
         "coverage_wanted": COVERAGE,
         "results": results,
         "targets": [],
