@@ -85,8 +85,8 @@ CHOICES = {
         folds=6,
         tried=1,
         seeds=2,
-        epochs=40,
-        final_epochs=90,
+        epochs=30,
+        final_epochs=80,
     ),
     "chosen-clothes": Choice(
         "fashion-mnist",
@@ -102,8 +102,8 @@ CHOICES = {
         folds=6,
         tried=1,
         seeds=2,
-        epochs=40,
-        final_epochs=90,
+        epochs=30,
+        final_epochs=80,
     ),
     "chosen-few-labels": Choice(
         "mnist",
@@ -132,7 +132,7 @@ HOW = (
     "the recipes it varies had been scored on the test images."
 )
 # Of the quick profile: enough to see that it runs.
-QUICK = {"epochs": 2, "final_epochs": 2, "seeds": 1, "fraction": 0.2, "tried": 1}
+QUICK: dict[str, Any] = {"epochs": 2, "final_epochs": 2, "seeds": 1, "fraction": 0.2, "tried": 1}
 
 
 def choice_cell(profile: str, name: str) -> Cell:
