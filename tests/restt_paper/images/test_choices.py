@@ -114,3 +114,13 @@ def test_other_candidates_are_another_choice_and_another_training(monkeypatch):
     after = choice_cell("paper", NAME).key, chosen_cell("paper", NAME).key
     assert before[0] != after[0]
     assert before[1] != after[1]
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_candidate_can_be_trained(name):
+    images = load_images("digits", 60)
+    parts = [(torch.arange(40), torch.arange(40, 60))]
+    settings = {"bond_dim": 2, "seed": 0, "epochs": 1, "judged_by_last_epochs": 1}
+    for recipe in CHOICES[name].candidates.values():
+        (accuracy,) = choices._held_out_accuracy(recipe, images, parts, settings, "cpu")
+        assert 0 <= accuracy <= 100
