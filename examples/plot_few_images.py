@@ -20,8 +20,8 @@ test = torch.arange(training, len(x))
 labelled = [torch.randperm(training, generator=torch.Generator().manual_seed(run))[:100] for run in range(runs)]
 
 # %%
-# ``subset`` gives every run its own rows. The loop is a generator: one record per epoch, with a value for each run. (The
-# handful of settings was tried on these very test images, which flatters the number a little.)
+# ``subset`` gives every run its own rows. The loop is a generator: one record per epoch, with a value for each run.
+# (The handful of settings was tried on these very test images, which flatters the number a little.)
 model = restt.ResTT(sites=64, feature_dim=2, bond_dim=10, outputs=10, runs=runs, init="paper", sigma2=0.01)
 model.reset_parameters(seed=0)
 config = TrainConfig(

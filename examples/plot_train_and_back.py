@@ -2,8 +2,8 @@
 From ResTT to a plain train and back
 ====================================
 
-With its state extended by a constant, a residual train is a plain one over ``[1, x_n]``. So every tool for tensor trains
-applies to it, and what it learned can be made smaller with a known error.
+With its state extended by a constant, a residual train is a plain one over ``[1, x_n]``. So every tool for tensor
+trains applies to it, and what it learned can be made smaller with a known error.
 """
 
 import numpy as np
@@ -32,8 +32,8 @@ again = restt.ResTT.from_cores(cores)
 print("back again", (again(x) - model(x)).abs().max().item())
 
 # %%
-# A fitted model, made smaller: its predictions may differ by at most 2 % of their spread, and the error is computed, not
-# estimated.
+# A fitted model, made smaller: its predictions may differ by at most 2 % of their spread, and the error is computed,
+# not estimated.
 rng = np.random.default_rng(0)
 table = rng.random((200, 6))
 fitted = ResTTRegressor(bond_dim=20, random_state=0).fit(table, np.sin(6 * table[:, 0]) * table[:, 1] + table[:, 2])

@@ -2,8 +2,8 @@
 XOR of three in twenty columns
 ==============================
 
-The label is the parity of three binary columns among twenty: no column and no pair of columns says anything about it, so
-a greedy split has nothing to go by. A model of all orders only has to learn which columns count.
+The label is the parity of three binary columns among twenty: no column and no pair of columns says anything about it,
+so a greedy split has nothing to go by. A model of all orders only has to learn which columns count.
 """
 
 import numpy as np
