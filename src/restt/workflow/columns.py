@@ -221,7 +221,7 @@ def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
     hours = 24.0 * (days - np.floor(days))
     return {
         "month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
-        "weekday": times.dt.weekday.to_numpy(dtype=np.float64, na_value=np.nan),
+        "weekday": times.dt.day_of_week.to_numpy(dtype=np.float64, na_value=np.nan),
         "hour": hours,
     }
 

@@ -204,14 +204,22 @@ def _target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str
             f"target {target!r} has {column.distinct} different values, and at most {MOST_CLASSES} classes are taken: "
             "is it the right column, or are its numbers written as text?"
         )
-    if numeric:
-        labels = values[rows].astype(np.int64) if whole else values[rows]
-    else:
-        labels = np.asarray(values[rows], dtype=object)
+    labels = as_labels(values[rows], whole=whole)
     rare = [label for label, count in zip(*np.unique(labels, return_counts=True), strict=True) if count < 2]
     if rare:
         notes.append(f"the class {shown(_plain(rare[0]))} of {target!r} is in one row only: little is learned about it")
     return task, labels, rows
+
+
+def as_labels(values: Any, *, whole: bool) -> np.ndarray:
+    """Classes of numbers (B,) or of a Categorical: whole numbers as such, everything else as text.
+
+    >>> as_labels(np.array([1.0, 2.0]), whole=True), as_labels(np.array([1.5, 2.0]), whole=False)
+    (array([1, 2]), array(['1.5', '2.0'], dtype=object))
+    """
+    if whole:
+        return values.astype(np.int64)
+    return np.array([str(value) for value in values], dtype=object)
 
 
 def _plain(value: Any) -> Any:

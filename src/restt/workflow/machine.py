@@ -29,7 +29,7 @@ def info() -> dict[str, Any]:
 
     >>> found = info()
     >>> found["devices"][0]["name"], sorted(found)[:3]
-    ('cpu', ['backends', 'cache', 'data'])
+    ('cpu', ['backends', 'cache', 'commit'])
     """
     import torch
 

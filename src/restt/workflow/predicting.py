@@ -14,7 +14,8 @@ import numpy as np
 
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import remove_abandoned, sync_folder, unfinished, write_bytes_atomic
-from restt.workflow.fitting import FittedTable
+from restt.workflow.columns import Column
+from restt.workflow.fitting import FittedTable, as_labels
 from restt.workflow.folder import load
 from restt.workflow.source import require_pandas
 from restt.workflow.table import check_column, model_frame, opened
@@ -207,15 +208,14 @@ def _texts(frame: Any) -> list[str]:
 
 
 def _answers(fitted: FittedTable, series: Any, first_row: int) -> np.ndarray:
-    """The target's true values: NaN or None where they are missing."""
-    from restt.workflow.columns import Column
-
+    """The target's true values or labels; NaN or None where they are missing."""
     values = Column.from_json(fitted.card.target_column).values(series, first_row)
-    if not isinstance(values, np.ndarray):
-        return np.array([None if value != value else value for value in values], dtype=object)
-    if fitted.card.task == "classification" and fitted.card.classes and isinstance(fitted.card.classes[0], int):
-        return np.array([None if np.isnan(value) else int(value) for value in values], dtype=object)
-    return values
+    if fitted.card.task == "regression":
+        return np.asarray(values)
+    there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
+    labels = np.full(len(values), None, dtype=object)
+    labels[there] = as_labels(values[there], whole=isinstance(fitted.card.classes[0], int))
+    return labels
 
 
 def extra_columns(names: Sequence[str], fitted: FittedTable) -> list[str]:

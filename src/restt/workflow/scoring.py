@@ -74,8 +74,9 @@ def score(make: Callable[[], Any], x: Any, y: np.ndarray, classes: np.ndarray | 
     scores = _scores(y[rows], {name: one.values for name, one in found.items()}, classes, seed)
     metrics = {one["metric"]: one["value"] for one in scores if one["model"] == "ResTT"}
     held_out = {"method": method, "rows": len(rows), "trained_on": len(splits[0][0]), "metrics": metrics}
-    calibrate = _coverage if classes is None else _reliability
-    return Honest(held_out, scores, calibrate(y[rows], found["ResTT"], classes, seed))
+    own = found["ResTT"]
+    calibration = _coverage(y[rows], own, seed) if classes is None else _reliability(y[rows], own, classes)
+    return Honest(held_out, scores, calibration)
 
 
 def cost(rows: int) -> float:
@@ -124,8 +125,7 @@ def _scores(
     y: np.ndarray, predicted: dict[str, np.ndarray], classes: np.ndarray | None, seed: int
 ) -> list[dict[str, Any]]:
     """Each model's metrics with intervals. A metric is a function of sums over rows, so a resample only weighs."""
-    sums = _regression_sums if classes is None else _classification_sums
-    parts = {name: sums(y, values, classes) for name, values in predicted.items()}
+    parts = {name: _sums(y, values, classes) for name, values in predicted.items()}
     metrics = METRICS["regression" if classes is None else "classification"]
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in parts}
     for weights in _weights(len(y), seed):
@@ -151,12 +151,11 @@ def _weights(rows: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(rng.integers(rows, size=rows), minlength=rows).astype(np.float64)
 
 
-def _regression_sums(y: np.ndarray, values: np.ndarray, _: None) -> np.ndarray:  # (B, 4)
-    centred = y - y.mean()
-    return np.stack([np.ones(len(y)), centred, centred**2, (y - values) ** 2], axis=1)
-
-
-def _classification_sums(y: np.ndarray, values: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B, 3)
+def _sums(y: np.ndarray, values: np.ndarray, classes: np.ndarray | None) -> np.ndarray:  # (B, 4) or (B, 3)
+    """What each row adds to the sums that the metrics are made of; the first is 1."""
+    if classes is None:
+        centred = y - y.mean()
+        return np.stack([np.ones(len(y)), centred, centred**2, (y - values) ** 2], axis=1)
     own = np.searchsorted(classes, y)
     losses = -np.log(np.clip(values[np.arange(len(y)), own], 1e-15, None))
     return np.stack([np.ones(len(y)), losses, values.argmax(axis=1) == own], axis=1)
@@ -170,7 +169,7 @@ def _metrics(sums: np.ndarray, regression: bool) -> tuple[float, ...]:
     return (1.0 - errors / spread if spread > 0 else float("nan")), float(np.sqrt(errors / rows))
 
 
-def _coverage(y: np.ndarray, found: _Predicted, _: None, seed: int) -> dict[str, Any]:
+def _coverage(y: np.ndarray, found: _Predicted, seed: int) -> dict[str, Any]:
     chosen = np.sort(np.random.default_rng(seed).permutation(len(y))[:SHOWN_ROWS])
     pairs, ends = [], None
     if found.ends is not None:
@@ -193,7 +192,7 @@ def _coverage(y: np.ndarray, found: _Predicted, _: None, seed: int) -> dict[str,
     return {"coverage": pairs, "rows": rows}
 
 
-def _reliability(y: np.ndarray, found: _Predicted, classes: np.ndarray, seed: int) -> dict[str, Any]:
+def _reliability(y: np.ndarray, found: _Predicted, classes: np.ndarray) -> dict[str, Any]:
     if len(classes) == 2:
         said, right = found.values[:, 1], y == classes[1]
     else:

@@ -85,7 +85,7 @@ class Source:
         self._missing = [*MISSING, *missing]
         self._raw = _rewindable(given)
         try:
-            self.sha256 = hashlib.file_digest(self._raw, "sha256").hexdigest()
+            self.sha256 = hashlib.file_digest(cast(Any, self._raw), "sha256").hexdigest()
             with self._reading():
                 self.is_parquet = self._bytes().read(4) == b"PAR1"
                 if self.is_parquet:
@@ -112,11 +112,11 @@ class Source:
                 for batch in self._parquet().iter_batches(batch_size=rows):
                     yield batch.to_pandas()
                 return
-            with warnings.catch_warnings():
+            with self._text() as text, warnings.catch_warnings():
                 # Rows longer than the header: pandas would cut them and only warn.
                 warnings.simplefilter("error", self.pandas.errors.ParserWarning)
                 yield from self.pandas.read_csv(
-                    self._text(),
+                    text,
                     sep=self.delimiter,
                     header=0,
                     names=self.columns,
@@ -172,9 +172,13 @@ class Source:
                 return cast(IO[bytes], opened(self._raw, "rb"))
         return self._raw
 
-    def _text(self) -> IO[str]:
-        # Detached from what pandas or csv do with it, so that closing the text leaves the file open.
-        return io.TextIOWrapper(_Kept(self._bytes()), encoding=self.encoding, newline="")
+    @contextmanager
+    def _text(self) -> Iterator[IO[str]]:
+        text = io.TextIOWrapper(cast(Any, self._bytes()), encoding=self.encoding, newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # closing it would close the file
 
     def _parquet(self) -> Any:
         try:
@@ -225,7 +229,8 @@ class Source:
 
     def _find_delimiter(self) -> str:
         """The one that cuts the first records into equally many fields, and into the most."""
-        sample = self._text().read(SAMPLE_CHARACTERS)
+        with self._text() as text:
+            sample = text.read(SAMPLE_CHARACTERS)
         if len(sample) == SAMPLE_CHARACTERS:
             sample = sample[: sample.rfind("\n") + 1] or sample
         best, best_score = ",", (0.0, 0)
@@ -241,7 +246,8 @@ class Source:
         return best
 
     def _header(self) -> list[str]:
-        record = next(iter(_records(self._text(), self.delimiter or ",")), None)
+        with self._text() as text:
+            record = next(iter(_records(text, self.delimiter or ",")), None)
         if record is None:
             raise ValueError(f"{self.label} is empty: expected a line of column names, and rows below it")
         names = [name.strip() for name in record]
@@ -250,17 +256,6 @@ class Source:
                 f"{self.label} begins with numbers ({shown(','.join(names))}): expected a first line of column names"
             )
         return [name or f"column {place}" for place, name in enumerate(names, start=1)]
-
-
-class _Kept(io.BufferedReader):
-    """A stream that outlives what reads it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(cast(Any, stream))
-
-    def close(self) -> None:
-        if not self.closed:
-            self.detach()
 
 
 def _rewindable(given: str | PathLike[str]) -> IO[bytes]:

@@ -68,7 +68,7 @@ def read_table(
     ----------
     data : path, "-" or data frame
         Delimited text or Parquet, as it is or compressed; ``"-"`` is standard input. Of a data frame, pandas' or one
-        with ``to_pandas``, the types are taken as they are.
+        with ``to_pandas``, the types are taken as they are, and text is looked at as in a file.
     delimiter, encoding : "auto" or what they are
     missing : sequence of str
         Texts that mean a missing value, beside the empty one, NA, N/A, NaN, null, None and ?.
