@@ -31,6 +31,8 @@ data_app = typer.Typer(help="Data sets: what there is, and getting it.", no_args
 app.add_typer(data_app, name="data")
 
 
+STOPPED = 130  # the exit code of Ctrl-C, as shells have it
+
 # Options that several commands share.
 Model = Annotated[Path, typer.Argument(help="The folder that `restt fit` wrote.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV or Parquet, also compressed; - is standard input.")]
@@ -56,17 +58,18 @@ def main() -> None:
         if not debug:
             warnings.showwarning = _show_warning
         try:
-            code = app(standalone_mode=False)
+            code = app(prog_name="restt", standalone_mode=False) or 0
             sys.stdout.flush()
         except (typer.Abort, KeyboardInterrupt):
-            print("restt: stopped", file=sys.stderr)
-            code = 130
+            code = STOPPED
         except BrokenPipeError:
             code = 1
         except Exception as error:
             if debug:
                 traceback.print_exc()
             code = _tell(error)
+    if code == STOPPED:  # which newer versions of the parser return
+        print("restt: stopped", file=sys.stderr)
     if code:
         # What is left in a pipe nobody reads, or for a disk that is full, would be tried again on the way out.
         _leave_the_rest_unsaid()
@@ -100,7 +103,8 @@ def _leave_the_rest_unsaid() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _replace_what_cannot_be_shown() -> None:
