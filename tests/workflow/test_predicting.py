@@ -41,8 +41,10 @@ def test_classes_come_with_their_probabilities(labelled, tree_frame):
 
 def test_chunks_change_nothing(fitted, new_file, monkeypatch):
     whole = predict_table(fitted, new_file)
-    monkeypatch.setattr(Source.chunks, "__defaults__", (7,))
-    pd.testing.assert_frame_equal(predict_table(fitted, new_file), whole, rtol=1e-9)
+    monkeypatch.setattr(Source.chunks, "__defaults__", (25,))
+    told = []
+    pd.testing.assert_frame_equal(predict_table(fitted, new_file, progress=told.append), whole, rtol=1e-9)
+    assert told == [25, 50, 60]
 
 
 def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):

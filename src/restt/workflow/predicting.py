@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,8 @@ class Predictions:
         What an interval of a regression holds, or None for none.
     carry : sequence of str
         Columns of the data to put in front of the predictions.
+    progress : callable, optional
+        ``progress(rows)`` is called with the rows predicted so far after each chunk.
     delimiter, encoding, missing
         As in :func:`read_table`.
 
@@ -53,6 +55,7 @@ class Predictions:
         *,
         interval: float | None = 0.9,
         carry: Sequence[str] = (),
+        progress: Callable[[int], None] | None = None,
         delimiter: str = "auto",
         encoding: str = "auto",
         missing: Sequence[str] = (),
@@ -62,7 +65,7 @@ class Predictions:
         self.fitted = model if isinstance(model, FittedTable) else load(model)
         self.notes: list[str] = []
         self.rows = 0
-        self._interval, self._carry = interval, list(carry)
+        self._interval, self._carry, self._progress = interval, list(carry), progress
         self._data, self._options = data, {"delimiter": delimiter, "encoding": encoding, "missing": missing}
 
     def __iter__(self) -> Iterator[Any]:
@@ -79,6 +82,8 @@ class Predictions:
                 found = self._predicted(model_frame(columns, chunk, self.rows + 1))
                 self.rows += len(chunk)
                 yield self._framed(chunk, found)
+                if self._progress is not None:
+                    self._progress(self.rows)
             if self.rows == 0:
                 raise ValueError(f"{source.label} has column names but no rows")
 

@@ -25,6 +25,12 @@ def console(quiet: bool = False, *, stderr: bool = True) -> Console:
     return Console(stderr=stderr, quiet=quiet)
 
 
+def tell(say: Console, notes: Iterable[str]) -> None:
+    """What a reader should know, a line each."""
+    for note in notes:
+        say.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
 def columns_table(columns: Iterable[Column], target: str | None = None) -> Table:
     """What each column holds and what becomes of it."""
     from rich.markup import escape
@@ -70,6 +76,16 @@ def progress(say: Console) -> Iterator[Callable[[str, float], None]]:
             bar.update(task, description=what, completed=share)
 
         yield tell
+
+
+@contextmanager
+def counted_rows(say: Console, wanted: bool) -> Iterator[Callable[[int], None] | None]:
+    """A line with the rows done so far, to be told their number; None where it is not ``wanted``."""
+    if not wanted:
+        yield None
+        return
+    with say.status("predicting") as line:
+        yield lambda rows: line.update(f"predicting: {rows} rows")
 
 
 def read_setting(text: str) -> tuple[str, Any]:
