@@ -117,6 +117,7 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame(pd.date_range("2020", periods=20)), {}, "target 'y' holds dates"),
         (frame(["u", "v"] * 10), {"task": "regression"}, "must hold numbers for regression, got 'u' in row 1"),
         (frame([f"t{row}" for row in range(150)]), {}, "has 150 different values, and at most 100 classes"),
+        (frame([*"u" * 20, "v"]), {}, "must have two classes of at least 2 rows each, got 'u' 20 times, 'v' 1 times"),
         (frame([0, 1] * 10), {"task": "ranking"}, "task must be one of"),
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
         (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
@@ -134,3 +135,17 @@ def test_a_target_that_is_not_there_is_named_with_those_that_are(tree_frame):
         ValueError, match=r"target names the column 'Height', .*\(did you mean 'height'\?\); there are 'girth'"
     ):
         fit_table(tree_frame, "Height")
+
+
+def test_a_table_that_was_read_is_not_read_otherwise(tree_frame):
+    with pytest.raises(ValueError, match="drop is told to read_table"):
+        fit_table(read_table(tree_frame), "height", drop=["kind"])
+
+
+@pytest.mark.parametrize("rows", [30, 600])
+def test_a_class_of_one_row_and_one_of_two_are_fitted_and_said(rows):
+    y = [*"v" * 2, "once", *"u" * (rows - 3)]
+    card = fit_table(frame(y), "y", parameters={"epochs": 1}).card
+    assert card.classes == ["once", "u", "v"]
+    assert "the class 'once' of 'y' is in one row only: little is learned about it" in card.notes
+    assert np.isfinite(card.held_out["metrics"]["log_loss"])

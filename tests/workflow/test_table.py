@@ -206,3 +206,9 @@ def test_a_new_table_is_read_by_the_old_ones_columns(tmp_path):
         model_frame(columns, new.assign(x=["1", "seven"]), first_row=11)
     with pytest.raises(ValueError, match=r"lacks the column\(s\) 'x', 'b'"):
         model_frame(columns, new[["c"]])
+
+
+def test_a_column_named_like_a_part_of_a_date_is_refused():
+    dates = pd.date_range("2020-01-01", periods=20, freq="3D")
+    with pytest.raises(ValueError, match="column 'when weekday' has the name that a part of the date 'when' gets"):
+        read_table(pd.DataFrame({"when": dates, "when weekday": range(20, 40)}))

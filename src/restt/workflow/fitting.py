@@ -100,15 +100,16 @@ def fit_table(
     began = time.monotonic()
     check_choice("task", task, ("auto", *TASKS))
     check_int("seed", seed, minimum=0, maximum=2**32 - 1)
+    options: dict[str, Any] = {"missing": missing, "category": category, "drop": drop, "keep": keep}
     if isinstance(data, Table):
+        if given := [name for name, value in options.items() if value]:
+            raise ValueError(f"{given[0]} is told to read_table, and data has been read already")
         table = data
     else:
-        options: dict[str, Any] = {"missing": missing, "category": category, "drop": drop, "keep": keep}
         table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
     check_column("target", target, list(table.columns))
     notes = list(table.notes)
     kind, y, rows = _target(table, target, task, notes)
-    classes = np.unique(y) if kind == "classification" else None
     estimator = _estimator(kind, parameters or {}, seed, device)
     columns = {name: column for name, column in table.columns.items() if name != target}
     if not any(column.used for column in columns.values()):
@@ -128,6 +129,7 @@ def fit_table(
         rows = np.sort(np.random.default_rng(seed).choice(rows, FIT_ROWS, replace=False))
         y = y[np.searchsorted(_present(table, target), rows)]
         notes.append(f"the model was fitted to {FIT_ROWS} of the rows, drawn at random")
+    classes = np.unique(y) if kind == "classification" else None
     x = table.frame(None if len(rows) == table.rows else rows, without=target)
     honest = score(lambda: _estimator(kind, parameters or {}, seed, device), x, y, classes, seed, step)
     with warnings.catch_warnings(record=True) as told:
@@ -205,10 +207,21 @@ def _target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str
             "is it the right column, or are its numbers written as text?"
         )
     labels = as_labels(values[rows], whole=whole)
-    rare = [label for label, count in zip(*np.unique(labels, return_counts=True), strict=True) if count < 2]
+    found, counts = np.unique(labels, return_counts=True)
+    rare = found[counts < 2].tolist()
+    if len(found) - len(rare) < 2:
+        raise ValueError(
+            f"target {target!r} must have two classes of at least 2 rows each, got {_counted(found, counts)}: "
+            "name another task or target"
+        )
     if rare:
-        notes.append(f"the class {shown(_plain(rare[0]))} of {target!r} is in one row only: little is learned about it")
+        notes.append(f"the class {shown(rare[0])} of {target!r} is in one row only: little is learned about it")
     return task, labels, rows
+
+
+def _counted(labels: np.ndarray, counts: np.ndarray) -> str:
+    pairs = list(zip(labels.tolist(), counts.tolist(), strict=True))
+    return ", ".join(f"{shown(label)} {count} times" for label, count in pairs[:4]) + (", …" if len(pairs) > 4 else "")
 
 
 def as_labels(values: Any, *, whole: bool) -> np.ndarray:

@@ -89,15 +89,24 @@ def _splits(y: np.ndarray, classes: np.ndarray | None, seed: int) -> tuple[list[
     from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
     rows = len(y)
-    least = 0 if classes is None else int(np.unique(y, return_counts=True)[1].min())
+    labels = None if classes is None else _common_labels(y)
     if rows < FOLD_ROWS:
-        kind = StratifiedKFold if least >= FOLDS else KFold
-        return list(kind(FOLDS, shuffle=True, random_state=seed).split(np.zeros(rows), y)), f"{FOLDS} folds"
+        # Where every class has fewer rows than there are folds, chance alone spreads them.
+        even = labels is not None and np.unique(labels, return_counts=True)[1].max() >= FOLDS
+        kind = StratifiedKFold if even else KFold
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # classes of fewer rows than folds
+            parts = kind(FOLDS, shuffle=True, random_state=seed).split(np.zeros(rows), labels)
+            return list(parts), f"{FOLDS} folds"
     held = min(round(HELD_SHARE * rows), MOST_HELD)
-    stratify = y if classes is not None and least >= 2 and held >= len(classes) else None
-    kept, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=stratify)
-    share = f"{100 * held / rows:.2g} % of the rows"
-    return [(kept[:MOST_TRAINED], out)], share
+    kept, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=labels)
+    return [(kept[:MOST_TRAINED], out)], f"{100 * held / rows:.2g} % of the rows"
+
+
+def _common_labels(y: np.ndarray) -> np.ndarray:  # (B,) -> (B,)
+    """Labels by which rows are split evenly: those of one row alone count as the most common."""
+    labels, places, counts = np.unique(y, return_inverse=True, return_counts=True)
+    return np.where(counts[places] < 2, labels[counts.argmax()], y)
 
 
 def _predict(model: Any, x: Any, held: np.ndarray, classes: np.ndarray | None, *, intervals: bool) -> _Predicted:

@@ -103,6 +103,7 @@ def read_table(
             columns[name] = described(name, kind, layout, values[name], keep=name in (*keep, *category))
             if name in drop:
                 columns[name] = _dropped(columns[name])
+        _refuse_same_inputs(columns)
         about = {
             "file": source.name,
             "sha256": source.sha256,
@@ -235,6 +236,12 @@ def _refuse_mixed(name: str, values: Any, row: int, text: str) -> None:
     counts = counts[counts.index.notna() & (counts > 0)]
     if len(counts) > MIXED_LEVELS and MIXED_SHARE <= numeric_share(counts.index, counts.tolist()) < 1.0:
         raise ValueError(mixed(name, row, text))
+
+
+def _refuse_same_inputs(columns: dict[str, Column]) -> None:
+    for column in columns.values():
+        if same := [name for name in column.inputs if name != column.name and name in columns]:
+            raise ValueError(f"column {same[0]!r} has the name that a part of the date {column.name!r} gets: rename it")
 
 
 def _joined(parts: list[Any]) -> Any:
