@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := fast,plot,export,tune,baselines,bench,dev
+EXTRAS := fast,plot,table,report,export,tune,baselines,bench,dev
 
 .PHONY: demo test lint types coverage format clean
 .DEFAULT_GOAL := test
