@@ -103,7 +103,7 @@
       if (index === 2) heading.className = "num";
       return heading;
     })));
-    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Shapley values of this row" }, element("table", {}, element("caption", {}, "Shapley values of this row"), head, body)));
+    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Shapley values of this row" }, element("table", {}, element("caption", {}, "Shapley values of this row"), head, body)));
     by("ex-waterfall-hint").textContent =
       `Exact Shapley values: they sum to the difference between this row and the average row${data.same ? "" : `, on the scale of ${data.scale}`}.`;
   };
