@@ -90,7 +90,8 @@ def paper_page(report: Report, results: Path) -> str:
 
 
 def _parts(sections: Sequence[Section]) -> tuple[tuple[Part, ...], list[Difference]]:
-    parts, differences = [], []
+    parts: list[Part] = []
+    differences: list[Difference] = []
     for section in sections:
         tables, said = [], set[str]()
         for table in section.tables:
