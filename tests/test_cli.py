@@ -20,7 +20,7 @@ runner = CliRunner()
 def test_version_and_help():
     assert runner.invoke(app, ["--version"]).output.strip() == f"restt {restt.__version__}"
     shown = runner.invoke(app, ["--help"]).output
-    for command in ("demo", "bench", "data", "meanfield", "reproduce", "report"):
+    for command in ("fit", "predict", "explain", "info", "demo", "bench", "data", "meanfield", "reproduce", "report"):
         assert command in shown
 
 
