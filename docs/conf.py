@@ -55,6 +55,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
 }
 html_sidebars = {"index": []}
+# The pages that the program itself writes, as they are.
+html_extra_path = ["model-page.html", "report.html"]
 
 
 def _skip_routing(app, what, name, obj, skip, options):
