@@ -63,7 +63,7 @@ def paper_page(report: Report, results: Path) -> str:
     The same files give the same page: no time of day and no path is in it.
     """
     parts, differences = _parts(report.sections)
-    timed, league = speed(results), leagues(results)
+    timed, (league, damaged) = speed(results), leagues(results)
     sections = [("worse", "Where we do worse")]
     sections += [("targets", "Targets")] if report.targets.rows else []
     sections += [(part.name, part.title.split(":")[0]) for part in parts]
@@ -83,8 +83,8 @@ def paper_page(report: Report, results: Path) -> str:
         "league": league,
         "worse": _worse(report, differences, timed, league),
         "provenance": _plain(report.provenance),
-        "bench": _made([*timed.provenance, *(one.provenance for one in league)]),
-        "missing": [*report.damaged, *([report.missing] if report.missing else [])],
+        "bench": _made([*(file.provenance for file in timed.files), *(one.provenance for one in league)]),
+        "missing": [*report.damaged, *timed.damaged, *damaged, *([report.missing] if report.missing else [])],
     }
     return render("paper.html.j2", context, packages=["restt_paper.page"])
 
@@ -207,8 +207,8 @@ def _worse(
         for title, found in worse(differences).items()
     ]
     groups += [
-        Group("speed", "Targets of speed that were missed", timed.missed),
-        Group("speed", "Baselines that are faster", timed.slower),
+        Group("speed", "Targets of speed that were missed", tuple(one for file in timed.files for one in file.missed)),
+        Group("speed", "Baselines that are faster", tuple(one for file in timed.files for one in file.slower)),
         *(Group("league", f"{one.title}: not the best by {one.metric}", one.behind) for one in league),
     ]
     return tuple(group for group in groups if group.items)
