@@ -236,12 +236,16 @@ def reproduce(
 def report(
     results: Annotated[Path, typer.Option(help="Folder that holds the folders of results.")] = Path("results"),
     output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="The HTML page, which holds everything it shows.")] = Path(
+        "docs/report.html"
+    ),
 ) -> None:
-    """Show everything measured beside the paper's numbers, in the terminal and as one Markdown page."""
+    """Show everything measured beside the paper's numbers: in the terminal, as Markdown and as one HTML page."""
     from restt_paper.commands import write_report
 
-    write_report(results, output).print()
+    write_report(results, output, page).print()
     print(output)
+    print(page)
 
 
 @data_app.command("list")

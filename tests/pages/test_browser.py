@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from restt_paper.commands import write_report
+from tests.restt_paper.page.few_results import fill
+
 PHONE, DESK = 390, 1200
+COMMITTED = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +31,15 @@ def show(browser, address, width=DESK, theme="light"):
     browser.get(address)
 
 
-def violations(browser, axe):
-    """What axe finds, as a rule and the place."""
+CHECKED = frozenset({"color-contrast", "label", "svg-img-alt", "heading-order"})
+
+
+def violations(browser, axe, checked=CHECKED):
+    """What axe finds, as a rule and the place; ``checked`` are rules that must have found something to check."""
     browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
     browser.execute_script(axe)
     found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    assert {"color-contrast", "label", "svg-img-alt", "heading-order"} <= {one["id"] for one in found["passes"]}
+    assert checked <= {one["id"] for one in found["passes"]}
     return [(one["id"], node["target"]) for one in found["violations"] for node in one["nodes"]]
 
 
@@ -97,3 +106,30 @@ def test_print_opens_what_is_closed(browser, address):
     assert browser.execute_script("return document.querySelectorAll('details:not([open])').length") == 0
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert browser.execute_script("return document.querySelectorAll('details[open]').length") == 0
+
+
+def test_the_paper_page_can_be_read_by_everybody(browser, axe, tmp_path):
+    write_report(fill(tmp_path), tmp_path / "page.md", tmp_path / "page.html")
+    for theme in ("light", "dark"):
+        show(browser, (tmp_path / "page.html").as_uri(), PHONE, theme)
+        assert too_wide(browser) <= 0
+        assert violations(browser, axe, {"color-contrast", "svg-img-alt", "heading-order"}) == []
+
+
+def test_the_paper_page_works(browser, tmp_path):
+    write_report(COMMITTED, tmp_path / "page.md", tmp_path / "page.html")
+    address = (tmp_path / "page.html").as_uri()
+    browser.get_log("browser")
+    show(browser, address)
+    assert browser.get_log("browser") == []
+    found = browser.execute_script(
+        """
+        const table = document.querySelector("#table2 table.sortable");
+        table.tHead.rows[0].cells[2].querySelector("button").click();
+        return [...table.tBodies[0].rows].map(row => Number(row.cells[2].dataset.value));
+        """
+    )
+    assert len(found) == 11
+    assert found == sorted(found)
+    show(browser, address, PHONE)
+    assert too_wide(browser) <= 0

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from restt.pages.numbers import percent, short, signed
-from restt.pages.svg import CHARACTER, Canvas, Scale, cut, padded
+from restt.pages.svg import CHARACTER, LONGEST_LABEL, Canvas, Scale, cut, padded
 
 WIDTH, SMALL = 440.0, 320.0
 ROW = 26.0
@@ -19,6 +19,8 @@ ROW = 26.0
 SERIES = 6
 # Shades of a surface on either side of zero.
 SHADES = 5
+# Names of programs are longer than those of columns.
+LONG_NAME = 28
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ def log_lines(series: Sequence[Series], label: str, x_name: str, y_name: str) ->
 
 def log_bars(rows: Sequence[tuple[str, float, str]], label: str, unit: str) -> Markup:
     """Sizes of very different scale as bars by their logarithm; (name, value, kind: ours, other or limit)."""
-    left, right, top = _room([name for name, _, _ in rows]), WIDTH - 66, 6.0
+    left, right, top = _room([name for name, _, _ in rows], LONG_NAME), WIDTH - 66, 6.0
     bottom = top + ROW * len(rows)
     canvas = Canvas(WIDTH, bottom + 42, label)
     values = [value for _, value, _ in rows]
@@ -279,16 +281,16 @@ def log_bars(rows: Sequence[tuple[str, float, str]], label: str, unit: str) -> M
     canvas.x_axis(x, bottom, top, unit)
     for place, (name, value, kind) in enumerate(rows):
         y = top + ROW * place + 4
-        canvas.text(left - 10, y + 13, cut(name), f"name {kind}", "end")
+        canvas.text(left - 10, y + 13, cut(name, LONG_NAME), f"name {kind}", "end")
         told = f"{name}: {short(value)} {unit}"
         canvas.add("rect", x=left, width=x(value) - left, y=y, height=ROW - 8, rx=3, class_=f"bar of-{kind}", tip=told)
         canvas.text(right + 8, y + 13, short(value, 3), f"value {kind}")
     return canvas.markup()
 
 
-def _room(names: Sequence[str]) -> float:
+def _room(names: Sequence[str], longest: int = LONGEST_LABEL) -> float:
     """Space on the left for names."""
-    return 16 + CHARACTER * max((len(cut(name)) for name in names), default=4)
+    return 16 + CHARACTER * max((len(cut(name, longest)) for name in names), default=4)
 
 
 def _banded(line: Line) -> list[tuple[float, float]]:

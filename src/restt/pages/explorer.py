@@ -6,6 +6,7 @@ Everything is computed here and embedded as plain arrays; the page only draws it
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,7 @@ def explored(
         curves = {column: _curve(model, some, column, grid) for column, grid in grids.items()}
     largest = max((float(np.abs(curve - said.values[:, None]).max()) for curve in curves.values()), default=0.0)
     unit = largest / STEPS or 1.0
-    scale = getattr(model.target_, "label", "y").replace("y", target) if not hasattr(model, "classes_") else "log-odds"
+    scale = _scale(model, target, len(outputs))
     return {
         "target": target,
         "outputs": list(outputs),
@@ -139,6 +140,13 @@ def explored(
             for column, grid in grids.items()
         ],
     }
+
+
+def _scale(model: Any, target: str, outputs: int) -> str:
+    """What decisions are of, on which Shapley values and orders add up."""
+    if hasattr(model, "classes_"):
+        return "log-odds" if outputs == 1 else "logits"
+    return re.sub(r"\by\b", lambda found: target, getattr(model.target_, "label", "y"))
 
 
 def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:

@@ -142,7 +142,7 @@ def _terms_table(terms: Any, weights: np.ndarray) -> DataTable:
     for term in terms.terms:
         share = float(np.nan_to_num(term.share.numpy()) @ weights)
         rows.append((Cell(term.label), Cell(str(len(term.columns)), len(term.columns)), Cell(percent(share), share)))
-    return DataTable("Strongest terms", ("term", "order", "share of the variance"), tuple(rows), frozenset({1, 2}))
+    return DataTable("Strongest terms", ("term", "order", "share"), tuple(rows), frozenset({1, 2}))
 
 
 def _effect(found: Effect, shown: list[int], names: tuple[str, ...], column: np.ndarray) -> Drawing:

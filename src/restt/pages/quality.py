@@ -104,7 +104,7 @@ def calibration_of(
     seen = np.asarray(y, dtype=object)
     if seen.ndim != 1 or len(seen) != len(said.values):
         return None
-    where = "the rows of this page, which the model may have been fitted on"
+    where = "rows of this page, which the model may have been fitted on"
     if classes is not None:
         right, probability, of = _binary(said.values, seen, classes)
         return _reliability(_bins(probability, right), of if of is None else f"{target} = {of}", where)
@@ -156,7 +156,7 @@ def _reliability(bins: list[tuple[float, float, int]], of: str | None, where: st
         "Reliability",
         charts.reliability(
             bins,
-            f"Probabilities said of {what} beside the shares that came true in {where}; average gap {percent(gap)}",
+            f"Probabilities said of {what} beside the shares that came true on {where}; average gap {percent(gap)}",
             "probability said",
             "share that came true",
         ),
@@ -175,8 +175,8 @@ def _predicted_observed(
 ) -> Drawing:
     whole = [(low, high) for low, high in ends if low is not None and high is not None]
     complete = len(whole) == len(observed) > 0
-    told = f"Predicted and observed {target} of {len(observed)} of {where}"
-    caption = f"{len(observed):,} of {where}. On the dashed line a prediction is right."
+    told = f"Predicted and observed {target} of {len(observed)} {where}"
+    caption = f"{len(observed):,} {where}. On the dashed line a prediction is right."
     if complete:
         outside = sum(not low <= seen <= high for seen, (low, high) in zip(observed, whole, strict=True))
         caption += f" Thin lines are intervals; {outside} observed values lie outside theirs (dots with a rim)."

@@ -72,7 +72,7 @@
     const ranked = values.map((value, index) => [index, value]).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
     const bars = ranked.slice(0, BARS).map(([index, value]) => [`${data.names[index]} = ${data.values[state.row][index]}`, value]);
     if (ranked.length > BARS) {
-      bars.push([`${ranked.length - BARS} other columns`, ranked.slice(BARS).reduce((sum, one) => sum + one[1], 0)]);
+      bars.push([ranked.length - BARS === 1 ? "1 other column" : `${ranked.length - BARS} other columns`, ranked.slice(BARS).reduce((sum, one) => sum + one[1], 0)]);
     }
     const base = data.base[state.output];
     const end = data.decision[state.row][state.output];
@@ -103,7 +103,7 @@
       if (index === 2) heading.className = "num";
       return heading;
     })));
-    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Shapley values of this row" }, element("table", {}, element("caption", {}, "Shapley values of this row"), head, body)));
+    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Shapley values of this row" }, element("table", {}, element("caption", {}, "Shapley values of this row"), head, body)));
     by("ex-waterfall-hint").textContent =
       `Exact Shapley values: they sum to the difference between this row and the average row${data.same ? "" : `, on the scale of ${data.scale}`}.`;
   };
