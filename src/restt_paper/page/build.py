@@ -44,6 +44,8 @@ class Picture:
 
     source: str
     words: str
+    width: int  # as large as on paper
+    height: int
 
 
 @dataclass(frozen=True)
@@ -249,9 +251,11 @@ def _minutes(found: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _picture(path: Path, title: str) -> Picture:
-    words = path.stem.replace("-", " ")
-    source = "data:image/png;base64," + base64.b64encode(_smaller(path.read_bytes())).decode()
-    return Picture(source, f"{title}: {words}. The tables above have its numbers.")
+    content, words = path.read_bytes(), path.stem.replace("-", " ")
+    source = "data:image/png;base64," + base64.b64encode(_smaller(content)).decode()
+    # A PNG begins with its size in pixels; ours are drawn at 150 to the inch, a page has 96.
+    width, height = (int.from_bytes(content[at : at + 4], "big") * 96 // 150 for at in (16, 20))
+    return Picture(source, f"{title}: {words}. The tables above have its numbers.", width, height)
 
 
 def _smaller(content: bytes) -> bytes:
