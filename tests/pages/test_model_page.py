@@ -136,6 +136,15 @@ def test_the_explorer_is_bounded(regressor, table, monkeypatch):
     assert len(explorer(model_page(regressor, *table))["row"]) == 13
 
 
+def test_a_model_that_says_one_thing():
+    X = np.random.default_rng(0).random((30, 2))
+    y = np.full(30, 2.0)
+    page = model_page(ResTTRegressor(random_state=0).fit(X, y), X, y, rows=3)
+    assert "It says the same of every row." in page
+    assert "the model is additive" in page
+    assert explorer(page)["predicted"] == [[2.0]] * 3
+
+
 def test_bad_arguments(regressor, table):
     X, y = table
     with pytest.raises(TypeError, match="model must be a fitted"):

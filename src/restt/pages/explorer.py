@@ -6,6 +6,7 @@ Everything is computed here and embedded as plain arrays; the page only draws it
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +146,7 @@ def _scale(model: Any, target: str, outputs: int) -> str:
     """What decisions are of, on which Shapley values and orders add up."""
     if hasattr(model, "classes_"):
         return "log-odds" if outputs == 1 else "logits"
-    return str(getattr(model.target_, "label", "y")).replace("y", target)
+    return re.sub(r"\by\b", lambda found: target, getattr(model.target_, "label", "y"))
 
 
 def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:

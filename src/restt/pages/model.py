@@ -119,6 +119,8 @@ def _summary(model: Any, card: Mapping[str, Any], found: Learned, classes: list[
     fitted = f", fitted on {used:,} rows" if used else ""
     what = f"one of {len(classes)} classes" if classes else "a number"
     told = [f"A residual tensor train of bond {model.module_.bond_dim} that predicts {what}{fitted}."]
+    if not any(found.order_shares):
+        return [*told, "It says the same of every row."]
     beyond = 1 - found.order_shares[0]
     if beyond < NOTICED:
         told.append(f"Single columns explain {percent(found.order_shares[0])} of what it says: it is nearly additive.")
@@ -139,7 +141,7 @@ def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> li
     facts += [
         {"name": "rows", "value": f"{source.get('rows', rows):,}", "remark": str(source.get("file") or "")},
         {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": ""},
-        {"name": "from interactions", "value": percent(1 - found.order_shares[0]), "remark": "of the variance"},
+        {"name": "from interactions", "value": percent(sum(found.order_shares[1:])), "remark": "of the variance"},
         {
             "name": "parameters",
             "value": f"{model.module_.num_parameters():,}",

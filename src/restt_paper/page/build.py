@@ -44,6 +44,8 @@ class Picture:
 
     source: str
     words: str
+    width: int  # as large as on paper
+    height: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def paper_page(report: Report, results: Path) -> str:
     The same files give the same page: no time of day and no path is in it.
     """
     parts, differences = _parts(report.sections)
-    timed, league = speed(results), leagues(results)
+    timed, (league, damaged) = speed(results), leagues(results)
     sections = [("worse", "Where we do worse")]
     sections += [("targets", "Targets")] if report.targets.rows else []
     sections += [(part.name, part.title.split(":")[0]) for part in parts]
@@ -83,8 +85,8 @@ def paper_page(report: Report, results: Path) -> str:
         "league": league,
         "worse": _worse(report, differences, timed, league),
         "provenance": _plain(report.provenance),
-        "bench": _made([*timed.provenance, *(one.provenance for one in league)]),
-        "missing": [*report.damaged, *([report.missing] if report.missing else [])],
+        "bench": _made([*(file.provenance for file in timed.files), *(one.provenance for one in league)]),
+        "missing": [*report.damaged, *timed.damaged, *damaged, *([report.missing] if report.missing else [])],
     }
     return render("paper.html.j2", context, packages=["restt_paper.page"])
 
@@ -207,8 +209,8 @@ def _worse(
         for title, found in worse(differences).items()
     ]
     groups += [
-        Group("speed", "Targets of speed that were missed", timed.missed),
-        Group("speed", "Baselines that are faster", timed.slower),
+        Group("speed", "Targets of speed that were missed", tuple(one for file in timed.files for one in file.missed)),
+        Group("speed", "Baselines that are faster", tuple(one for file in timed.files for one in file.slower)),
         *(Group("league", f"{one.title}: not the best by {one.metric}", one.behind) for one in league),
     ]
     return tuple(group for group in groups if group.items)
@@ -249,9 +251,11 @@ def _minutes(found: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _picture(path: Path, title: str) -> Picture:
-    words = path.stem.replace("-", " ")
-    source = "data:image/png;base64," + base64.b64encode(_smaller(path.read_bytes())).decode()
-    return Picture(source, f"{title}: {words}. The tables above have its numbers.")
+    content, words = path.read_bytes(), path.stem.replace("-", " ")
+    source = "data:image/png;base64," + base64.b64encode(_smaller(content)).decode()
+    # A PNG begins with its size in pixels; ours are drawn at 150 to the inch, a page has 96.
+    width, height = (int.from_bytes(content[at : at + 4], "big") * 96 // 150 for at in (16, 20))
+    return Picture(source, f"{title}: {words}. The tables above have its numbers.", width, height)
 
 
 def _smaller(content: bytes) -> bytes:

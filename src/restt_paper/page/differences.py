@@ -25,6 +25,8 @@ LESS_IS_BETTER = ("RMSE", "milliseconds", "seconds")
 COUNTED = "number of parameters"  # neither more nor less is better
 NUMBER = re.compile(r"(-?\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?(?: %| s| minutes)?(?: \(.*\))?")
 PADDED = 3
+# Characters from which on a text gets room, and up to which it stays on one line.
+LONG, SHORT = 60, 24
 SETTING = "r"  # of a model: together with its name it says which row is meant
 WHO = ""  # the heading of a column that says whether a row is the paper's or ours
 RULE = (
@@ -84,7 +86,8 @@ def compared(table: Table) -> tuple[DataTable, tuple[Difference, ...]]:
             partner = pairs.get((place, column))
             theirs = None if partner is None else Number.read(table.rows[partner[0]][partner[1]])
             if number is None or theirs is None or partner is None:
-                cells.append(Cell(text, value, kind="wide" if len(text) > 60 else ""))
+                room = "wide" if len(text) > LONG else "short" if len(text) < SHORT else ""
+                cells.append(Cell(text, value, kind=room))
                 continue
             found = Difference(
                 table.title,

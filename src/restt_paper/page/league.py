@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from restt.pages.charts import Interval, intervals
 from restt.pages.numbers import short
 from restt.pages.shell import Cell, DataTable
+from restt_paper.page.files import read_all
 
 # Metric -> its name and whether more is better; a file's metric that is not here is not shown.
 METRICS = {
@@ -38,20 +38,20 @@ class League:
     provenance: Mapping[str, Any]
 
 
-def leagues(results: Path) -> list[League]:
-    """Of every file that is there; what is not one is left out."""
-    found = []
-    for pattern in PLACES:
-        for path in sorted(results.glob(pattern)):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            entries = content.get("results") if isinstance(content, dict) else None
-            if isinstance(entries, list) and all(isinstance(e, dict) and {"table", "model"} <= set(e) for e in entries):
-                found += [
-                    _league(str(content.get("title", path.stem)), metric, entries, content.get("provenance") or {})
-                    for metric in METRICS
-                    if any(_is_number(entry.get(metric)) for entry in entries)
-                ]
-    return found
+def leagues(results: Path) -> tuple[list[League], list[str]]:
+    """Of every file that is there, and a line on each that cannot be read."""
+    found, damaged = read_all(results, PLACES, _leagues)
+    return [league for file in found for league in file], damaged
+
+
+def _leagues(content: Mapping[str, Any]) -> list[League]:
+    """One for each metric that a file has."""
+    entries = content["results"]
+    return [
+        _league(str(content.get("title") or content["suite"]), metric, entries, content.get("provenance") or {})
+        for metric in METRICS
+        if any(_is_number(entry.get(metric)) for entry in entries)
+    ]
 
 
 def _league(title: str, metric: str, entries: Sequence[Mapping[str, Any]], provenance: Mapping[str, Any]) -> League:

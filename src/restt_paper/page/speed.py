@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from markupsafe import Markup
 from restt.pages.charts import Series, log_bars, log_lines
 from restt.pages.numbers import short
 from restt.pages.shell import Cell, DataTable
+from restt_paper.page.files import read_all
 
 KINDS = {"ours": "ours", "peer": "other", "baseline": "other", "limit": "limit"}
 AXES = {"bond_dim": "bond dimension r", "sites": "sites N", "batch": "batch B", "runs": "runs S"}
@@ -33,35 +33,59 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """All that was timed."""
+class Timings:
+    """What one file has to show."""
 
     steps: tuple[Suite, ...]
     scaling: tuple[Suite, ...]
-    targets: DataTable | None
+    targets: tuple[tuple[Cell, ...], ...]
     missed: tuple[str, ...]
     slower: tuple[str, ...]  # where something else is faster, in words
-    provenance: tuple[Mapping[str, Any], ...]
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """All that was timed."""
+
+    files: tuple[Timings, ...]
+    damaged: tuple[str, ...]
+
+    @property
+    def steps(self) -> list[Suite]:
+        return [suite for file in self.files for suite in file.steps]
+
+    @property
+    def scaling(self) -> list[Suite]:
+        return [suite for file in self.files for suite in file.scaling]
+
+    @property
+    def targets(self) -> DataTable | None:
+        rows = tuple(row for file in self.files for row in file.targets)
+        columns = ("target", "suite", "bound", "measured", "verdict")
+        return DataTable("Targets of speed", columns, rows, frozenset({2, 3})) if rows else None
 
 
 def speed(results: Path) -> Speed:
-    """Read ``results/bench``; a file of another kind is left out."""
-    files = []
-    for path in sorted((results / "bench").glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            files.append({"suite": path.stem, **content})
-    steps = [suite for content in files if content.get("suite") == "main" for suite in _steps(content)]
-    scaling = [_scaling(content) for content in files if content.get("axis") and content.get("suite") != "main"]
-    targets = [(content, target) for content in files for target in content.get("targets") or []]
-    missed = [
-        f"{_suite(content)}: {target['what']} is {_amount(target)}, wanted {_bound(target)}"
-        for content, target in targets
-        if not target.get("met")
-    ]
-    slower = [told for content in files if content.get("suite") == "main" for told in _slower(content)]
-    sources = [content["provenance"] for content in files if content.get("provenance")]
-    return Speed(tuple(steps), tuple(scaling), _targets(targets), tuple(missed), tuple(slower), tuple(sources))
+    """Read ``results/bench``."""
+    files, damaged = read_all(results, ["bench/*.json"], _timings)
+    return Speed(tuple(files), tuple(damaged))
+
+
+def _timings(content: Mapping[str, Any]) -> Timings:
+    main, targets = content["suite"] == "main", content.get("targets") or []
+    return Timings(
+        tuple(_steps(content)) if main else (),
+        (_scaling(content),) if content.get("axis") and not main else (),
+        tuple(_target(content, target) for target in targets),
+        tuple(
+            f"{_suite(content)}: {target['what']} is {_amount(target)}, wanted {_bound(target)}"
+            for target in targets
+            if not target["met"]
+        ),
+        tuple(_slower(content)) if main else (),
+        content.get("provenance") or {},
+    )
 
 
 def _timed(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -178,25 +202,16 @@ def _scaling(content: Mapping[str, Any]) -> Suite:
     )
 
 
-def _targets(targets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> DataTable | None:
-    if not targets:
-        return None
-    rows = tuple(
-        (
-            Cell(str(target["what"])),
-            Cell(_suite(content)),
-            Cell(_bound(target), target.get("bound")),
-            Cell(_amount(target), target.get("measured")),
-            Cell(
-                "✓ met" if target.get("met") else "✗ missed",
-                None,
-                "" if target.get("met") else str(target.get("verdict", "")).removeprefix("missed: "),
-                "mark better" if target.get("met") else "mark worse",
-            ),
-        )
-        for content, target in targets
+def _target(content: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[Cell, ...]:
+    met = bool(target["met"])
+    remark = "" if met else str(target.get("verdict", "")).removeprefix("missed").lstrip(": ")
+    return (
+        Cell(str(target["what"])),
+        Cell(_suite(content)),
+        Cell(_bound(target), target.get("bound")),
+        Cell(_amount(target), target.get("measured")),
+        Cell("✓ met" if met else "✗ missed", None, remark, "mark better" if met else "mark worse"),
     )
-    return DataTable("Targets of speed", ("target", "suite", "bound", "measured", "verdict"), rows, frozenset({2, 3}))
 
 
 def _bound(target: Mapping[str, Any]) -> str:

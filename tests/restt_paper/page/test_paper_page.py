@@ -77,5 +77,15 @@ def test_nothing_measured_gives_a_page_that_says_so(tmp_path):
     said = text_of((tmp_path / "page.html").read_text())
     assert "Not measured yet: table1" in said
     assert "Nowhere, in what was measured." in said
-    assert speed(tmp_path).steps == ()
-    assert leagues(tmp_path) == []
+    assert speed(tmp_path).steps == []
+    assert leagues(tmp_path) == ([], [])
+
+
+def test_a_damaged_file_is_left_out_and_named(few):
+    (few / "bench" / "broken.json").write_text("{")
+    (few / "tabular" / "strange.json").write_text('{"results": [{"r2": 1.0}]}')
+    write_report(few, few / "page.md", few / "page.html")
+    said = text_of((few / "page.html").read_text())
+    assert "Left out: bench/broken.json cannot be read" in said
+    assert "Left out: tabular/strange.json cannot be read (KeyError" in said
+    assert "wine: ResTT is number 2 of 2" in said
