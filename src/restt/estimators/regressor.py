@@ -18,9 +18,8 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
-from restt.estimators.encoding import ROWS_AT_ONCE, site_covariances
+from restt.estimators.encoding import ROWS_AT_ONCE
 from restt.estimators.gradient import Examples, member_outputs
-from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT, solve, spread_states
 from restt.estimators.targets import Modelled, Values
@@ -305,9 +304,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
         self.spread_, self.prior_ = found.spread, found.spread.prior
         self.precision_, self.solver_ = found.precision, "posterior"
-        self.history_, self.n_iter_ = History(), found.evaluations
-        self.site_means_ = found.encoding.site_means
-        self.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
+        self.history_, self.n_iter_ = found.history, found.evaluations
+        self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
