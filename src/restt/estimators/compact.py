@@ -63,7 +63,7 @@ class Interpolated:
     def __call__(self, positions: Tensor) -> Tensor:  # (B, N) -> (B, N, K)
         below = positions.long()
         above = (below + 1).clamp(max=self.tables.shape[1] - 1)
-        share = (positions - below).unsqueeze(-1)
+        share = (positions - below).unsqueeze(-1).to(self.tables)
         return torch.lerp(self.tables[self._sites, below], self.tables[self._sites, above], share)
 
 

@@ -100,7 +100,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
     if not isinstance(order, str) or order != "auto":
         order = site_columns(order, given.table)
     refined = len(given) > REFINED_FROM and max(column.states for column in columns) <= WIDEST_REFINED
-    _check_fits(columns, min(len(given), SOLVED_ROWS) if refined else len(given))
+    _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given))
     numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
     target, y = Modelled.scaled(given.y, given.weights)
     table = _Table(columns, numbers, y, given.weights)
@@ -211,11 +211,13 @@ def _split(table: _Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, SOLVED_ROWS - len(fixed))]])
 
 
-def _check_fits(columns: tuple[Column, ...], rows: int) -> None:
-    """ValueError where the site vectors, the covariances of all columns and those of the rows do not fit in memory."""
+def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
+    """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
     widths = [KNOTS + 1 if column.levels is None else column.states + 1 for column in columns]
     own, learned = min(rows, MAX_ROWS), min(rows, LEARNING_ROWS)
-    need = 8.0 * (rows * sum(widths) + len(columns) * (learned**2 + own * max(widths)) + 4 * own**2)
+    # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
+    held = 3 * rows * len(columns)
+    need = 8.0 * (held + solved * sum(widths) + len(columns) * (learned**2 + own * max(widths)) + 4 * own**2)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(

@@ -33,8 +33,10 @@ MOST_HELD = 20_000
 # Adam's rate, in units of the prior's standard deviation of a weight.
 RATE = 5e-3
 WARMUP_EPOCHS = 0.5
-# Rows of a step; on a GPU a step of few rows would wait for its launches.
-BATCH, GPU_BATCH = 512, 2048
+# Rows of a step: fewer where an epoch would have less than this many steps; more on a GPU, which would wait for its
+# launches.
+FEWEST_STEPS = 64
+SMALLEST_BATCH, BATCH, GPU_BATCH = 128, 512, 2048
 # Multiplications (rows · Σ widths · r² of each epoch) that a refinement may take, and the bounds of its epochs.
 CPU_WORK, GPU_WORK = 3e11, 3e12
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
@@ -111,16 +113,18 @@ def refine(
     working = in_basis(module, bases, torch.float64 if precision == "float64" else torch.float32).to(device)
     mapped = interpolated(bases, encoding, working.first)
     work = float(working.sites * working.feature_dim * working.bond_dim**2)
-    batch = GPU_BATCH if device.type == "cuda" else BATCH
+    epochs = epochs_within(work * len(rows), device)
+    largest = GPU_BATCH if device.type == "cuda" else BATCH
+    batch = min(len(rows), max(SMALLEST_BATCH, min(largest, len(rows) // FEWEST_STEPS)))
     config = TrainConfig(
-        epochs=epochs_within(work * len(rows), device),
-        batch_size=min(batch, len(rows)),
+        epochs=epochs,
+        batch_size=batch,
         lr=RATE,
         schedule="warmup-cosine",
         warmup_epochs=WARMUP_EPOCHS,
         loss=loss,
         penalty=Penalty(chain=penalty, linear=penalty, head=penalty, towards="start"),
-        patience=max(FEWEST_EPOCHS, math.ceil(PATIENCE_SHARE * epochs_within(work * len(rows), device))),
+        patience=max(FEWEST_EPOCHS, math.ceil(PATIENCE_SHARE * epochs)),
         keep="best",
         seed=seed,
     )
@@ -135,7 +139,7 @@ def refine(
         map_batches=True,
     )
     with chain.precision("float32" if precision == "float64" else precision), fitting_threads(work * batch):
-        history = History(shown_progress(records, int(config.epochs), verbose))  # type: ignore[arg-type]
+        history = History(shown_progress(records, epochs, verbose))
     refined = in_states(working, bases, given)
     start_loss, found = (held_out_loss(each, encoding, held, loss) for each in (module, refined))
     failed = [event.message for record in history for event in record.events if event.kind == "failed"]
