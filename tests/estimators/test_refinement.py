@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_bits():
     assert not np.array_equal(found[0].predict(x), found[2].predict(x))
 
 
-@pytest.mark.parametrize("rate", [1e-4, 5e-3, 0.3, 30.0])
+@pytest.mark.parametrize("rate", [1e-4, 1e-2, 0.3, 30.0])
 @pytest.mark.filterwarnings("ignore:training on all:sklearn.exceptions.ConvergenceWarning")
 def test_it_is_never_worse_than_its_start_on_held_out_rows(start, monkeypatch, rate):
     monkeypatch.setattr(refinement, "RATE", rate)
@@ -116,7 +116,7 @@ def test_it_is_never_worse_than_its_start_on_held_out_rows(start, monkeypatch, r
     assert held_out_loss(found.module, start.encoding_, held, "mse") == found.loss <= found.start_loss
     if rate == 30.0:
         assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
-    if rate == 5e-3:
+    if rate == 1e-2:
         assert found.loss < 0.3 * found.start_loss
 
 

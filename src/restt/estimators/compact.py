@@ -173,20 +173,23 @@ def with_moments(
     """
     assert encoding.means is None
     sites, width = len(encoding.order), max(encoding.widths)
-    shares = torch.from_numpy(weights / weights.sum())
-    means, near = torch.zeros(sites, width + 1).double(), torch.zeros(sites, width + 1).double()
-    squares = torch.zeros(sites, width + 1).double()
+    shares = weights / weights.sum()
+    means, squares, near = (torch.zeros(sites, width, dtype=torch.float64) for _ in range(3))
     for n in range(sites):
-        place = positions[:, n].cpu()
-        below = place.long()
-        high = (place - below).double()
-        low = 1 - high
-        for total, first, second in ((means, low, high), (squares, low * low, high * high)):
-            total[n].index_add_(0, below, shares * first).index_add_(0, below + 1, shares * second)
-        near[n].index_add_(0, below, shares * low * high)
-    found = replace(encoding, site_means=means[:, :width].clone())
+        place = positions[:, n].cpu().numpy()
+        below = place.astype(np.int64)
+        share = (place - below).astype(np.float64)
+        # Sums of w, w·s and w·s² over the rows above each state, s their share of the next one.
+        sums = (np.bincount(below, shares * share**power, minlength=width) for power in range(3))
+        whole, first, second = (torch.from_numpy(each) for each in sums)
+        means[n] = whole - first
+        means[n, 1:] += first[:-1]
+        squares[n] = whole - 2 * first + second
+        squares[n, 1:] += second[:-1]
+        near[n] = first - second
+    found = replace(encoding, site_means=means)
     if sites * width**2 > MOST_COVARIANCES:
         return found, None
-    moments = torch.diag_embed(squares[:, :width])
-    moments += torch.diag_embed(near[:, : width - 1], 1) + torch.diag_embed(near[:, : width - 1], -1)
-    return found, moments - means[:, :width, None] * means[:, None, :width]
+    moments = torch.diag_embed(squares)
+    moments += torch.diag_embed(near[:, :-1], 1) + torch.diag_embed(near[:, :-1], -1)
+    return found, moments - means[:, :, None] * means[:, None, :]

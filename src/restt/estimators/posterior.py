@@ -200,13 +200,16 @@ def _split(table: _Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     Solved are also the ends of every column and of y, and a missing value where there are any: the knots then span the
     table, and a scale that y is modelled on suits all of it.
     """
-    usable = without_accidents(table.y, table.weights)
-    values = np.column_stack([table.numbers, table.y])
-    absent = np.isnan(values)
-    bounded = [np.where(absent | ~usable[:, None], empty, values) for empty in (np.inf, -np.inf)]
-    ends = [bounded[0].argmin(axis=0), bounded[1].argmax(axis=0), (absent & usable[:, None]).argmax(axis=0)]
-    fixed = np.unique(np.concatenate(ends))
-    free = rng.permutation(np.setdiff1d(np.flatnonzero(usable), fixed))
+    usable = np.flatnonzero(without_accidents(table.y, table.weights))
+    ends: set[int] = set()
+    for column in (*table.numbers.T, *table.y.T):
+        values = column[usable]
+        absent = np.isnan(values)
+        ends.add(int(usable[absent.argmax()]))
+        if not absent.all():
+            ends |= {int(usable[np.nanargmin(values)]), int(usable[np.nanargmax(values)])}
+    fixed = np.array(sorted(ends))
+    free = rng.permutation(np.setdiff1d(usable, fixed, assume_unique=True))
     held, rest = np.split(free, [held_out(len(free))])
     return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, SOLVED_ROWS - len(fixed))]])
 

@@ -31,7 +31,7 @@ from restt.train.objective import read_targets, row_loss
 HELD_SHARE = 0.1
 MOST_HELD = 20_000
 # Adam's rate, in units of the prior's standard deviation of a weight.
-RATE = 5e-3
+RATE = 1e-2
 WARMUP_EPOCHS = 0.5
 # Rows of a step: fewer where an epoch would have less than this many steps; more on a GPU, which would wait for its
 # launches.
