@@ -177,11 +177,12 @@ def _solve_sample(
         told = (f"{1 - loss / spread:.4g}" for loss in (refined.start_loss, refined.loss))
         print(f"refined · {len(kept)} rows · held-out r2 {' → '.join(told)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
-    outputs = outputs_of(refined.module, encoding, positions[judged]).double().numpy()
+    seen = rows.take(judged)
+    outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
     spread = fitted.spread.recalibrated(
-        rows.targets[judged].numpy() - outputs, spread_states(encoding, table.numbers[judged]), table.weights[judged]
+        seen.targets.numpy() - outputs, spread_states(encoding, table.numbers[judged]), seen.weights
     )
-    model = fitted.target.smeared(outputs, table.y[judged], table.weights[judged])
+    model = fitted.target.smeared(outputs, table.y[judged], seen.weights)
     return Solved(
         refined.module.to("cpu" if parameters.device == "auto" else device),
         encoding,
