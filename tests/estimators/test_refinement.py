@@ -69,7 +69,7 @@ def test_all_rows_are_learned_from(fitted, start):
     assert fitted.solver_ == "posterior"
     records = fitted.history_
     assert 1 <= len(records) <= refinement.MOST_EPOCHS
-    assert min(record.validation["loss"][0] for record in records) < 0.1
+    assert np.nanmin([record.validation["loss"] for record in records]) < 0.1
 
 
 def test_intervals_come_from_the_held_out_rows(fitted):
@@ -141,6 +141,18 @@ def test_a_heavy_penalty_keeps_it_at_its_start(start):
         for found in (free, bound)
     ]
     assert moved[1] < 0.05 * moved[0]
+
+
+def test_the_penalty_that_held_out_rows_want_is_kept(start, monkeypatch):
+    rows, held = rows_of(start, 600, 6), rows_of(start, 300, 7)
+    together = refined(start, rows, held)
+    assert len(together.history[0].runs) == 3
+    ends = np.nanmin([record.validation["loss"] for record in together.history], axis=0)
+    assert together.loss == pytest.approx(ends.min(), rel=1e-4)
+    monkeypatch.setattr(refinement, "CPU_WORK", 1.0)  # no work is left for more than one
+    alone = refined(start, rows, held)
+    assert alone.history[0].runs == (0,)
+    assert len(alone.history) == refinement.FEWEST_EPOCHS
 
 
 def test_rows_count_as_much_as_they_weigh(start):

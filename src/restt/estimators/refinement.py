@@ -26,6 +26,7 @@ from restt.estimators.progress import shown_progress
 from restt.module import ResTT
 from restt.train import Penalty, TrainConfig, train
 from restt.train.objective import read_targets, row_loss
+from restt.train.runs import working_copy
 
 # Rows held out: this share, at most so many.
 HELD_SHARE = 0.1
@@ -40,6 +41,9 @@ SMALLEST_BATCH, BATCH, GPU_BATCH = 128, 512, 2048
 # Multiplications (rows · Σ widths · r² of each epoch) that a refinement may take, and the bounds of its epochs.
 CPU_WORK, GPU_WORK = 3e11, 3e12
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
+# Tried side by side where there is work left for all, as multiples of the penalty: how far a sample is to be trusted
+# depends on the table.
+PENALTIES = (0.3, 3.0, 30.0)
 # Epochs without a better held-out loss after which it stops, as a share of all.
 PATIENCE_SHARE = 0.5
 
@@ -110,10 +114,13 @@ def refine(
         Of the training; the module that comes back is on the CPU, in the dtype of the one given.
     """
     given = module.first.dtype
-    working = in_basis(module, bases, torch.float64 if precision == "float64" else torch.float32).to(device)
-    mapped = interpolated(bases, encoding, working.first)
-    work = float(working.sites * working.feature_dim * working.bond_dim**2)
-    epochs = epochs_within(work * len(rows), device)
+    begun = in_basis(module, bases, torch.float64 if precision == "float64" else torch.float32).to(device)
+    mapped = interpolated(bases, encoding, begun.first)
+    work = float(begun.sites * begun.feature_dim * begun.bond_dim**2) * len(rows)
+    factors = PENALTIES if work * len(PENALTIES) * MOST_EPOCHS <= budget(device) else (1.0,)
+    weights = tuple(penalty * factor for factor in factors)
+    working = working_copy(begun, [0] * len(factors))
+    epochs = epochs_within(work, device)
     largest = GPU_BATCH if device.type == "cuda" else BATCH
     batch = min(len(rows), max(SMALLEST_BATCH, min(largest, len(rows) // FEWEST_STEPS)))
     config = TrainConfig(
@@ -123,7 +130,7 @@ def refine(
         schedule="warmup-cosine",
         warmup_epochs=WARMUP_EPOCHS,
         loss=loss,
-        penalty=Penalty(chain=penalty, linear=penalty, head=penalty, towards="start"),
+        penalty=Penalty(chain=weights, linear=weights, head=weights, towards="start"),
         patience=max(FEWEST_EPOCHS, math.ceil(PATIENCE_SHARE * epochs)),
         keep="best",
         seed=seed,
@@ -138,12 +145,17 @@ def refine(
         feature_map=mapped,
         map_batches=True,
     )
-    with chain.precision("float32" if precision == "float64" else precision), fitting_threads(work * batch):
+    with (
+        chain.precision("float32" if precision == "float64" else precision),
+        fitting_threads(work * batch / len(rows) * len(factors)),
+    ):
         history = History(shown_progress(records, epochs, verbose))
-    refined = in_states(working, bases, given)
+    losses = np.array([record.validation["loss"] for record in history])  # (epochs, S), NaN once a run has stopped
+    best = int(np.where(np.isnan(losses), np.inf, losses).min(axis=0).argmin())
+    refined = in_states(working_copy(working, [best]), bases, given)
     start_loss, found = (held_out_loss(each, encoding, held, loss) for each in (module, refined))
     failed = [event.message for record in history for event in record.events if event.kind == "failed"]
-    if failed:
+    if len(failed) == len(factors):
         warnings.warn(
             f"training on all {len(rows)} rows was stopped because it exploded again and again ({failed[0]}); what was "
             "best on held-out rows is kept",
@@ -160,8 +172,12 @@ def epochs_within(work: float, device: torch.device) -> int:
     >>> epochs_within(2e10, torch.device("cpu")), epochs_within(1e13, torch.device("cpu"))
     (15, 3)
     """
-    budget = GPU_WORK if device.type == "cuda" else CPU_WORK
-    return int(np.clip(budget / work, FEWEST_EPOCHS, MOST_EPOCHS))
+    return int(np.clip(budget(device) / work, FEWEST_EPOCHS, MOST_EPOCHS))
+
+
+def budget(device: torch.device) -> float:
+    """The multiplications that a refinement may take."""
+    return GPU_WORK if device.type == "cuda" else CPU_WORK
 
 
 @torch.no_grad()
