@@ -1,6 +1,6 @@
 """The README's picture: what a default fit of scikit-learn's diabetes table found.
 
-    python docs/make_readme_picture.py
+python docs/make_readme_picture.py
 """
 
 from pathlib import Path
