@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
 
@@ -119,7 +119,7 @@ class BaseResTT(Parameters):
         self
         """
         records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh())
-        records = shown_progress(records, epochs, int(self.verbose))
+        records = shown_progress(records, epochs, self._shown)
         for _ in told_to_callbacks(self, records, epochs, X, y, self._state_of_this_epoch):
             pass
         return self
@@ -144,7 +144,7 @@ class BaseResTT(Parameters):
         records, epochs = self._start(
             X, y, sample_weight, fresh=self._starts_fresh(), stepwise=True, validation=validation
         )
-        return shown_progress(records, epochs, int(self.verbose))
+        return shown_progress(records, epochs, self._shown)
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         """``partial_fit``."""
@@ -204,7 +204,7 @@ class BaseResTT(Parameters):
         settings = self._settings(given, sum(encoding.widths))
         self._check_size(given, max(encoding.widths), settings, target.outputs)
 
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._new_seed()
         kept, held = self._split(given, held_out, None if once else seed)
         rows = encode(kept, encoding, target, settings)
         held_rows = None if held is None else encode(held, encoding, target, settings)

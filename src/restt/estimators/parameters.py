@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from restt import features
+from restt._common.ranks import read_group
 from restt.estimators.progress import CallbackSupport
 from restt.estimators.settings import PRECISIONS
 from restt.features import FeatureMap
@@ -105,6 +107,15 @@ class Parameters(CallbackSupport, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint_dir = checkpoint_dir
+
+    @property
+    def _shown(self) -> int:
+        """``verbose`` in the process that tells: the first of those that train together."""
+        return int(self.verbose) if read_group("auto").first else 0
+
+    def _new_seed(self) -> int:
+        """The next number of ``random_state``, the same in all processes that train together."""
+        return read_group("auto").same(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     @property
     def _trained_bond(self) -> int:

@@ -135,7 +135,7 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
             average=False,
             seed=seed,
         )
-    if parameters.verbose:
+    if parameters._shown:
         print(
             f"posterior · {sum(one.prior.evaluations for one in fitted.posteriors)} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
@@ -170,9 +170,9 @@ def _solve_sample(
         device=device,
         precision="float32" if parameters.precision == "auto" else precision,
         seed=seed,
-        verbose=int(parameters.verbose),
+        verbose=parameters._shown,
     )
-    if parameters.verbose:
+    if parameters._shown:
         spread = np.average(rows.targets[held].numpy() ** 2, axis=0, weights=table.weights[held]).mean()
         told = (f"{1 - loss / spread:.4g}" for loss in (refined.start_loss, refined.loss))
         print(f"refined · {len(kept)} rows · held-out r2 {' → '.join(told)}", flush=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin, _fit_context
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
@@ -306,7 +306,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     def _solve(self, given: Examples) -> None:
         names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._new_seed()
         found = solve(given, self, names, seed)
         self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
         self.spread_, self.prior_ = found.spread, found.spread.prior

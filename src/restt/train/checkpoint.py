@@ -97,7 +97,7 @@ class Checkpoints:
                     f"the file system of checkpoint_dir {self.folder} has no locks: make sure that no other process "
                     "trains into it",
                     RuntimeWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
             return None
         if lock is None:

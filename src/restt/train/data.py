@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt._common.ranks import ALONE, Ranks
 from restt._common.seeds import bits, stream_keys
 from restt.train.augment import Augmentation
 from restt.train.regularisation import SiteDropout
@@ -46,10 +47,13 @@ class RunData:
     def take(
         self,
         chosen: Tensor | None,  # (S or 1, B) row numbers; None takes all rows as they are
+        part: slice = slice(None),
     ) -> tuple[Tensor, Tensor, Tensor | None]:  # (S or 1, B, …) each
-        """Values, targets and weights of these rows."""
+        """Values, targets and weights of these rows, or of a ``part`` of them."""
         if chosen is None:
-            return self.x[None], self.target[None], None if self.weight is None else self.weight[None]
+            weight = None if self.weight is None else self.weight[None, part]
+            return self.x[None, part], self.target[None, part], weight
+        chosen = chosen[:, part]
         return self.x[chosen], self.target[chosen], None if self.weight is None else self.weight[chosen]
 
     def features(self, values: Tensor) -> Tensor:  # (S or 1, B, …) -> (S or 1, B, N, I)
@@ -128,7 +132,7 @@ class Batches:
     """Each run's rows, epoch by epoch, in an order that only depends on its seed, its child number and the epoch.
 
     A run whose rows all fit into one batch keeps their order. Runs with fewer rows than others have fewer batches;
-    in the steps they sit out, their rows have share 0.
+    in the steps they sit out, their rows have share 0. Each of several processes makes its own part of every batch.
     """
 
     def __init__(
@@ -139,8 +143,9 @@ class Batches:
         run_ids: Sequence[int],
         augment: Augmentation | None = None,  # of raw values, before their map
         dropout: SiteDropout | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.data = data
+        self.data, self.ranks = data, ranks
         self.longest = max(data.sizes)
         self.batch_size = self.longest if batch_size is None else batch_size
         self.seeds, self.run_ids = seeds, run_ids
@@ -178,20 +183,25 @@ class Batches:
 
     def _batch(self, chosen: Tensor | None, start: int, keys: dict[str, Tensor]) -> Batch:
         data = self.data
-        x, target, weight = data.take(chosen)
+        width = self.longest if chosen is None else chosen.shape[1]
+        begin, end = self.ranks.part(width)
+        # A rank without a row takes one that does not count, so that it takes part in the step.
+        own = slice(begin, end) if begin < end else slice(0, 1)
+        x, target, weight = data.take(chosen, own)
         if self.augment is not None:
-            x = self.augment(x, keys["augment"], start)
+            x = self.augment(x, keys["augment"], start + own.start)
         x = data.features(x)
         if self.dropout is not None:
-            x = self.dropout(x, keys["dropout"], start * x.shape[2])
-        share, count = self._share(target, start)
+            x = self.dropout(x, keys["dropout"], (start + own.start) * x.shape[2])
+        share, count = self._share(target, start, width)
+        share = share[:, own] if begin < end else share[:, own] * 0
         if weight is not None:
             assert data.weight_scale is not None
             share = share * weight * data.weight_scale
         return Batch(x, target, share, count)
 
-    def _share(self, target: Tensor, start: int) -> tuple[Tensor, Tensor | float]:
-        width = target.shape[1]
+    def _share(self, target: Tensor, start: int, width: int) -> tuple[Tensor, Tensor | float]:
+        """What each of the batch's ``width`` rows counts, and how many of each run's own are among them."""
         if self._even:
             return torch.full((1, width), 1.0 / width, dtype=target.dtype, device=target.device), float(width)
         inside = torch.arange(start, start + width, device=target.device) < self._sizes  # (S, B)

@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import nn
 
+from restt._common.ranks import LostRank, read_group
 from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig, rate_factor
@@ -27,6 +28,7 @@ from restt.train.data import Batches, FeatureMap
 from restt.train.guard import RunState, update_best
 from restt.train.objective import RISING, evaluate
 from restt.train.records import EpochRecord, Event
+from restt.train.state import TrainState
 from restt.train.step import RunGroup, TrainStep
 from restt.train.training import Training
 
@@ -45,6 +47,7 @@ def train(
     map_batches: bool = False,
     checkpoint_dir: str | Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
+    group: Any = "auto",
 ) -> RecordStream:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
 
@@ -81,6 +84,13 @@ def train(
         read off the longer curve from here on.
     fingerprint : mapping
         More entries that must be the same for a checkpoint to go on.
+    group : "auto", torch.distributed.ProcessGroup or None
+        Processes that train one model together: by default those of the default group where ``torch.distributed`` was
+        initialised, as under ``torchrun``. Each makes this same call with the same rows, which is checked before
+        anything is trained; a batch is divided among them, and steps, records and the module are the same in all and,
+        up to rounding, those of one process. Initial weights are rank 0's, as are ``checkpoint_dir`` and its files. A
+        process that ends, or does not answer within the timeout of ``init_process_group``, ends the others with a
+        RuntimeError. None trains alone.
 
     Examples
     --------
@@ -97,22 +107,42 @@ def train(
     config = TrainConfig() if config is None else config
     if checkpoint_dir is not None and not str(checkpoint_dir):
         raise ValueError("checkpoint_dir must be a folder, got ''; use '.' for the current folder")
-    training = Training(
-        module,
-        x,
-        y,
-        config,
-        sample_weight,
-        subset,
-        validation,
-        validation_subset,
-        feature_map,
-        map_batches,
-        saved=checkpoint_dir is not None,
-    )
-    if checkpoint_dir is None:
-        return RecordStream(_epochs(training, None, []), None)
-    checkpoints = Checkpoints(checkpoint_dir, training.fingerprint(fingerprint or {}))
+    ranks = read_group(group)
+    with ranks.agreed("read its arguments"):
+        training = Training(
+            module,
+            x,
+            y,
+            config,
+            sample_weight,
+            subset,
+            validation,
+            validation_subset,
+            feature_map,
+            map_batches,
+            saved=checkpoint_dir is not None,
+            ranks=ranks,
+        )
+    entries: dict[str, Any] = {}
+    if checkpoint_dir is not None or ranks.size > 1:
+        entries = training.fingerprint(fingerprint or {})
+        ranks.check_same(entries | {"checkpoint_dir": "given" if checkpoint_dir is not None else None})
+    checkpoints: Checkpoints | None = None
+    events: list[Event] = []
+    with ranks.agreed("open its checkpoint_dir"):
+        if checkpoint_dir is not None and ranks.first:
+            checkpoints, events = _open(training, checkpoint_dir, entries)
+    if ranks.size > 1:
+        events, training.seeds = ranks.same((events, training.seeds))
+        training.state.share(ranks)
+    return RecordStream(_epochs(training, checkpoints, events), checkpoints)
+
+
+def _open(
+    training: Training, checkpoint_dir: str | Path, entries: Mapping[str, Any]
+) -> tuple[Checkpoints, list[Event]]:
+    """The training's folder, and what happened where it goes on from there."""
+    checkpoints = Checkpoints(checkpoint_dir, entries)
     try:
         events, lengthened = checkpoints.load(training.state)
         if lengthened:
@@ -123,7 +153,7 @@ def train(
     except BaseException:
         checkpoints.release()
         raise
-    return RecordStream(_epochs(training, checkpoints, events), checkpoints)
+    return checkpoints, events
 
 
 class RecordStream(Iterator[EpochRecord]):
@@ -160,7 +190,7 @@ def _epochs(
     training: Training, checkpoints: Checkpoints | None, events: list[Event]
 ) -> Generator[EpochRecord, None, None]:
     """The loop: what was done before is told again, then epoch after epoch until no run is left."""
-    state, total = training.state, training.total
+    state, total, ranks = training.state, training.total, training.ranks
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = None
@@ -174,7 +204,8 @@ def _epochs(
                 began = time.perf_counter()
                 rates = _train_epoch(training, batches, step, epoch)
                 losses, norms, firsts = _epoch_means(step, batches)
-                seconds = time.perf_counter() - began
+                # The clock is rank 0's, as is every number that something is decided by.
+                seconds, losses, norms, firsts = ranks.same((time.perf_counter() - began, losses, norms, firsts))
 
                 events += _memory_events(training, step, batches)
                 rolled_back, failed = _guard(training, losses, norms, firsts)
@@ -182,7 +213,7 @@ def _epochs(
                 if validation is not None:
                     weights = None if state.ema is None else state.current_weights()
                     scores = evaluate(
-                        state.working, validation, training.loss, training.classes, weights, step.micro_batch
+                        state.working, validation, training.loss, training.classes, weights, step.micro_batch, ranks
                     )
             judged, improved, stopped = _judge(training, epoch, losses, scores, failed)
 
@@ -205,12 +236,10 @@ def _epochs(
                 checkpoints.save(state)
             yield record
     except KeyboardInterrupt:
-        left = "the module holds the last finished epoch"
-        if checkpoints is not None:
-            if state.rewind() and checkpoints.ours:
-                checkpoints.save(state)
-            left = checkpoints.how_to_resume()
-        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {left}") from None
+        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_stop(state, checkpoints)}") from None
+    except LostRank as error:
+        text = f"training stopped in epoch {state.epoch + 1}, {error}: {_stop(state, checkpoints)}"
+        raise LostRank(text) from error
     except GeneratorExit:
         # Only raised at a yield, where the state is that of a finished epoch.
         if checkpoints is not None and checkpoints.ours:
@@ -219,6 +248,15 @@ def _epochs(
     finally:
         if checkpoints is not None:
             checkpoints.release()
+
+
+def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
+    """Save the last finished epoch of a training that ends within one, and say what is left of it."""
+    if checkpoints is None:
+        return "the module holds the last finished epoch"
+    if state.rewind() and checkpoints.ours:
+        checkpoints.save(state)
+    return checkpoints.how_to_resume()
 
 
 def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: int) -> list[float]:  # S
@@ -316,8 +354,11 @@ def _train_on(training: Training, runs: Sequence[int]) -> list[Event]:
 
 
 def _memory_events(training: Training, step: TrainStep, batches: Batches) -> list[Event]:
-    state = training.state
-    rows = min(batches.batch_size, batches.longest)
+    state, ranks = training.state, training.ranks
+    rows = -(-min(batches.batch_size, batches.longest) // ranks.size)
+    if ranks.size > 1:
+        found = [size for size in ranks.all(step.micro_batch) if size is not None]
+        step.micro_batch = min(found, default=None)
     if step.micro_batch == state.micro_batch and state.epoch > 0:
         return []
     split_by_memory = step.micro_batch != state.micro_batch

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt._common.ranks import ALONE, Ranks
 from restt.train.data import RunData
 from restt.train.runs import RunsView
 
@@ -103,13 +104,21 @@ def evaluate(
     classes: bool,
     weights: dict[str, Tensor] | None = None,  # (S, …) each
     at_once: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, list[float]]:  # S values each
     """Mean loss and metrics of each run on its own rows, each row counted by its weight.
 
-    R² is the mean over outputs of 1 − Σ(y−f)²/Σ(y−ȳ)², RMSE the root of the mean over rows and outputs.
+    R² is the mean over outputs of 1 − Σ(y−f)²/Σ(y−ȳ)², RMSE the root of the mean over rows and outputs. Each rank
+    looks at its part of the rows, and the sums are those of all.
     """
     model.module.eval()
-    sums = _sums_that_fit(model, data, loss, classes, weights, min(EVALUATION_ROWS, at_once or EVALUATION_ROWS))
+    begin, end = ranks.part(max(data.sizes))
+    at_once = min(EVALUATION_ROWS, at_once or EVALUATION_ROWS)
+    # A rank without a row looks at one that does not count.
+    sums = _sums_that_fit(model, data, loss, classes, weights, at_once, range(begin, end) or range(1))
+    if begin == end:
+        sums = {name: torch.zeros_like(value) for name, value in sums.items()}
+    ranks.add(list(sums.values()))
     model.module.train()
     total, count = sums["loss"].cpu(), sums["count"].cpu()
     found = {"loss": (total / count).tolist()}
@@ -124,11 +133,17 @@ def evaluate(
 
 
 def _sums_that_fit(
-    model: RunsView, data: RunData, loss: RowLoss, classes: bool, weights: dict[str, Tensor] | None, at_once: int
+    model: RunsView,
+    data: RunData,
+    loss: RowLoss,
+    classes: bool,
+    weights: dict[str, Tensor] | None,
+    at_once: int,
+    rows: range,
 ) -> dict[str, Tensor]:
     while True:
         try:
-            return _sums(model, data, loss, classes, weights, at_once)
+            return _sums(model, data, loss, classes, weights, at_once, rows)
         except torch.OutOfMemoryError:
             if at_once == 1:
                 raise
@@ -138,12 +153,18 @@ def _sums_that_fit(
 
 
 def _sums(
-    model: RunsView, data: RunData, loss: RowLoss, classes: bool, weights: dict[str, Tensor] | None, at_once: int
+    model: RunsView,
+    data: RunData,
+    loss: RowLoss,
+    classes: bool,
+    weights: dict[str, Tensor] | None,
+    at_once: int,
+    rows: range,
 ) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     sizes = torch.tensor(data.sizes, device=data.target.device)[:, None]
-    for start in range(0, max(data.sizes), at_once):
-        place = torch.arange(start, min(start + at_once, max(data.sizes)), device=data.target.device)
+    for start in rows[::at_once]:
+        place = torch.arange(start, min(start + at_once, rows.stop), device=data.target.device)
         x, target, weight = data.take(place[None] if data.index is None else data.index[:, place])
         counted = (place < sizes).double()  # (S, B)
         if weight is not None:

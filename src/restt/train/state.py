@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from restt._common.ranks import Ranks
 from restt.train.config import TrainConfig
 from restt.train.guard import Guard, RunState
 from restt.train.records import EpochRecord
@@ -174,6 +175,13 @@ class TrainState:
             "history": [vars(record) | {"events": [vars(event) for event in record.events]} for record in self.history],
         }
         return saved, plain
+
+    def share(self, ranks: Ranks) -> None:
+        """The state of rank 0, on all ranks."""
+        saved, plain = self.save()
+        saved, plain = ranks.same_tensors(saved, self.published.device), ranks.same(plain)
+        if not ranks.first:
+            self.restore(saved, plain)
 
     @torch.no_grad()
     def restore(self, saved: dict[str, Tensor], plain: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from restt._common.ranks import ALONE, Ranks
 from restt.train.data import Batch
 from restt.train.objective import RowLoss
 from restt.train.runs import RunsView
@@ -125,11 +126,12 @@ class TrainStep:
         ema: dict[str, Tensor] | None,  # (S, …) each
         ema_decay: float | None,
         micro_batch: int | None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.working, self.adam, self.loss = working, adam, loss
         self.slopes, self.start, self.clip = slopes, start, clip
         self.ema, self.ema_decay = ema, ema_decay
-        self.micro_batch = micro_batch
+        self.micro_batch, self.ranks = micro_batch, ranks
         self.totals = torch.zeros(3, working.runs, dtype=torch.float64, device=working.device)
 
     def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
@@ -148,6 +150,7 @@ class TrainStep:
         loss = self._backward(batch)
         gradients = self.working.gradients()
         with torch.no_grad():
+            self.ranks.add([*gradients.values(), loss])
             for name, slope in self.slopes.items():
                 if name in gradients:
                     weight = self.working.weights[name]

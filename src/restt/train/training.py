@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.errors import check_choice, shown
+from restt._common.ranks import Ranks
 from restt._common.seeds import fresh_seed
 from restt.topology import Topology
 from restt.train.checkpoint import fingerprint
@@ -41,10 +42,11 @@ class Training:
         feature_map: FeatureMap | None,
         map_batches: bool,
         saved: bool,
+        ranks: Ranks,
     ) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"config must be a restt.train.TrainConfig, got {shown(config)}")
-        self.module, self.feature_map = module, feature_map
+        self.module, self.feature_map, self.ranks = module, feature_map, ranks
         model = RunsView(module)
         self.total = total = model.runs
         self.epochs = [int(value) for value in per_run("epochs", config.epochs, total)]
@@ -131,6 +133,7 @@ class Training:
             [self.run_ids[run] for run in runs],
             config.augment,
             dropout,
+            self.ranks,
         )
         slopes = {}
         if config.penalty is not None:
@@ -142,8 +145,20 @@ class Training:
         limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
         if any(math.isfinite(limit) for limit in limits):
             clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
-        kind = GraphedStep if like.is_cuda else TrainStep
-        step = kind(state.working, state.adam, self.loss, slopes, start, clip, state.ema, config.ema, state.micro_batch)
+        # A recording cannot hold the sum over processes on every backend.
+        kind = GraphedStep if like.is_cuda and self.ranks.size == 1 else TrainStep
+        step = kind(
+            state.working,
+            state.adam,
+            self.loss,
+            slopes,
+            start,
+            clip,
+            state.ema,
+            config.ema,
+            state.micro_batch,
+            self.ranks,
+        )
         return batches, step, None if self.validation is None else self.validation.keep(runs)
 
 
