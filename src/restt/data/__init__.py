@@ -1,4 +1,4 @@
-"""Data sets by name, checked by hash, and tables from CSV files.
+"""Data sets by name, checked by hash, tables from CSV files, and streams of Parquet files.
 
 >>> from restt import data
 >>> diabetes = data.load("diabetes").split(random_state=0)
@@ -11,6 +11,7 @@ from __future__ import annotations
 from restt.data.catalog import available
 from restt.data.dataset import Dataset
 from restt.data.loading import Description, describe, fetch, load
+from restt.data.stream import Stream, stream
 from restt.data.tables import read_csv
 
-__all__ = ["Dataset", "Description", "available", "describe", "fetch", "load", "read_csv"]
+__all__ = ["Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "read_csv", "stream"]

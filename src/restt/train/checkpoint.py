@@ -29,6 +29,7 @@ from restt.train.data import RunData
 from restt.train.records import Event
 from restt.train.runs import RunsView, per_run
 from restt.train.state import TrainState
+from restt.train.stream import StreamData
 
 CHECKPOINT = Kind("restt-checkpoint-1", "state")
 LAST, PREVIOUS, BEST, LOCK = "last.safetensors", "previous.safetensors", "best.safetensors", ".training.lock"
@@ -271,7 +272,7 @@ def _best_epochs(state: TrainState) -> list[int]:
 def fingerprint(
     module: nn.Module,
     config: TrainConfig,
-    data: RunData,
+    data: RunData | StreamData,
     validation: RunData | None,
     feature_map: Any,
     extra: Mapping[str, Any],
@@ -281,7 +282,9 @@ def fingerprint(
     entries["module"] = _module_entry(module)
     entries["feature_map"] = _function_entry(feature_map)
     for prefix, rows in (("", data), ("validation ", validation)):
-        if rows is not None:
+        if isinstance(rows, StreamData):
+            entries["x"] = _plain(rows.source.to_config())
+        elif rows is not None:
             entries[f"{prefix}x"] = _tensor_entry(rows.x)
             entries[f"{prefix}y"] = _tensor_entry(rows.target)
             entries[f"{prefix}sample_weight"] = _tensor_entry(rows.weight)

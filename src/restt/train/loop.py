@@ -30,13 +30,14 @@ from restt.train.objective import RISING, evaluate
 from restt.train.records import EpochRecord, Event
 from restt.train.state import TrainState
 from restt.train.step import RunGroup, TrainStep
+from restt.train.stream import StreamBatches
 from restt.train.training import Training
 
 
 def train(
     module: nn.Module,
-    x: Any,  # (M, N, I), or whatever feature_map takes
-    y: Any,  # (M,) classes or values, or (M, O) values
+    x: Any,  # (M, N, I), or whatever feature_map takes, or a stream
+    y: Any = None,  # (M,) classes or values, or (M, O) values; None with a stream
     *,
     config: TrainConfig | None = None,
     sample_weight: Any = None,  # (M,)
@@ -62,7 +63,9 @@ def train(
         A :class:`restt.ResTT`, or any module that maps (B, …) to (B, O). A module with an integer ``runs`` maps
         (S, B, …) or (B, …) to (S, B, O), and all its parameters have S as first axis.
     x, y
-        Data; moved to the module's device once. Whole numbers in ``y`` are classes.
+        Data; moved to the module's device once. Whole numbers in ``y`` are classes. Rows that do not fit into memory
+        are a stream, such as :func:`restt.data.stream` makes: it holds y too, its own seed orders the rows, the same
+        for all runs, and ``feature_map`` is applied to each batch.
     config : TrainConfig
     sample_weight
         How much each row counts; only ratios matter.
@@ -259,7 +262,7 @@ def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
     return checkpoints.how_to_resume()
 
 
-def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: int) -> list[float]:  # S
+def _train_epoch(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> list[float]:  # S
     """All batches of the epoch; returns the rates of each run's last step."""
     state, config = training.state, training.config
     scale = [training.lr[run.run] * run.guard_scale * run.plateau_scale for run in state.runs]
@@ -286,7 +289,7 @@ def _train_epoch(training: Training, batches: Batches, step: TrainStep, epoch: i
     return last
 
 
-def _epoch_means(step: TrainStep, batches: Batches) -> tuple[list[float], list[float], list[float]]:
+def _epoch_means(step: TrainStep, batches: Batches | StreamBatches) -> tuple[list[float], list[float], list[float]]:
     """Mean loss, mean gradient norm and first loss of each run: the one place where an epoch waits for the device."""
     totals, norms, firsts = step.totals.tolist()
     losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
@@ -353,7 +356,7 @@ def _train_on(training: Training, runs: Sequence[int]) -> list[Event]:
     return [event for event in verdicts if event is not None]
 
 
-def _memory_events(training: Training, step: TrainStep, batches: Batches) -> list[Event]:
+def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:
     state, ranks = training.state, training.ranks
     rows = -(-min(batches.batch_size, batches.longest) // ranks.size)
     if ranks.size > 1:

@@ -24,6 +24,7 @@ from restt.train.regularisation import SiteDropout, penalty_slopes
 from restt.train.runs import RunsView, per_run
 from restt.train.state import TrainState
 from restt.train.step import TrainStep
+from restt.train.stream import Source, StreamBatches, StreamData
 
 
 class Training:
@@ -60,14 +61,17 @@ class Training:
         self.run_ids = list(range(total)) if config.run_ids is None else per_run("run_ids", config.run_ids, total)
         self.seeds = per_run("seed", fresh_seed() if config.seed is None else config.seed, total)
 
-        raw = read_x(x, model.dtype, model.device)
+        source = x if isinstance(x, Source) else None
+        if source is not None:
+            _check_stream(y, config, sample_weight, subset, validation, validation_subset)
+            x, y, *_ = source.head()
+        raw = torch.as_tensor(x).to(model.device) if source is not None else read_x(x, model.dtype, model.device)
         if config.augment is not None:
             config.augment.check(tuple(raw.shape))
         # Held-out rows are never augmented: they are mapped once unless every batch is to be.
         self.held_out_map = _unchecked(feature_map) if map_batches else None
         batch_map = self.held_out_map if config.augment is None else _unchecked(feature_map)
-        features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
-        outputs = _count_outputs(model, mapped(raw[:1], feature_map, model.dtype))
+        outputs = _count_outputs(model, mapped(raw[:1], feature_map, model.dtype).to(model.dtype))
         targets = torch.as_tensor(y)
         self.classes = is_classes(targets)
         if config.loss == "auto":
@@ -75,7 +79,13 @@ class Training:
         self.config = config
         self.loss = row_loss(config.loss, config.huber_delta)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
-        self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)
+        self.data: RunData | StreamData
+        if source is not None:
+            own_map, sizes = _unchecked(feature_map), (source.rows,) * total
+            self.data = StreamData(source, sizes, outputs, config.loss, model.dtype, model.device, own_map)
+        else:
+            features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
+            self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)
         self.validation = self._read_validation(model, outputs, raw, target, validation, validation_subset)
         check_choice("monitor", config.monitor, metric_names(self.classes) if self.validation else ("loss",))
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
@@ -107,7 +117,7 @@ class Training:
                 raise ValueError(f"validation y and y must both be classes or both values, got {targets.dtype}")
             target = read_targets(targets, outputs, self.config.loss, model.dtype, model.device, "validation y")
             weight = validation[2] if len(validation) == 3 else None
-        if validation is None and self.config.augment is None:
+        if validation is None and self.config.augment is None and isinstance(self.data, RunData):
             values = self.data.x
         else:
             values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
@@ -117,7 +127,7 @@ class Training:
         """What must be the same for a checkpoint to go on."""
         return fingerprint(self.module, self.config, self.data, self.validation, self.feature_map, extra)
 
-    def prepare(self) -> tuple[Batches, TrainStep, RunData | None]:
+    def prepare(self) -> tuple[Batches | StreamBatches, TrainStep, RunData | None]:
         """Batches, step and validation rows of the runs that are still in training."""
         state, config = self.state, self.config
         runs = [run.run for run in state.runs]
@@ -126,15 +136,14 @@ class Training:
         if any(self.dropout[run] for run in runs):
             assert isinstance(self.module.topology, Topology)
             dropout = SiteDropout(self.module.topology, [self.dropout[run] for run in runs], like.detach())
-        batches = Batches(
-            self.data.keep(runs),
-            config.batch_size,
-            [self.seeds[run] for run in runs],
-            [self.run_ids[run] for run in runs],
-            config.augment,
-            dropout,
-            self.ranks,
-        )
+        seeds, run_ids = [self.seeds[run] for run in runs], [self.run_ids[run] for run in runs]
+        data = self.data.keep(runs)
+        batches: Batches | StreamBatches
+        if isinstance(data, StreamData):
+            assert config.batch_size is not None
+            batches = StreamBatches(data, config.batch_size, seeds, run_ids, dropout, self.ranks)
+        else:
+            batches = Batches(data, config.batch_size, seeds, run_ids, config.augment, dropout, self.ranks)
         slopes = {}
         if config.penalty is not None:
             slopes = penalty_slopes(config.penalty, state.working.weights, runs, self.total)
@@ -160,6 +169,24 @@ class Training:
             self.ranks,
         )
         return batches, step, None if self.validation is None else self.validation.keep(runs)
+
+
+def _check_stream(
+    y: Any, config: TrainConfig, sample_weight: Any, subset: Any, validation: Any, validation_subset: Any
+) -> None:
+    """ValueError for what rows that come in blocks cannot have."""
+    given = {
+        "y": y,
+        "sample_weight": sample_weight,
+        "subset": subset,
+        "validation_subset": None if validation is not None else validation_subset,
+        "augment": config.augment,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None where x is a stream, got {shown(value)}")
+    if config.batch_size is None:
+        raise ValueError("batch_size must be a number where x is a stream, got None")
 
 
 def _unchecked(feature_map: FeatureMap | None) -> FeatureMap | None:

@@ -1,0 +1,358 @@
+"""Tables larger than memory: Parquet files, read again for every epoch in blocks whose rows are shuffled.
+
+The rows of a row group lie together and are often alike, so a block holds pieces of several row groups, drawn at
+random and read side by side; its rows are then shuffled. What is held at once is one block, and the one that is read
+ahead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_int, shown
+
+# Row groups read side by side.
+READERS = 4
+# Numbers of a block, 32 MiB in float64, where its rows are not given; and the most of its rows.
+BLOCK_NUMBERS = 2**22
+MOST_BLOCK_ROWS = 2**17
+# Bytes of a column read at once: a row group may be larger than memory.
+READ_BYTES = 2**20
+# Rows of the first block, from which a training learns what to expect.
+HEAD_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group: where it is, and the numbers of its rows in the whole table."""
+
+    file: int
+    number: int
+    start: int
+    rows: int
+
+
+class Stream:
+    """Rows of Parquet files; :func:`stream` makes it."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        target: str | Sequence[str],
+        columns: Sequence[str] | None,
+        shuffle_block: Any,
+        seed: int,
+    ) -> None:
+        self.files = tuple(files)
+        self.flat = isinstance(target, str)
+        self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
+        self._footers = [_footer(path) for path in self.files]
+        self._stamps = [_stamp(path) for path in self.files]
+        schemas = [footer.schema.to_arrow_schema() for footer in self._footers]
+        held = schemas[0].names
+        given = [name for name in held if name not in self.target] if columns is None else list(columns)
+        _check_names(self.target, given, held, self.files[0])
+        self.columns = tuple(given)
+        for path, schema in zip(self.files, schemas, strict=True):
+            self._check_schema(path, schema, schemas[0], exact=columns is None)
+        self.schema = self._common_schema(schemas)
+        groups, start = [], 0
+        for file, footer in enumerate(self._footers):
+            for number in range(footer.num_row_groups):
+                rows = footer.row_group(number).num_rows
+                groups.append(_Group(file, number, start, rows))
+                start += rows
+        self._groups = [group for group in groups if group.rows]
+        self.rows = start
+        if self.rows == 0:
+            raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
+        width = len(self.columns) + len(self.target)
+        most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // width))
+        self.shuffle_block = most if shuffle_block == "auto" else check_int("shuffle_block", shuffle_block, minimum=1)
+        self.seed = check_int("seed", seed, minimum=0)
+
+    def tables(self, epoch: int | None = None) -> Iterator[tuple[np.ndarray, Any]]:
+        """All rows once, in blocks: their numbers (b,) in the whole table, and a pyarrow table of columns and target.
+
+        In the order of the files, or shuffled as it is in an ``epoch``.
+        """
+        rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
+        held: list[tuple[np.ndarray, Any]] = []
+        count = 0
+        for numbers, piece in self._pieces(rng):
+            held.append((numbers, piece))
+            count += len(numbers)
+            if count >= self.shuffle_block:
+                yield _joined(held, rng)
+                held, count = [], 0
+        if held:
+            yield _joined(held, rng)
+
+    def blocks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows of an epoch as numbers: x (b, C), and y (b,) or (b, O), classes where it holds whole numbers."""
+        for _, table in self.tables(epoch):
+            yield self._numbers(table)
+
+    def head(self) -> tuple[Tensor, Tensor]:
+        """The first rows as :meth:`blocks` gives them."""
+        for name in (*self.columns, *self.target):
+            kind = _kind(self.schema.field(name).type)
+            if kind not in ("numbers", "whole numbers", "booleans"):
+                raise ValueError(
+                    f"column {name!r} must hold numbers to be trained on as it is, got {kind}: an estimator takes it"
+                )
+        group = self._groups[0]
+        return self._numbers(next(self._read(group, min(HEAD_ROWS, group.rows))))
+
+    def to_config(self) -> dict[str, Any]:
+        """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
+        return {
+            "files": [
+                f"{path.name} {footer.num_rows} rows #{_digest(footer)}"
+                for path, footer in zip(self.files, self._footers, strict=True)
+            ],
+            "columns": list(self.columns),
+            "target": list(self.target),
+            "shuffle_block": self.shuffle_block,
+            "seed": self.seed,
+        }
+
+    def _numbers(self, table: Any) -> tuple[Tensor, Tensor]:
+        values = np.stack([_floats(table.column(name)) for name in self.columns], axis=1)
+        finite = np.isfinite(values).all(axis=0)
+        if not finite.all():
+            name = self.columns[int(finite.argmin())]
+            raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
+        targets = [_floats(table.column(name)) for name in self.target]
+        y = targets[0] if self.flat else np.stack(targets, axis=1)
+        if not np.isfinite(y).all():
+            raise ValueError(f"target {shown(list(self.target))} must be finite, got missing, NaN or infinite values")
+        classes = self.flat and _kind(self.schema.field(self.target[0]).type) != "numbers"
+        return torch.from_numpy(values), torch.from_numpy(y.astype(np.int64 if classes else np.float64))
+
+    def _pieces(self, rng: np.random.Generator | None) -> Iterator[tuple[np.ndarray, Any]]:
+        """Some rows after the other; several row groups side by side where they are to be shuffled."""
+        order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups))
+        waiting = iter([self._groups[place] for place in order])
+        at_once = max(1, self.shuffle_block // (1 if rng is None else READERS))
+        active: list[Iterator[tuple[np.ndarray, Any]]] = []
+        while True:
+            while len(active) < (1 if rng is None else READERS):
+                group = next(waiting, None)
+                if group is None:
+                    break
+                active.append(self._numbered(group, at_once))
+            if not active:
+                return
+            for reader in list(active):
+                piece = next(reader, None)
+                if piece is None:
+                    active.remove(reader)
+                else:
+                    yield piece
+
+    def _numbered(self, group: _Group, at_once: int) -> Iterator[tuple[np.ndarray, Any]]:
+        row = group.start
+        for piece in self._read(group, at_once):
+            yield np.arange(row, row + len(piece)), piece
+            row += len(piece)
+
+    def _read(self, group: _Group, at_once: int) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.files[group.file]
+        try:
+            if _stamp(path) != self._stamps[group.file]:
+                raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
+            with pq.ParquetFile(
+                path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
+            ) as file:
+                for piece in file.iter_batches(
+                    at_once, row_groups=[group.number], columns=self.schema.names, use_threads=False
+                ):
+                    yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+    def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
+        """ValueError where a file's columns are not those of the first."""
+        wanted = (*self.columns, *self.target)
+        missing = [name for name in wanted if name not in schema.names]
+        more = [name for name in schema.names if exact and name not in wanted]
+        others = [
+            f"{name!r} holds {_kind(schema.field(name).type)} and not {_kind(first.field(name).type)}"
+            for name in wanted
+            if name in schema.names and not self._fits(name, schema.field(name).type, first.field(name).type)
+        ]
+        problems = [f"{name!r} is missing" for name in missing] + [f"{name!r} is added" for name in more] + others
+        if problems:
+            raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
+
+    def _common_schema(self, schemas: Sequence[Any]) -> Any:
+        """One type for each column: its own where all files agree, else the widest of its kind."""
+        import pyarrow as pa
+
+        widest = {"numbers": pa.float64(), "whole numbers": pa.int64(), "text": pa.string()}
+        fields = []
+        for name in (*self.columns, *self.target):
+            types = [schema.field(name).type for schema in schemas]
+            kinds = {_kind(each) for each in types}
+            kind = "numbers" if len(kinds) > 1 else kinds.pop()
+            same = kind != "text" and all(each == types[0] for each in types)
+            fields.append(pa.field(name, types[0] if same else widest.get(kind, types[0])))
+        return pa.schema(fields)
+
+    def _fits(self, name: str, found: Any, expected: Any) -> bool:
+        kinds = {_kind(found), _kind(expected)}
+        return len(kinds) == 1 or (name not in self.target and kinds <= {"numbers", "whole numbers"})
+
+
+def stream(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: str | Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    shuffle_block: Any = "auto",
+    seed: int = 0,
+) -> Stream:
+    """Parquet files as rows to train on that need not fit into memory: ``X`` of an estimator's ``fit``, or ``x`` of
+    :func:`restt.train.train`, each without y.
+
+    The footers of all files are read at once: a file that is damaged or has other columns than the first is refused
+    here, by name.
+
+    Parameters
+    ----------
+    files : path or sequence of paths
+        Parquet files, or folders whose ``*.parquet`` files are taken in the order of their names.
+    target : str or sequence of str
+        The column to predict; several are several outputs.
+    columns : sequence of str, optional
+        The columns to predict from; all others by default, which must then be the same in all files.
+    shuffle_block : "auto" or int
+        Rows that are shuffled together and held at once. A block is put together from 4 places of the table, so files
+        should not be sorted by what is predicted, or have row groups smaller than a block. ``"auto"`` is as many as
+        have four million numbers, at most 131,072.
+    seed : int
+        Of the order of rows, which differs from epoch to epoch.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for part in range(2):
+    ...     x = np.random.default_rng(part).random(100)
+    ...     pq.write_table(pa.table({"a": x, "b": x**2, "y": 2 * x}), folder / f"{part}.parquet")
+    >>> rows = stream(folder, target="y")
+    >>> rows.rows, rows.columns
+    (200, ('a', 'b'))
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as missing:
+        raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
+    return Stream(_paths(files), target, columns, shuffle_block, seed)
+
+
+def _paths(files: Any) -> list[Path]:
+    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    found: list[Path] = []
+    for entry in given:
+        path = Path(entry)
+        inside = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"files names the folder {path}, which holds no *.parquet files")
+        found += inside
+    if not found:
+        raise ValueError("files must name at least one Parquet file, got none")
+    return found
+
+
+def _footer(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"files names {path}, which does not exist") from None
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _digest(footer: Any) -> str:
+    """Of what a footer says of each row group: sizes, and the statistics where they were written."""
+    told = hashlib.sha256()
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            known = column.statistics
+            ends = (known.min, known.max, known.null_count) if known is not None and known.has_min_max else ()
+            told.update(repr((column.path_in_schema, column.num_values, column.total_compressed_size, ends)).encode())
+    return told.hexdigest()[:16]
+
+
+def _check_names(target: tuple[str, ...], columns: list[str], held: list[str], path: Path) -> None:
+    if not target or not columns:
+        raise ValueError(f"{'target' if not target else 'columns'} must name at least one column, got none")
+    for name, given in (("target", target), ("columns", columns)):
+        unknown = [column for column in given if column not in held]
+        if unknown:
+            raise ValueError(f"{name} names {unknown[0]!r}, which is no column of {path}; it has {shown(held)}")
+        if len(set(given)) < len(given):
+            raise ValueError(f"{name} must name each column once, got {shown(list(given))}")
+    both = [name for name in columns if name in target]
+    if both:
+        raise ValueError(f"columns and target both name {both[0]!r}: what is predicted cannot be predicted from")
+
+
+def _kind(kind: Any) -> str:
+    from pyarrow import types
+
+    if types.is_boolean(kind):
+        return "booleans"
+    if types.is_integer(kind):
+        return "whole numbers"
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return "numbers"
+    text = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_string(text) or types.is_large_string(text):
+        return "text"
+    return str(kind)
+
+
+def _joined(held: list[tuple[np.ndarray, Any]], rng: np.random.Generator | None) -> tuple[np.ndarray, Any]:
+    import pyarrow as pa
+
+    numbers = np.concatenate([each for each, _ in held])
+    table = pa.concat_tables([piece for _, piece in held])
+    if rng is None:
+        return numbers, table
+    order = rng.permutation(len(numbers))
+    return numbers[order], table.combine_chunks().take(pa.array(order))
+
+
+def _floats(column: Any) -> np.ndarray:
+    """A column in float64, NaN where a value is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(pc.fill_null(values, float("nan")).to_numpy())
