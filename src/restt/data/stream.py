@@ -20,6 +20,8 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 
+# Kinds of columns that become numbers as they are.
+NUMBERS = ("numbers", "whole numbers", "booleans")
 # Row groups read side by side.
 READERS = 4
 # Numbers of a block, 32 MiB in float64, where its rows are not given; and the most of its rows.
@@ -106,12 +108,23 @@ class Stream:
         """The first rows as :meth:`blocks` gives them."""
         for name in (*self.columns, *self.target):
             kind = _kind(self.schema.field(name).type)
-            if kind not in ("numbers", "whole numbers", "booleans"):
+            if kind not in NUMBERS:
                 raise ValueError(
                     f"column {name!r} must hold numbers to be trained on as it is, got {kind}: an estimator takes it"
                 )
         group = self._groups[0]
         return self._numbers(next(self._read(group, min(HEAD_ROWS, group.rows))))
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column holds text."""
+        return _kind(self.schema.field(name).type) == "text"
+
+    def floats(self, table: Any, name: str) -> np.ndarray:
+        """A column of numbers of a block in float64, NaN where a value is missing."""
+        kind = _kind(self.schema.field(name).type)
+        if kind not in NUMBERS:
+            raise ValueError(f"column {name!r} must hold numbers or text, got {kind}")
+        return _floats(table.column(name))
 
     def to_config(self) -> dict[str, Any]:
         """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""

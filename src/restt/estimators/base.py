@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags
@@ -23,6 +23,8 @@ from torch import Tensor
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
+from restt.data import Stream
+from restt.estimators.columns import chosen_columns
 from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
@@ -30,6 +32,7 @@ from restt.estimators.gradient import (
     Examples,
     check_same_shape,
     encode,
+    encode_stream,
     member_outputs,
     multiplication,
     new_module,
@@ -41,7 +44,8 @@ from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
 from restt.estimators.settings import Settings, check_fits, settle
-from restt.estimators.tables import read_sample_weight, read_x
+from restt.estimators.streams import EncodedStream, Sample, survey
+from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
 from restt.estimators.targets import Target
 from restt.module import ResTT
 from restt.train import EpochRecord, TrainConfig, train
@@ -99,7 +103,7 @@ class BaseResTT(Parameters):
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model; with ``warm_start`` go on from the last fit.
 
         A fit that ends worse than the mean of y (or the shares of the classes) on its own rows, or that exploded again
@@ -108,7 +112,9 @@ class BaseResTT(Parameters):
         Parameters
         ----------
         X : table of shape (B, C)
-            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array.
+            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array. Rows that
+            do not fit into memory are a :func:`restt.data.stream`, which names its target: y is then None. Columns are
+            learned from 50,000 rows of it, and the training is on all.
         y : (B,) targets
             For regression also (B, O).
         sample_weight : (B,), optional
@@ -125,7 +131,9 @@ class BaseResTT(Parameters):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_epochs(self, X: Any, y: Any, sample_weight: Any = None, validation: Any = None) -> Iterator[EpochRecord]:
+    def fit_epochs(
+        self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None
+    ) -> Iterator[EpochRecord]:
         """Fit, one epoch for each step of the iteration; after each the estimator can predict. Leave the loop to stop.
 
         ``validation`` is (X, y) or (X, y, sample_weight) of held-out rows, whose loss and metrics are then in each
@@ -174,7 +182,12 @@ class BaseResTT(Parameters):
         if self.checkpoint_dir == "":
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         with self._columns_kept_if_refused():
-            given = self._read_examples(X, y, sample_weight, reset=fresh)
+            sample = None
+            if isinstance(X, Stream):
+                if once:
+                    raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
+                X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
+            given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
             if self._is_solved(given.table.width, stepwise=stepwise):
                 self._solve(given)
                 return iter(()), 0
@@ -187,7 +200,7 @@ class BaseResTT(Parameters):
         """The gradient solver: encoding, target and settings, a module, and its training."""
         if fresh:
             # Known to be too large before columns are looked at one by one.
-            self._check_size(given, KNOTS, self._settings(given, KNOTS * given.table.width), outputs=1)
+            self._check_size(given, KNOTS, self._settings(given.rows, KNOTS * given.table.width), outputs=1)
             encoding = fit_encoding(
                 given.table,
                 given.weights,
@@ -201,13 +214,14 @@ class BaseResTT(Parameters):
         else:
             check_same_shape(self.module_, self)
             encoding, target = self.encoding_, self.target_
-        settings = self._settings(given, sum(encoding.widths))
+        settings = self._settings(given.rows, sum(encoding.widths))
         self._check_size(given, max(encoding.widths), settings, target.outputs)
 
         seed = self._new_seed()
         kept, held = self._split(given, held_out, None if once else seed)
         rows = encode(kept, encoding, target, settings)
         held_rows = None if held is None else encode(held, encoding, target, settings)
+        streamed = encode_stream(kept, held, encoding, target, settings)
 
         if fresh:
             module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
@@ -217,10 +231,16 @@ class BaseResTT(Parameters):
             done = self.n_iter_
         # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
         config = train_config(
-            self, self._loss, target, settings, len(kept), None if self._is_unseeded() else seed + done, once=once
+            self,
+            self._loss,
+            target,
+            settings,
+            len(kept) if streamed is None else len(streamed),
+            None if self._is_unseeded() else seed + done,
+            once=once,
         )
         folder = None if once else self.checkpoint_dir
-        records = self._train(module, rows, held_rows, config, folder)
+        records = self._train(module, rows, held_rows, streamed, config, folder)
         # Only now that nothing can be refused any more does the estimator change.
         if fresh:
             self.history_, self.n_iter_ = History(), 0
@@ -239,6 +259,7 @@ class BaseResTT(Parameters):
         module: ResTT,
         rows: EncodedExamples,
         held_rows: EncodedExamples | None,
+        streamed: EncodedStream | None,
         config: TrainConfig,
         folder: Any,
     ) -> Iterator[EpochRecord]:
@@ -251,6 +272,8 @@ class BaseResTT(Parameters):
         held = None if held_rows is None else (held_rows.vectors, held_rows.targets, held_rows.loss_weights)
 
         def begin(folder: Any) -> Iterator[EpochRecord]:
+            if streamed is not None:
+                return train(module, streamed, config=config, validation=held, checkpoint_dir=folder)
             return train(
                 module,
                 rows.vectors,
@@ -295,7 +318,9 @@ class BaseResTT(Parameters):
             if reason:
                 warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=2)
 
-    def _read_examples(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Examples:
+    def _read_examples(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, sample: Sample | None = None
+    ) -> Examples:
         """The rows of positive weight."""
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
@@ -303,12 +328,24 @@ class BaseResTT(Parameters):
         targets = self._read_y(y)
         check_consistent_length(np.empty(table.rows), targets)
         weights = read_sample_weight(sample_weight, table.rows)
-        examples = Examples(table, targets, weights)
+        examples = Examples(table, targets, weights, sample)
         return examples if (weights > 0).all() else examples.take(np.flatnonzero(weights > 0))
 
-    def _settings(self, examples: Examples, width: int) -> Settings:
+    def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
+        """Columns, y and weights of a stream's sample, and where it lies; None where that is the whole of it."""
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
+        named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
+        chosen = set(chosen_columns("categorical_features", self.categorical_features, named))
+        every = isinstance(self.feature_map, str) and self.feature_map == "onehot"
+        names = {name for column, name in enumerate(X.columns) if every or column in chosen}
+        found = survey(X, names, is_classifier(self), self.handle_unknown == "error")
+        return found.frame, found.y, found.weights, found.sample
+
+    def _settings(self, rows: int, width: int) -> Settings:
         return settle(
-            len(examples),
+            rows,
             width,
             self._trained_bond,
             int(self.runs),

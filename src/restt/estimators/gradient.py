@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
 from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, read_patience, read_penalty
+from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT
@@ -40,12 +42,19 @@ class Examples:
     table: Table
     y: np.ndarray  # (B,) or (B, O)
     weights: np.ndarray  # (B,)
+    sample: Sample | None = None  # where they are a sample of a stream's rows
 
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def rows(self) -> int:
+        """How many rows they stand for."""
+        return len(self) if self.sample is None else self.sample.stream.rows
+
     def take(self, rows: np.ndarray) -> Examples:
-        return Examples(self.table.take(rows), self.y[rows], self.weights[rows])
+        sample = None if self.sample is None else self.sample.take(rows)
+        return Examples(self.table.take(rows), self.y[rows], self.weights[rows], sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +71,31 @@ def encode(examples: Examples, encoding: Encoding, target: Target, settings: Set
     numbers = torch.from_numpy(encoding.numbers(examples.table))
     vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
     return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
+
+
+def encode_stream(
+    kept: Examples, held: Examples | None, encoding: Encoding, target: Target, settings: Settings
+) -> EncodedStream | None:
+    """All rows of the stream that examples are a sample of, but those held out; None for rows that are all there."""
+    if kept.sample is None:
+        return None
+    held_out = None if held is None else held.sample
+
+    def vectors(table: Table) -> Iterator[Tensor]:
+        for chunk in encoding.chunks(torch.from_numpy(encoding.numbers(table))):
+            yield chunk.to(settings.dtype)
+
+    def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        return target.encode(y), target.row_weights(y, np.ones(len(y)))
+
+    return EncodedStream(
+        kept.sample.stream,
+        encoding,
+        vectors,
+        targets,
+        np.empty(0, dtype=np.int64) if held_out is None else np.sort(held_out.numbers),
+        float(target.row_weights(kept.y, kept.weights).sum() / kept.weights.sum()),
+    )
 
 
 def new_module(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,12 @@ from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
 from restt.estimators.settings import PRECISIONS
+from restt.estimators.streams import EncodedStream, Sample
+from restt.estimators.tables import Table
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Spread
-from restt.prior.fit import MAX_ROWS, without_accidents
+from restt.prior.fit import MAX_ROWS, ordinary_range, without_accidents
 from restt.prior.learning import LEARNING_ROWS
 from restt.prior.sites import KNOTS
 
@@ -106,7 +109,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
     table = _Table(columns, numbers, y, given.weights)
     precision = "float64" if parameters.precision == "auto" else parameters.precision
     if refined:
-        return _solve_sample(table, target, parameters, order, names, seed, precision)
+        return _solve_sample(table, target, parameters, order, names, seed, precision, given.sample)
     fitted = _fit_prior(table, parameters, order, names, seed)
     encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
     return Solved(
@@ -146,12 +149,23 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
 
 
 def _solve_sample(
-    table: _Table, target: Modelled, parameters: Parameters, order: Any, names: list[str], seed: int, precision: str
+    table: _Table,
+    target: Modelled,
+    parameters: Parameters,
+    order: Any,
+    names: list[str],
+    seed: int,
+    precision: str,
+    drawn: Sample | None,
 ) -> Solved:
-    """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
+    """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is.
+
+    All rows are those of the table, or of the stream that it was ``drawn`` from.
+    """
     held, kept, sample = _split(table, np.random.default_rng(seed))
     fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
-    work = float(len(kept)) * len(table.columns) * KNOTS * fitted.module.bond_dim**2
+    count = len(kept) if drawn is None else drawn.stream.rows - len(held)
+    work = float(count) * len(table.columns) * KNOTS * fitted.module.bond_dim**2
     device = read_device(parameters.device, work)
     found = _encoding(table.columns, fitted)
     numbers = torch.from_numpy(table.numbers)
@@ -159,14 +173,17 @@ def _solve_sample(
     encoding, covariances = with_moments(found, positions, table.weights)
     rows = Rows(positions, torch.from_numpy(fitted.target.encode(table.y)), table.weights)
     start = with_run(fitted.module, PRECISIONS[precision])
+    trained: Rows | EncodedStream = rows.take(kept)
+    if drawn is not None:
+        trained = _streamed(drawn, held, encoding, table, target.of(fitted.target))
     refined = refine(
         start,
         encoding,
         prior_bases([one.prior for one in fitted.posteriors], fitted.order),
-        rows.take(kept),
+        trained,
         rows.take(held),
         loss="mse",
-        penalty=fitted.prior.noise * start.bond_dim / len(kept),
+        penalty=fitted.prior.noise * start.bond_dim / count,
         device=device,
         precision="float32" if parameters.precision == "auto" else precision,
         seed=seed,
@@ -175,7 +192,7 @@ def _solve_sample(
     if parameters._shown:
         spread = np.average(rows.targets[held].numpy() ** 2, axis=0, weights=table.weights[held]).mean()
         told = (f"{1 - loss / spread:.4g}" for loss in (refined.start_loss, refined.loss))
-        print(f"refined · {len(kept)} rows · held-out r2 {' → '.join(told)}", flush=True)
+        print(f"refined · {count} rows · held-out r2 {' → '.join(told)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
@@ -193,6 +210,21 @@ def _solve_sample(
         refined.history,
         precision,
     )
+
+
+def _streamed(drawn: Sample, held: np.ndarray, encoding: Encoding, table: _Table, target: Modelled) -> EncodedStream:
+    """All rows of a stream as positions; those held out, and those whose y is beyond all measure, do not count."""
+    low, high = ordinary_range(table.y, table.weights)
+
+    def vectors(block: Table) -> Iterator[Tensor]:
+        yield state_positions(encoding, torch.from_numpy(encoding.numbers(block)))
+
+    def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        values = target.divided(y)
+        ordinary = ((low <= values) & (values <= high)).all(axis=1)
+        return torch.from_numpy(target.model.encode(np.clip(values, low, high))), ordinary.astype(np.float64)
+
+    return EncodedStream(drawn.stream, encoding, vectors, targets, np.sort(drawn.numbers[held]), 1.0)
 
 
 def _split(table: _Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

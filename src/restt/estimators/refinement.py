@@ -23,6 +23,7 @@ from restt.estimators.compact import Basis, in_basis, in_states, interpolated, s
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
 from restt.estimators.history import History
 from restt.estimators.progress import shown_progress
+from restt.estimators.streams import EncodedStream
 from restt.module import ResTT
 from restt.train import Penalty, TrainConfig, train
 from restt.train.objective import read_targets, row_loss
@@ -87,7 +88,7 @@ def refine(
     module: ResTT,
     encoding: Encoding,
     bases: Sequence[Basis],
-    rows: Rows,
+    rows: Rows | EncodedStream,
     held: Rows,
     *,
     loss: str,
@@ -103,6 +104,8 @@ def refine(
     ----------
     module : ResTT
         Of the encoding's site vectors, with one run: where the training begins.
+    rows : Rows or EncodedStream
+        Of a table, or of a stream whose vectors are positions.
     bases : N of them
         In which it is trained, :func:`~restt.estimators.compact.prior_bases` where there is a prior.
     loss : str
@@ -135,12 +138,16 @@ def refine(
         keep="best",
         seed=seed,
     )
+    x, y, weight = rows, None, None
+    if isinstance(rows, Rows):
+        x, y = rows.positions, rows.targets
+        weight = None if (rows.weights == rows.weights[0]).all() else rows.weights
     records = train(
         working,
-        rows.positions,
-        rows.targets,
+        x,
+        y,
         config=config,
-        sample_weight=None if (rows.weights == rows.weights[0]).all() else rows.weights,
+        sample_weight=weight,
         validation=(held.positions, held.targets, held.weights),
         feature_map=mapped,
         map_batches=True,

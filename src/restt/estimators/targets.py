@@ -130,10 +130,13 @@ class Modelled:
         exponents = binary_exponents(np.abs(values).max(axis=0))
         exponents = np.where(np.abs(exponents) > ORDINARY_EXPONENT, exponents, 0)
         mean, spread = mean_and_spread(values, weights)
-        divided = np.ldexp(values, -exponents)
         constant = np.where(spread == 0, mean, np.nan)
-        divided[:, spread == 0] = np.ldexp(mean, -exponents)[spread == 0]
+        divided = _divided(values, exponents, constant)
         return cls(ModelScale.fit(divided, weights), exponents, constant, y.ndim == 1), divided
+
+    def divided(self, y: np.ndarray) -> np.ndarray:  # (B, O)
+        """Other rows' y (B,) or (B, O) as the ``model`` scale sees it."""
+        return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
 
     def of(self, model: ModelScale) -> Modelled:
         """The same y on this scale."""
@@ -296,6 +299,11 @@ class Labels:
 
 
 Target = Values | Labels
+
+
+def _divided(values: np.ndarray, exponents: np.ndarray, constant: np.ndarray) -> np.ndarray:  # (B, O)
+    """Values (B, O) divided by powers of two (O,); what was constant (O,), not NaN, is that."""
+    return np.ldexp(np.where(np.isnan(constant), values, constant), -exponents)
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)

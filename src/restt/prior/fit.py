@@ -227,13 +227,20 @@ def _checked(
     return table[used > 0], targets[used > 0], used[used > 0]
 
 
-def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
-    """Rows whose y is not beyond all measure; a warning names what is left out."""
-    keep = np.ones(len(targets), dtype=bool)
-    for column in targets.T:
+def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
+    """Between which y is not beyond all measure."""
+    ends = np.tile([[-np.inf], [np.inf]], targets.shape[1])
+    for place, column in enumerate(targets.T):
         low, middle, high = weighted_quantile(column, weights, (0.05, 0.5, 0.95))
         if high > low:
-            keep &= np.abs(column - middle) <= _ACCIDENT * (high - low)
+            ends[:, place] = middle - _ACCIDENT * (high - low), middle + _ACCIDENT * (high - low)
+    return ends[0], ends[1]
+
+
+def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
+    """Rows whose y is not beyond all measure; a warning names what is left out."""
+    low, high = ordinary_range(targets, weights)
+    keep = ((low <= targets) & (targets <= high)).all(axis=1)
     if not keep.all():
         worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
         warnings.warn(

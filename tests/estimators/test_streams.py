@@ -1,0 +1,178 @@
+"""Fits to streams of Parquet files: few rows as the table itself, many by a sample and then all of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from restt.data import stream
+from restt.estimators import ResTTClassifier, ResTTRegressor, posterior, refinement, streams
+from restt.estimators.gradient import Examples, encode_stream
+from restt.estimators.streams import survey
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+ROWS = 3000
+
+
+def made(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    """Numbers, some of them missing, a category, and what follows from them; the last row is unlike all others."""
+    rng = np.random.default_rng(seed)
+    a, b, c = rng.random((3, rows))
+    kind = rng.choice(["red", "green", "blue"], rows).astype(object)
+    b[rng.random(rows) < 0.1] = np.nan
+    a[-1], kind[-1] = 7.0, "violet"
+    y = np.sin(3 * a) * np.nan_to_num(b, nan=0.5) + (kind == "red") * c + 0.05 * rng.standard_normal(rows)
+    return pd.DataFrame({"a": a, "b": b, "c": c, "kind": kind, "y": y, "label": np.where(y > 0.5, "high", "low")})
+
+
+def written(frame: pd.DataFrame, folder, parts: int = 3):
+    for part, rows in enumerate(np.array_split(np.arange(len(frame)), parts)):
+        table = pa.Table.from_pandas(frame.iloc[rows], preserve_index=False)
+        pq.write_table(table, folder / f"{part}.parquet", row_group_size=200)
+    return folder
+
+
+@pytest.fixture
+def frame():
+    return made()
+
+
+@pytest.fixture
+def folder(frame, tmp_path):
+    return written(frame, tmp_path)
+
+
+@pytest.fixture
+def small_samples(monkeypatch):
+    """Samples of 800 rows, of which 300 are solved."""
+    monkeypatch.setattr(streams, "SAMPLE_ROWS", 800)
+    monkeypatch.setattr(posterior, "REFINED_FROM", 500)
+    monkeypatch.setattr(posterior, "SOLVED_ROWS", 300)
+
+
+COLUMNS = ["a", "b", "c", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        (ResTTRegressor(epochs=3, random_state=0), "y"),
+        (ResTTClassifier(epochs=3, random_state=0), "label"),
+    ],
+)
+def test_a_stream_of_few_rows_is_the_table(frame, folder, model, target):
+    model.fit(stream(folder, target, columns=COLUMNS))
+    found = model.predict(frame[COLUMNS])
+    assert model.feature_names_in_.tolist() == COLUMNS
+    assert (found == model.fit(frame[COLUMNS], frame[target]).predict(frame[COLUMNS])).all()
+
+
+def test_a_sample_holds_ends_missing_values_and_every_level(folder, frame, small_samples):
+    found = survey(stream(folder, "y", columns=COLUMNS), set(), classes=False, all_levels=False)
+    assert 800 < len(found.frame) < 820
+    assert found.sample is not None
+    assert (np.diff(found.sample.numbers) > 0).all()
+    pd.testing.assert_frame_equal(
+        found.frame, frame.iloc[found.sample.numbers][COLUMNS].reset_index(drop=True), check_dtype=False
+    )
+    assert (found.y == frame["y"].to_numpy()[found.sample.numbers]).all()
+    assert set(found.frame["kind"]) == {"red", "green", "blue", "violet"}
+    assert found.frame["a"].max() == 7.0
+    assert found.frame["c"].min() == frame["c"].min()
+    assert ROWS - 1 in found.sample.numbers
+    assert sorted(set(found.weights)) == [800 / ROWS, 1.0]
+
+
+def test_all_classes_are_in_a_sample(folder, tmp_path_factory, small_samples):
+    other = made(seed=1)
+    other.loc[1234, "label"] = "unique"
+    found = survey(stream(written(other, tmp_path_factory.mktemp("rare")), "label", columns=["a"]), set(), True, False)
+    assert set(found.y) == {"high", "low", "unique"}
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_gradients_train_on_all_rows(folder, small_samples, early_stopping):
+    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
+    model = ResTTRegressor(epochs=12, batch_size=128, random_state=0, early_stopping=early_stopping).fit(rows)
+    fresh = made(seed=9)
+    assert model.solver_ == "gradient"
+    assert model.history_[0].validation.keys() == ({"loss", "rmse", "r2"} if early_stopping else set())
+    assert model.score(fresh[COLUMNS][:-1], fresh["y"][:-1]) > 0.9
+
+
+def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small_samples, tmp_path_factory):
+    saved = tmp_path_factory.mktemp("saved")
+    rows = stream(folder, "label", columns=COLUMNS, shuffle_block=500)
+    options = {"batch_size": 128, "random_state": 0, "class_weight": "balanced", "schedule": "constant"}
+    whole = ResTTClassifier(epochs=6, **options).fit(rows)
+    ResTTClassifier(epochs=3, checkpoint_dir=saved, **options).fit(rows)
+    longer = ResTTClassifier(epochs=6, checkpoint_dir=saved, **options).fit(rows)
+    fresh = made(seed=9)
+    assert [record.replayed for record in longer.history_] == [True] * 3 + [False] * 3
+    assert (longer.predict_proba(fresh[COLUMNS]) == whole.predict_proba(fresh[COLUMNS])).all()
+    assert whole.score(fresh[COLUMNS], fresh["label"]) > 0.85
+
+
+def test_the_posterior_of_a_sample_is_refined_on_all_rows(folder, small_samples):
+    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
+    model = ResTTRegressor(random_state=0, bond_dim=4).fit(rows)
+    fresh = made(seed=9)
+    assert model.solver_ == "posterior"
+    assert len(model.history_) >= 3
+    assert model.score(fresh[COLUMNS][:-1], fresh["y"][:-1]) > 0.95
+    inside = model.predict_interval(fresh[COLUMNS], coverage=0.9)
+    share = np.mean((inside[:, 0] < fresh["y"]) & (fresh["y"] < inside[:, 1]))
+    assert 0.85 < share < 0.95
+
+
+def test_rows_held_out_and_accidents_do_not_count(folder, frame, small_samples, monkeypatch, tmp_path_factory):
+    frame.loc[100, "y"] = 1e9
+    seen = []
+
+    def looked(module, encoding, bases, rows, held, **options):
+        seen.append(rows)
+        return refinement.refine(module, encoding, bases, rows, held, **options)
+
+    monkeypatch.setattr(posterior, "refine", looked)
+    rows = stream(written(frame, tmp_path_factory.mktemp("accident")), "y", columns=COLUMNS, shuffle_block=500)
+    with pytest.warns(UserWarning, match="left out of the fit"):
+        ResTTRegressor(random_state=0, bond_dim=2).fit(rows)
+    (trained,) = seen
+    numbers = np.concatenate([numbers for numbers, _ in rows.tables(1)])
+    weights = np.concatenate([weight.numpy() for _, _, weight in trained.blocks(1)])
+    assert len(trained.left_out) == 80
+    assert set(numbers[weights == 0]) == {100, *trained.left_out}
+    assert np.unique(weights[weights > 0]).tolist() == [pytest.approx(ROWS / (ROWS - 80))]
+
+
+def test_rows_in_memory_need_no_encoded_stream():
+    model = ResTTRegressor(epochs=1).fit(np.zeros((4, 2)), np.arange(4.0))
+    examples = Examples(None, np.arange(4.0), np.ones(4))
+    assert encode_stream(examples, None, model.encoding_, model.target_, None) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"a": [1.0, np.inf]}, "column 'a' must be finite, got an infinite value in row 1"),
+        ({"y": [1.0, None]}, "target 'y' must be there in every row"),
+        ({"a": pd.to_datetime(["2020-01-01", "2020-01-02"])}, "column 'a' must hold numbers or text, got timestamp"),
+    ],
+)
+def test_what_no_fit_takes_is_refused(tmp_path, values, message):
+    pq.write_table(pa.table({"a": [1.0, 2.0], "y": [1.0, 2.0]} | values), tmp_path / "0.parquet")
+    with pytest.raises(ValueError, match=message):
+        ResTTRegressor().fit(stream(tmp_path, "y"))
+
+
+def test_a_stream_has_its_own_y(folder):
+    rows = stream(folder, "y", columns=COLUMNS)
+    with pytest.raises(ValueError, match="y must be None where X is a stream"):
+        ResTTRegressor().fit(rows, np.zeros(ROWS))
+    with pytest.raises(ValueError, match="sample_weight must be None where X is a stream"):
+        ResTTRegressor().fit(rows, sample_weight=np.ones(ROWS))
+    with pytest.raises(TypeError, match="partial_fit passes over a table, got a stream"):
+        ResTTRegressor().partial_fit(rows, None)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        ResTTRegressor().fit(np.zeros((3, 2)))
