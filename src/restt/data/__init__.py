@@ -11,7 +11,7 @@ from __future__ import annotations
 from restt.data.catalog import available
 from restt.data.dataset import Dataset
 from restt.data.loading import Description, describe, fetch, load
-from restt.data.stream import Stream, stream
+from restt.data.parquet import Stream, stream
 from restt.data.tables import read_csv
 
 __all__ = ["Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "read_csv", "stream"]

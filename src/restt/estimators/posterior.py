@@ -221,8 +221,8 @@ def _streamed(drawn: Sample, held: np.ndarray, encoding: Encoding, table: _Table
 
     def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
         values = target.divided(y)
-        ordinary = ((low <= values) & (values <= high)).all(axis=1)
-        return torch.from_numpy(target.model.encode(np.clip(values, low, high))), ordinary.astype(np.float64)
+        ordinary = np.asarray(((low <= values) & (values <= high)).all(axis=1), dtype=np.float64)
+        return torch.from_numpy(target.model.encode(np.clip(values, low, high))), ordinary
 
     return EncodedStream(drawn.stream, encoding, vectors, targets, np.sort(drawn.numbers[held]), 1.0)
 

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -138,14 +139,14 @@ def refine(
         keep="best",
         seed=seed,
     )
-    x, y, weight = rows, None, None
+    arguments: tuple[Any, ...] = (rows,)
+    weight = None
     if isinstance(rows, Rows):
-        x, y = rows.positions, rows.targets
+        arguments = rows.positions, rows.targets
         weight = None if (rows.weights == rows.weights[0]).all() else rows.weights
     records = train(
         working,
-        x,
-        y,
+        *arguments,
         config=config,
         sample_weight=weight,
         validation=(held.positions, held.targets, held.weights),

@@ -26,6 +26,8 @@ from restt.estimators.tables import PandasTable, Table
 SAMPLE_ROWS = 50_000
 SAMPLE_NUMBERS = 2**22
 FEWEST_SAMPLED = 10_000
+# Rows encoded at once: a dozen numbers for each of theirs are there on the way.
+ENCODED_ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,11 +182,13 @@ class EncodedStream:
         return self.stream.rows
 
     def head(self) -> tuple[Tensor, ...]:
-        return next(self._encoded(*next(self.stream.tables())))
+        numbers, table = next(self.stream.tables())
+        return next(self._encoded(numbers[:ENCODED_ROWS], table.slice(0, ENCODED_ROWS)))
 
     def blocks(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         for numbers, table in self.stream.tables(epoch):
-            yield from self._encoded(numbers, table)
+            for begin in range(0, len(numbers), ENCODED_ROWS):
+                yield from self._encoded(numbers[begin : begin + ENCODED_ROWS], table.slice(begin, ENCODED_ROWS))
 
     def to_config(self) -> Any:
         learned = hashlib.sha256(json.dumps(self.encoding.to_config(), sort_keys=True).encode())

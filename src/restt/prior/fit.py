@@ -240,7 +240,7 @@ def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
 def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
     """Rows whose y is not beyond all measure; a warning names what is left out."""
     low, high = ordinary_range(targets, weights)
-    keep = ((low <= targets) & (targets <= high)).all(axis=1)
+    keep = np.asarray(((low <= targets) & (targets <= high)).all(axis=1))
     if not keep.all():
         worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
         warnings.warn(

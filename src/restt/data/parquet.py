@@ -24,11 +24,12 @@ from restt._common.errors import check_int, shown
 NUMBERS = ("numbers", "whole numbers", "booleans")
 # Row groups read side by side.
 READERS = 4
-# Numbers of a block, 32 MiB in float64, where its rows are not given; and the most of its rows.
-BLOCK_NUMBERS = 2**22
-MOST_BLOCK_ROWS = 2**17
+# Numbers of a block, 8 MiB in float64, where its rows are not given; and the most of its rows. On the way from a file
+# to a training a block is there about six times.
+BLOCK_NUMBERS = 2**20
+MOST_BLOCK_ROWS = 2**16
 # Bytes of a column read at once: a row group may be larger than memory.
-READ_BYTES = 2**20
+READ_BYTES = 2**17
 # Rows of the first block, from which a training learns what to expect.
 HEAD_ROWS = 1024
 
@@ -94,8 +95,9 @@ class Stream:
             held.append((numbers, piece))
             count += len(numbers)
             if count >= self.shuffle_block:
-                yield _joined(held, rng)
-                held, count = [], 0
+                block, held, count = _joined(held, rng), [], 0
+                yield block
+                del block, numbers, piece  # nothing of a block is held while the next is read
         if held:
             yield _joined(held, rng)
 
@@ -255,7 +257,7 @@ def stream(
     shuffle_block : "auto" or int
         Rows that are shuffled together and held at once. A block is put together from 4 places of the table, so files
         should not be sorted by what is predicted, or have row groups smaller than a block. ``"auto"`` is as many as
-        have four million numbers, at most 131,072.
+        have a million numbers, at most 65,536.
     seed : int
         Of the order of rows, which differs from epoch to epoch.
 
