@@ -47,9 +47,9 @@ def test_every_row_comes_once_in_every_epoch_and_in_another_order(folder):
 def test_a_block_holds_rows_of_several_places_shuffled(folder):
     rows = stream(folder, "y", shuffle_block=100)
     sizes = [len(block) for block in numbers_of(rows, 1)]
-    assert max(sizes) <= 125
+    assert max(sizes) <= 150
     first = numbers_of(rows, 1)[0]
-    assert len({number // 50 for number in first}) == 4
+    assert len({number // 50 for number in first}) == 2
     assert (np.diff(first) < 0).any()
 
 

@@ -1,9 +1,17 @@
-"""The example runs."""
+"""The examples run."""
 
 import importlib.util
+import os
+import signal
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import GridSearchCV
+
+from restt.estimators import ResTTRegressor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,3 +31,25 @@ def test_optuna_stops_hopeless_trials():
     assert pruned
     assert all(len(trial.intermediate_values) < 10 for trial in pruned)
     assert study.best_value < 1
+
+
+def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle():
+    distributed = pytest.importorskip("distributed", reason='pip install "dask[distributed]"')
+    example = script("examples/dask_search.py")
+    grid = {"bond_dim": [2, 3], "penalty": [0.01, 0.1]}
+    local = GridSearchCV(ResTTRegressor(epochs=20, random_state=0), grid, cv=3).fit(
+        *load_diabetes(return_X_y=True, as_frame=True)
+    )
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        victim = min(client.run(os.getpid).values())
+        killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        found = example.search(client, epochs=20, grid=grid)
+        killer.join()
+        assert victim not in client.run(os.getpid).values()
+    for name in ("mean_test_score", "std_test_score"):
+        np.testing.assert_allclose(found.cv_results_[name], local.cv_results_[name], rtol=1e-9)
+    assert found.best_params_ == local.best_params_

@@ -22,11 +22,11 @@ from restt._common.errors import check_int, shown
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
-# Row groups read side by side.
-READERS = 4
-# Numbers of a block, 8 MiB in float64, where its rows are not given; and the most of its rows. On the way from a file
+# Row groups read side by side, each of which holds a page of every column.
+READERS = 2
+# Numbers of a block, 4 MiB in float64, where its rows are not given; and the most of its rows. On the way from a file
 # to a training a block is there about six times.
-BLOCK_NUMBERS = 2**20
+BLOCK_NUMBERS = 2**19
 MOST_BLOCK_ROWS = 2**16
 # Bytes of a column read at once: a row group may be larger than memory.
 READ_BYTES = 2**17
@@ -255,9 +255,9 @@ def stream(
     columns : sequence of str, optional
         The columns to predict from; all others by default, which must then be the same in all files.
     shuffle_block : "auto" or int
-        Rows that are shuffled together and held at once. A block is put together from 4 places of the table, so files
-        should not be sorted by what is predicted, or have row groups smaller than a block. ``"auto"`` is as many as
-        have a million numbers, at most 65,536.
+        Rows that are shuffled together and held at once. A block is put together from two places of the table or
+        more, drawn at random, so a table should not be sorted by what is predicted. ``"auto"`` is as many as
+        have half a million numbers, at most 65,536.
     seed : int
         Of the order of rows, which differs from epoch to epoch.
 

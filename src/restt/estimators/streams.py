@@ -27,7 +27,7 @@ SAMPLE_ROWS = 50_000
 SAMPLE_NUMBERS = 2**22
 FEWEST_SAMPLED = 10_000
 # Rows encoded at once: a dozen numbers for each of theirs are there on the way.
-ENCODED_ROWS = 8192
+ENCODED_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,45 @@
+"""Search for parameters on a cluster: scikit-learn's search through joblib's dask backend.
+
+    pip install restt "dask[distributed]"
+    python examples/dask_search.py --workers 2
+
+Every candidate is one task, and dask gives the tasks of a worker that dies to another, so that nothing is lost. Here
+the cluster is this machine; ``Client("tcp://scheduler:8786")`` is any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import joblib
+from dask.distributed import Client, LocalCluster
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import GridSearchCV
+
+from restt.estimators import ResTTRegressor
+
+GRID = {"bond_dim": [2, 4, 8], "penalty": [0.005, 0.02, 0.1]}
+
+
+def search(client: Client, epochs: int = 20, grid: dict[str, list] | None = None) -> GridSearchCV:
+    """The finished search over the candidates of ``grid``, each fitted on three folds."""
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    model = ResTTRegressor(epochs=epochs, random_state=0)
+    found = GridSearchCV(model, GRID if grid is None else grid, cv=3)
+    with joblib.parallel_backend("dask", client=client):
+        return found.fit(X, y)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Start a cluster on this machine, search, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=20)
+    given = parser.parse_args(arguments)
+    with LocalCluster(n_workers=given.workers, threads_per_worker=1) as cluster, Client(cluster) as client:
+        found = search(client, given.epochs)
+    print(f"best r2 {found.best_score_:.3f} with {found.best_params_}")
+
+
+if __name__ == "__main__":
+    main()
