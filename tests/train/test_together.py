@@ -1,6 +1,7 @@
 """Two processes that train one model, against one process: the same numbers, refusals, and what a killed one leaves."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,9 @@ def test_a_killed_process_ends_the_job_and_a_restart_has_the_same_bits(begun):
     assert ends[0][0] == 1
     assert f"training stopped in epoch {together.KILLED_AFTER + 1}" in ends[0][2]
     assert f"epoch {together.KILLED_AFTER} is saved in" in ends[0][2]
+    shutil.copytree(folder / "killed", folder / "alone")
+    alone, _ = together.saved_training(folder / "alone", killed=False)
+    assert_close(alone, found[0]["saved"], 1e-6)
     again = launch("again", folder)
     assert [end[0] for end in again] == [0, 0], again
     for rank in range(2):
