@@ -57,6 +57,40 @@ class EncodedExamples:
     loss_weights: np.ndarray  # (B,)
 
 
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One training that can begin: a module with a runs axis at its initial weights, its rows, and how it goes."""
+
+    module: ResTT
+    rows: EncodedExamples
+    held_rows: EncodedExamples | None
+    config: TrainConfig
+    settings: Settings
+
+    @property
+    def runs(self) -> int:
+        return len(self.module.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The same with all that an estimator keeps of it or ends it with."""
+
+    fit: Fit
+    given: Examples
+    encoding: Encoding
+    target: Target
+    covariances: Tensor | None  # (N, I, I)
+    kept: Examples
+    held: Examples | None
+    seed: int
+
+    @property
+    def judged(self) -> Examples:
+        """The rows on which a finished training is judged."""
+        return self.kept if self.held is None else self.held
+
+
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
     """Site vectors and targets, on the training's device."""
     numbers = torch.from_numpy(encoding.numbers(examples.table))

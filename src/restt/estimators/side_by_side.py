@@ -1,0 +1,269 @@
+"""Trainings that could be carried out one after the other, carried out side by side on the runs axis.
+
+Trainings of modules of one shape become runs of one module, each on its own rows, from its own initial weights, with
+its own rate, penalty, dropout, epochs and seed; each ends as it would alone. That saves what a step costs beside its
+arithmetic, for as long as what a step touches stays in the cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from restt import chain
+from restt._common.devices import available_memory, fitting_threads
+from restt.estimators.gradient import EncodedExamples, Fit, multiplication
+from restt.estimators.history import History
+from restt.module import ResTT
+from restt.train import EpochRecord, Penalty, TrainConfig, train
+from restt.train.memory import training_bytes
+from restt.train.runs import per_run
+
+# Bytes that a group of runs may touch in a step on a CPU. Boston's 404 rows with r = 10 in float64, one thread, time of
+# a step per run: 1.3 ms alone, 0.7 ms for 4 to 6 runs (6 to 9 MB), 1.1 ms for 10 and 1.7 ms for 60.
+CACHED_BYTES = 8e6
+# Copies of its weights that a step touches: weights, gradients, Adam's moments, what is published and kept.
+TOUCHED_WEIGHTS = 8
+# Share of a GPU's free memory that one group may take.
+GPU_SHARE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What became of one fit, whose module holds its final weights."""
+
+    history: History
+    seconds: float  # its share of the group's time
+    beside: int  # runs that were trained side by side, its own among them
+
+
+def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
+    """Train all modules in place, those of one shape in groups of up to ``runs_at_once`` runs.
+
+    By default a group is as large as the cache allows, on a GPU as its memory does. On a CPU ``threads`` groups are
+    trained at the same time.
+    """
+    if any(fit.settings.device.type != "cpu" for fit in fits):
+        threads = 1
+    groups = grouped(fits, runs_at_once, at_least=threads)
+    found: dict[int, Trained] = {}
+    if threads == 1 or len(groups) == 1:
+        for group in groups:
+            found |= zip(group, _train_group([fits[place] for place in group]), strict=True)
+    else:
+        # The longest first: none is left to one thread in the end.
+        groups.sort(key=lambda group: -sum(_work(fits[place]) for place in group))
+        trained = _train_in_threads([[fits[place] for place in group] for group in groups], threads)
+        for group, of_group in zip(groups, trained, strict=True):
+            found |= zip(group, of_group, strict=True)
+    return [found[place] for place in range(len(fits))]
+
+
+def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int = 1) -> list[list[int]]:
+    """The fits' places, in groups that can be trained side by side and are no larger than they may be.
+
+    Where all fits could be in fewer than ``at_least`` groups, they are in that many as far as there are fits.
+
+    Neighbours have the same rate where they can, so that Adam moves them together; a group has the same rows where
+    there are enough fits on them to fill it, so that it reads them once.
+    """
+    kinds: dict[Any, list[int]] = {}
+    for place, fit in enumerate(fits):
+        kinds.setdefault(_kind(fit), []).append(place)
+    groups: list[list[int]] = []
+    for places in kinds.values():
+        places.sort(key=lambda place: (fits[place].config.lr, fits[place].config.epochs))
+        sample = fits[places[0]]
+        most = max(1, (runs_at_once or _runs_that_fit(sample)) // sample.runs)
+        if len(kinds) < at_least:
+            most = min(most, -(-len(places) // at_least))
+        by_rows: dict[int, list[int]] = {}
+        for place in places:
+            by_rows.setdefault(id(fits[place].rows), []).append(place)
+        parts = list(by_rows.values()) if min(map(len, by_rows.values())) >= most else [places]
+        for part in parts:
+            groups += [piece.tolist() for piece in np.array_split(part, -(-len(part) // most))]
+    return groups
+
+
+def _kind(fit: Fit) -> tuple[Any, ...]:
+    """What must be the same for fits to be runs of one module."""
+    module = fit.module
+    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=None, seed=None)
+    return (
+        *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
+        *(fit.settings.device, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
+    )
+
+
+def _runs_that_fit(fit: Fit) -> int:
+    module, rows, itemsize = fit.module, len(fit.rows.vectors), fit.settings.dtype.itemsize
+    if fit.settings.device.type == "cpu":
+        weights = sum(parameter.numel() for parameter in module.parameters()) // fit.runs
+        states = min(rows, fit.config.batch_size or rows) * module.sites * (module.feature_dim + module.bond_dim)
+        return int(CACHED_BYTES // ((TOUCHED_WEIGHTS * weights + states) * itemsize))
+    need = training_bytes(
+        fit.config,
+        sites=module.sites,
+        width=module.feature_dim,
+        bond_dim=module.bond_dim,
+        outputs=module.outputs,
+        runs=1,
+        rows=rows,
+        itemsize=itemsize,
+    )
+    return int(GPU_SHARE * available_memory(fit.settings.device) // need)
+
+
+def _work(fit: Fit) -> float:
+    return fit.settings.step_work * fit.settings.epochs
+
+
+def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[list[Trained]]:
+    """Several groups at the same time, each on one thread: what is compiled runs without Python's lock."""
+    before, stop = torch.get_num_threads(), threading.Event()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        return list(pool.map(lambda group: _train_group(group, stop), groups))
+    finally:
+        stop.set()  # also where one failed, or Ctrl-C came: the others end with their epoch
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)
+
+
+def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> list[Trained]:
+    """Train fits of one kind as runs of one module; what each has learned goes into its own."""
+    began = time.perf_counter()
+    module, rows = _stacked([fit.module for fit in fits]), _joined(fits, [fit.rows for fit in fits])
+    held = _joined(fits, [fit.held_rows for fit in fits if fit.held_rows is not None])
+    assert rows is not None
+    even = all((part.loss_weights == part.loss_weights[0]).all() for part in rows.parts)
+    stream = train(
+        module,
+        rows.vectors,
+        rows.targets,
+        config=_joint_config(fits),
+        sample_weight=None if even else rows.weights,
+        subset=rows.subset,
+        validation=None if held is None else (held.vectors, held.targets, held.weights),
+        validation_subset=None if held is None else held.subset,
+    )
+    records = []
+    work = sum(fit.settings.step_work for fit in fits)
+    with chain.precision(multiplication(fits[0].settings.precision)), fitting_threads(work):
+        for record in stream:
+            records.append(record)
+            if stop is not None and stop.is_set():
+                break
+    total, start, trained = sum(fit.runs for fit in fits), 0, []
+    for fit in fits:
+        part = range(start, start + fit.runs)
+        _unstack(module, part, fit.module)
+        history = History(_of_runs(record, part) for record in records if set(record.runs) & set(part))
+        trained.append(Trained(history, (time.perf_counter() - began) * fit.runs / total, total))
+        start = part.stop
+    return trained
+
+
+@torch.no_grad()
+def _stacked(modules: Sequence[ResTT]) -> ResTT:
+    """One module whose runs are those of all.
+
+    Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
+    """
+    stacked = copy.copy(modules[0])
+    stacked._parameters = {}
+    for name, parameter in modules[0]._parameters.items():
+        joined = None if parameter is None else torch.cat([module.get_parameter(name) for module in modules])
+        stacked.register_parameter(name, None if joined is None else nn.Parameter(joined))
+    stacked._buffers = {"padding": None}
+    stacked.runs = len(stacked.first)
+    return stacked
+
+
+@torch.no_grad()
+def _unstack(stacked: ResTT, runs: range, module: ResTT) -> None:
+    for name, parameter in module.named_parameters():
+        parameter.copy_(stacked.get_parameter(name)[runs.start : runs.stop])
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """Rows of several fits in one table, and where each run's are; ``subset`` is None where all share the same."""
+
+    parts: list[EncodedExamples]
+    vectors: Tensor  # (M, N, I)
+    targets: Tensor  # (M, O) values or (M,) classes
+    weights: np.ndarray  # (M,)
+    subset: list[Tensor] | None  # one for each run
+
+
+def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples]) -> _Joined | None:
+    if not rows:
+        return None
+    parts = list({id(part): part for part in rows}.values())
+    paddings = {id(part): fit.module.padding for fit, part in zip(fits, rows, strict=True)}
+    vectors = []
+    for part in parts:
+        padding = paddings[id(part)]
+        vectors.append(part.vectors if padding is None else part.vectors.masked_fill(padding, 0))
+    subset = None
+    if len(parts) > 1:
+        ends = np.cumsum([len(part.vectors) for part in parts])
+        own = {id(part): torch.arange(end - len(part.vectors), end) for part, end in zip(parts, ends, strict=True)}
+        subset = [own[id(part)] for fit, part in zip(fits, rows, strict=True) for _ in range(fit.runs)]
+    return _Joined(
+        parts,
+        torch.cat(vectors),
+        torch.cat([part.targets for part in parts]),
+        np.concatenate([part.loss_weights for part in parts]),
+        subset,
+    )
+
+
+def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
+    """The fits' config with a value for each run where they may differ."""
+
+    def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
+        pairs = zip(fits, holders, strict=True)
+        return [value for fit, holder in pairs for value in per_run(name, getattr(holder, name), fit.runs)]
+
+    configs = [fit.config for fit in fits]
+    penalties = [config.penalty or Penalty() for config in configs]
+    return replace(
+        configs[0],
+        **{name: of_runs(name, configs) for name in ("epochs", "lr", "weight_decay", "dropout", "seed")},
+        penalty=Penalty(**{name: of_runs(name, penalties) for name in ("chain", "linear", "head")}),
+        run_ids=[run for fit in fits for run in range(fit.runs)],
+    )
+
+
+def _of_runs(record: EpochRecord, runs: range) -> EpochRecord:
+    """What the record says of some of the runs, which are then 0, 1, …"""
+    part = slice(runs.start, runs.stop)
+    share = len(runs) / len(record.train_loss)
+    return EpochRecord(
+        record.epoch,
+        tuple(run - runs.start for run in record.runs if run in runs),
+        record.train_loss[part],
+        record.lr[part],
+        record.gradient_norm[part],
+        {name: values[part] for name, values in record.validation.items()},
+        record.seconds * share,
+        record.samples_per_second,
+        tuple(
+            event if event.run is None else replace(event, run=event.run - runs.start)
+            for event in record.events
+            if event.run is None or event.run in runs
+        ),
+    )
