@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,7 +135,9 @@ def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[lis
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(threads)
     try:
-        return list(pool.map(lambda group: _train_group(group, stop), groups))
+        # A thread has a context of its own, without what was chosen in this one (restt.chain.backend).
+        jobs = [pool.submit(copy_context().run, _train_group, group, stop) for group in groups]
+        return [job.result() for job in jobs]
     finally:
         stop.set()  # also where one failed, or Ctrl-C came: the others end with their epoch
         pool.shutdown(cancel_futures=True)
@@ -167,9 +170,10 @@ def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> li
                 break
     total, start, trained = sum(fit.runs for fit in fits), 0, []
     for fit in fits:
-        part = range(start, start + fit.runs)
+        part = slice(start, start + fit.runs)
         _unstack(module, part, fit.module)
-        history = History(_of_runs(record, part) for record in records if set(record.runs) & set(part))
+        own = [_of_runs(record, part) for record in records]
+        history = History(record for record in own if record is not None)
         trained.append(Trained(history, (time.perf_counter() - began) * fit.runs / total, total))
         start = part.stop
     return trained
@@ -192,9 +196,9 @@ def _stacked(modules: Sequence[ResTT]) -> ResTT:
 
 
 @torch.no_grad()
-def _unstack(stacked: ResTT, runs: range, module: ResTT) -> None:
+def _unstack(stacked: ResTT, part: slice, module: ResTT) -> None:
     for name, parameter in module.named_parameters():
-        parameter.copy_(stacked.get_parameter(name)[runs.start : runs.stop])
+        parameter.copy_(stacked.get_parameter(name)[part])
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,22 +252,25 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     )
 
 
-def _of_runs(record: EpochRecord, runs: range) -> EpochRecord:
-    """What the record says of some of the runs, which are then 0, 1, …"""
-    part = slice(runs.start, runs.stop)
-    share = len(runs) / len(record.train_loss)
+def _of_runs(record: EpochRecord, part: slice) -> EpochRecord | None:
+    """What the record says of some of the runs, which are then 0, 1, …; None where none of them was in training."""
+    runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
+    if not runs:
+        return None
+    events = []
+    for event in record.events:
+        if event.run is None:
+            events.append(event)
+        elif part.start <= event.run < part.stop:
+            events.append(replace(event, run=event.run - part.start))
     return EpochRecord(
         record.epoch,
-        tuple(run - runs.start for run in record.runs if run in runs),
+        runs,
         record.train_loss[part],
         record.lr[part],
         record.gradient_norm[part],
         {name: values[part] for name, values in record.validation.items()},
-        record.seconds * share,
+        record.seconds * len(runs) / len(record.runs),
         record.samples_per_second,
-        tuple(
-            event if event.run is None else replace(event, run=event.run - runs.start)
-            for event in record.events
-            if event.run is None or event.run in runs
-        ),
+        tuple(events),
     )
