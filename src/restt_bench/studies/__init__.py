@@ -27,6 +27,7 @@ STUDIES = {
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",
     "tables": "tables:compare_tables",
+    "search": "searching:search",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
 }
