@@ -9,10 +9,10 @@ from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
-import joblib
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 import torch
-from joblib.parallel import ParallelBackendBase
+from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped]
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -122,7 +122,7 @@ class ResTTSearchCV(GridSearchCV):
         ``params`` go to ``fit`` of the estimator (``sample_weight``), to the splitter (``groups``) and to the scorers,
         as in ``GridSearchCV``.
         """
-        backend = TogetherBackend(self.n_jobs, None if self.runs_at_once == "auto" else self.runs_at_once)
+        backend = TogetherBackend(self.n_jobs, None if self.runs_at_once == "auto" else int(self.runs_at_once))
         with backend.registered():
             super().fit(X, y, **params)
         self.beside_, self.alone_ = dict(backend.beside), dict(backend.alone)
@@ -219,7 +219,7 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
 def _scored(call: Call, job: Job) -> dict[str, Any]:
     """The result of the call for a fit that was carried out."""
     function, (_, x, y), given = call
-    vars(job.estimator)["fit"] = partial(_tell, job)
+    job.estimator.__dict__["fit"] = partial(_tell, job)  # found before that of its class
     result: dict[str, Any] = function(job.estimator, x, y, **given)
     result["fit_time"] = job.seconds
     return result

@@ -36,6 +36,8 @@ CACHED_BYTES = 8e6
 TOUCHED_WEIGHTS = 8
 # Share of a GPU's free memory that one group may take.
 GPU_SHARE = 0.5
+# Settings in which the runs of a group may differ, beside the penalty.
+OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,12 +246,10 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
 
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
-    return replace(
-        configs[0],
-        **{name: of_runs(name, configs) for name in ("epochs", "lr", "weight_decay", "dropout", "seed")},
-        penalty=Penalty(**{name: of_runs(name, penalties) for name in ("chain", "linear", "head")}),
-        run_ids=[run for fit in fits for run in range(fit.runs)],
-    )
+    changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
+    changes["penalty"] = Penalty(**{name: of_runs(name, penalties) for name in ("chain", "linear", "head")})
+    changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
+    return replace(configs[0], **changes)
 
 
 def _of_runs(record: EpochRecord, part: slice) -> EpochRecord | None:
