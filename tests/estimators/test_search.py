@@ -235,7 +235,7 @@ def test_what_cannot_be_beside_others_is_fitted_alone(numbers, tmp_path):
     found, _ = both(model, grid, x, y, cv=2, refit=False)
     assert found.beside_ == {4: 4}
     assert sorted(found.alone_.values()) == [2, 2]
-    assert any("posterior" in reason for reason in found.alone_)
+    assert any("gradients" in reason for reason in found.alone_)
     assert any("checkpoint_dir" in reason for reason in found.alone_)
 
 

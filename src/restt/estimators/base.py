@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -36,6 +36,7 @@ from restt.estimators.gradient import (
     multiplication,
     new_module,
     own_folder,
+    own_outputs,
     train_config,
     why_it_failed,
 )
@@ -206,8 +207,8 @@ class BaseResTT(Parameters):
     ) -> Prepared:
         """Everything up to the training, which leaves the estimator as it is.
 
-        ``like`` is what was prepared with the same rows by an estimator that differs in ONLY_TRAINING at most: its
-        encoded rows are taken, and its module where the seed is the same.
+        ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
+        are taken and, where the seed is the same, its module, which must then be trained as a copy.
         """
         if like is not None:
             encoding, target = like.encoding, like.target
@@ -228,7 +229,8 @@ class BaseResTT(Parameters):
             check_same_shape(self.module_, self)
             encoding, target = self.encoding_, self.target_
         settings = self._settings(given, sum(encoding.widths))
-        self._check_size(given, max(encoding.widths), settings, target.outputs)
+        if like is None:
+            self._check_size(given, max(encoding.widths), settings, target.outputs)
 
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if like is not None and (like.held is None or like.seed == seed):
@@ -240,7 +242,7 @@ class BaseResTT(Parameters):
 
         done = 0
         if like is not None and like.seed == seed:
-            module = copy.deepcopy(like.fit.module)
+            module = like.fit.module
         elif fresh:
             module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
         else:
@@ -315,11 +317,12 @@ class BaseResTT(Parameters):
             raise
         self._finish(prepared.judged)
         if judge_fit:
-            self._warn_if_failed(prepared.fit.rows, History(self.history_[told:]))
+            rows = prepared.fit.rows
+            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, self.history_[told:])
 
-    def _warn_if_failed(self, rows: EncodedExamples, history: History) -> None:
-        """ConvergenceWarning where the training with these records came to nothing."""
-        reason = why_it_failed(self.module_, self.target_, rows, history, self.precision_)
+    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, history: Sequence[EpochRecord]) -> None:
+        """ConvergenceWarning where a training with these records, which gives these outputs, came to nothing."""
+        reason = why_it_failed(outputs, self.target_, rows, history)
         if reason:
             warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from restt import chain
 from restt._common.devices import available_memory, fitting_threads
-from restt.estimators.gradient import EncodedExamples, Fit, multiplication
+from restt.estimators.gradient import EncodedExamples, Fit, multiplication, own_outputs
 from restt.estimators.history import History
 from restt.module import ResTT
 from restt.train import EpochRecord, Penalty, TrainConfig, train
@@ -36,21 +36,24 @@ CACHED_BYTES = 8e6
 TOUCHED_WEIGHTS = 8
 # Share of a GPU's free memory that one group may take.
 GPU_SHARE = 0.5
-# Settings in which the runs of a group may differ, beside the penalty.
+# In what the runs of a group may differ: settings, and weights of the penalty.
 OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
+GRADES = ("chain", "linear", "head")
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What became of one fit, whose module holds its final weights."""
+    """What became of one fit."""
 
+    module: ResTT
     history: History
+    outputs: np.ndarray  # (S, B, O): its own_outputs
     seconds: float  # its share of the group's time
     beside: int  # runs that were trained side by side, its own among them
 
 
 def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
-    """Train all modules in place, those of one shape in groups of up to ``runs_at_once`` runs.
+    """Train a copy of every module, those of one shape in groups of up to ``runs_at_once`` runs.
 
     By default a group is as large as the cache allows, on a GPU as its memory does. On a CPU ``threads`` groups are
     trained at the same time.
@@ -101,7 +104,8 @@ def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int 
 def _kind(fit: Fit) -> tuple[Any, ...]:
     """What must be the same for fits to be runs of one module."""
     module = fit.module
-    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=None, seed=None)
+    penalty = replace(fit.config.penalty or Penalty(), **dict.fromkeys(GRADES, 0.0))
+    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=penalty, seed=None)
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
         *(fit.settings.device, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
@@ -147,12 +151,12 @@ def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[lis
 
 
 def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> list[Trained]:
-    """Train fits of one kind as runs of one module; what each has learned goes into its own."""
+    """Train fits of one kind as runs of one module."""
     began = time.perf_counter()
-    module, rows = _stacked([fit.module for fit in fits]), _joined(fits, [fit.rows for fit in fits])
-    held = _joined(fits, [fit.held_rows for fit in fits if fit.held_rows is not None])
+    module = _stacked([fit.module for fit in fits])
+    rows, held = _joined(fits, [fit.rows for fit in fits]), _joined(fits, [fit.held_rows for fit in fits])
     assert rows is not None
-    even = all((part.loss_weights == part.loss_weights[0]).all() for part in rows.parts)
+    even = all((part.loss_weights == part.loss_weights[0]).all() for part in rows.parts.values())
     stream = train(
         module,
         rows.vectors,
@@ -164,19 +168,28 @@ def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> li
         validation_subset=None if held is None else held.subset,
     )
     records = []
-    work = sum(fit.settings.step_work for fit in fits)
-    with chain.precision(multiplication(fits[0].settings.precision)), fitting_threads(work):
+    precision, work = fits[0].settings.precision, sum(fit.settings.step_work for fit in fits)
+    with chain.precision(multiplication(precision)), fitting_threads(work):
         for record in stream:
             records.append(record)
             if stop is not None and stop.is_set():
                 break
+    # Of all runs on all rows, which for a few parts is less than many small calls are.
+    outputs = {name: own_outputs(module, part, precision) for name, part in rows.parts.items()}
     total, start, trained = sum(fit.runs for fit in fits), 0, []
     for fit in fits:
         part = slice(start, start + fit.runs)
-        _unstack(module, part, fit.module)
-        own = [_of_runs(record, part) for record in records]
-        history = History(record for record in own if record is not None)
-        trained.append(Trained(history, (time.perf_counter() - began) * fit.runs / total, total))
+        weights = {name: parameter.detach()[part].clone() for name, parameter in module.named_parameters()}
+        of_fit = [_of_runs(record, part) for record in records]
+        trained.append(
+            Trained(
+                _with_weights(fit.module, weights),
+                History(record for record in of_fit if record is not None),
+                outputs[id(fit.rows)][part],
+                (time.perf_counter() - began) * fit.runs / total,
+                total,
+            )
+        )
         start = part.stop
     return trained
 
@@ -187,52 +200,56 @@ def _stacked(modules: Sequence[ResTT]) -> ResTT:
 
     Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
     """
-    stacked = copy.copy(modules[0])
-    stacked._parameters = {}
-    for name, parameter in modules[0]._parameters.items():
-        joined = None if parameter is None else torch.cat([module.get_parameter(name) for module in modules])
-        stacked.register_parameter(name, None if joined is None else nn.Parameter(joined))
+    names = [name for name, _ in modules[0].named_parameters()]
+    weights = {name: torch.cat([module.get_parameter(name) for module in modules]) for name in names}
+    stacked = _with_weights(modules[0], weights)
     stacked._buffers = {"padding": None}
     stacked.runs = len(stacked.first)
     return stacked
 
 
-@torch.no_grad()
-def _unstack(stacked: ResTT, part: slice, module: ResTT) -> None:
-    for name, parameter in module.named_parameters():
-        parameter.copy_(stacked.get_parameter(name)[part])
+def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
+    """The same module with other weights."""
+    made = copy.copy(module)
+    made._parameters = {}
+    for name in module._parameters:
+        made.register_parameter(name, nn.Parameter(weights[name]) if name in weights else None)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
 class _Joined:
     """Rows of several fits in one table, and where each run's are; ``subset`` is None where all share the same."""
 
-    parts: list[EncodedExamples]
+    parts: dict[int, EncodedExamples]  # by the id of what the fits hold, padding set to 0
     vectors: Tensor  # (M, N, I)
     targets: Tensor  # (M, O) values or (M,) classes
     weights: np.ndarray  # (M,)
     subset: list[Tensor] | None  # one for each run
 
 
-def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples]) -> _Joined | None:
-    if not rows:
-        return None
-    parts = list({id(part): part for part in rows}.values())
-    paddings = {id(part): fit.module.padding for fit, part in zip(fits, rows, strict=True)}
-    vectors = []
-    for part in parts:
-        padding = paddings[id(part)]
-        vectors.append(part.vectors if padding is None else part.vectors.masked_fill(padding, 0))
+def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples | None]) -> _Joined | None:
+    parts: dict[int, EncodedExamples] = {}
+    places: dict[int, Tensor] = {}
+    end = 0
+    for fit, given in zip(fits, rows, strict=True):
+        if given is None:
+            return None
+        if id(given) not in parts:
+            padding = fit.module.padding
+            parts[id(given)] = (
+                given if padding is None else replace(given, vectors=given.vectors.masked_fill(padding, 0))
+            )
+            places[id(given)] = torch.arange(end, end := end + len(given.vectors))
+    found = parts.values()
     subset = None
     if len(parts) > 1:
-        ends = np.cumsum([len(part.vectors) for part in parts])
-        own = {id(part): torch.arange(end - len(part.vectors), end) for part, end in zip(parts, ends, strict=True)}
-        subset = [own[id(part)] for fit, part in zip(fits, rows, strict=True) for _ in range(fit.runs)]
+        subset = [places[id(given)] for fit, given in zip(fits, rows, strict=True) for _ in range(fit.runs)]
     return _Joined(
         parts,
-        torch.cat(vectors),
-        torch.cat([part.targets for part in parts]),
-        np.concatenate([part.loss_weights for part in parts]),
+        torch.cat([part.vectors for part in found]),
+        torch.cat([part.targets for part in found]),
+        np.concatenate([part.loss_weights for part in found]),
         subset,
     )
 
@@ -247,7 +264,7 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
     changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
-    changes["penalty"] = Penalty(**{name: of_runs(name, penalties) for name in ("chain", "linear", "head")})
+    changes["penalty"] = replace(penalties[0], **{name: of_runs(name, penalties) for name in GRADES})
     changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
     return replace(configs[0], **changes)
 

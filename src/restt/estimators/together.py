@@ -16,7 +16,6 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared
 from restt.estimators.side_by_side import train_side_by_side
-from restt.estimators.tables import read_x
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
@@ -44,7 +43,7 @@ def why_alone(estimator: Any, columns: int) -> str | None:
     if not isinstance(estimator, BaseResTT) or type(estimator).fit is not BaseResTT.fit:
         return f"{type(estimator).__name__} is no ResTTRegressor or ResTTClassifier"
     if estimator._is_solved(columns, stepwise=False):
-        return "the posterior solver does not train"
+        return "it is not solved by gradients"
     if estimator.checkpoint_dir is not None:
         return f"checkpoint_dir={shown(estimator.checkpoint_dir)} keeps each training in a folder"
     if estimator.verbose:
@@ -61,18 +60,16 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     """
     refuse_lost_threads("fit")
     waiting: list[tuple[Job, Prepared]] = []
-    known: dict[Hashable, tuple[Prepared, list[warnings.WarningMessage]]] = {}
+    known: dict[Hashable, tuple[Job, Prepared]] = {}
     held = 0
     for job in jobs:
         began = time.perf_counter()
         with _apart(job):
             key = job.rows, joblib.hash(_of_rows(job.estimator))
-            like, told = known.get(key, (None, []))
-            prepared = _prepared(job, like)
-            job.told += told
+            prepared = _prepared(job, *known.get(key, (None, None)))
             waiting.append((job, prepared))
-            if like is None:
-                known[key] = prepared, job.told
+            if key not in known:
+                known[key] = job, prepared
                 held += prepared.fit.rows.vectors.nbytes
         job.seconds += time.perf_counter() - began
         if held > HELD_BYTES:
@@ -85,14 +82,15 @@ def _of_rows(estimator: BaseResTT) -> dict[str, Any]:
     return {name: value for name, value in estimator.get_params(deep=False).items() if name not in ONLY_TRAINING}
 
 
-def _prepared(job: Job, like: Prepared | None) -> Prepared:
-    """What ``fit`` does before it trains."""
+def _prepared(job: Job, first: Job | None, like: Prepared | None) -> Prepared:
+    """What ``fit`` does before it trains, taken from the ``first`` job with the same rows where there is one."""
     estimator = job.estimator
     estimator._validate_params()
-    if like is None:
-        given = estimator._read_examples(job.x, job.y, job.sample_weight, reset=True)
-        return estimator._prepare(given)
-    read_x(estimator, job.x, reset=True)  # for its names of the columns
+    if first is None or like is None:
+        return estimator._prepare(estimator._read_examples(job.x, job.y, job.sample_weight, reset=True))
+    job.told += first.told
+    known = vars(first.estimator)
+    estimator.__dict__.update({name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known})
     return estimator._prepare(like.given, like=like)
 
 
@@ -105,10 +103,10 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
         began, estimator = time.perf_counter(), job.estimator
         with _apart(job):
             estimator._adopt(prepared)
-            estimator.history_ = found.history
+            estimator.module_, estimator.history_ = found.module, found.history
             estimator.n_iter_ = found.history[-1].epoch
             estimator._finish(prepared.judged)
-            estimator._warn_if_failed(prepared.fit.rows, found.history)
+            estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.history)
         job.beside = found.beside
         job.seconds += found.seconds + time.perf_counter() - began
 
