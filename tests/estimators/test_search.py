@@ -15,11 +15,12 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
 
 from restt import ResTTClassifier, ResTTRegressor, ResTTSearchCV, chain
 from tests.estimators.conftest import short_fits
 
-SMALL = {"bond_dim": 2, "epochs": 12, "random_state": 0}
+SMALL = {"bond_dim": 2, "epochs": 8, "random_state": 0}
 GRID = {"lr": [0.02, 0.05], "penalty": ["auto", 0.1, None]}
 
 pytestmark = short_fits
@@ -84,7 +85,7 @@ def test_groups_on_several_threads(numbers):
 def test_all_that_may_differ_within_a_group(numbers):
     x, y = numbers
     grid = [
-        {"lr": [0.01, 0.1], "epochs": [5, 12], "random_state": [0, 7]},
+        {"lr": [0.01, 0.1], "epochs": [5, 8], "random_state": [0, 7]},
         {"dropout": [0.0, 0.3], "penalty": [{"chain": 0.3, "head": 0.01}, 0.02]},
     ]
     found, _ = both(regressor(), grid, x, y, cv=3, refit=False)
@@ -93,9 +94,9 @@ def test_all_that_may_differ_within_a_group(numbers):
 
 def test_batches_and_members(numbers):
     x, y = numbers
-    grid = {"lr": [0.02, 0.05], "batch_size": [16, 40, "auto"], "runs": [1, 2]}
-    found, _ = both(regressor(), grid, x[:50], y[:50], cv=3, refit=False)
-    assert sum(found.beside_.values()) == 36
+    grid = {"lr": [0.02, 0.05], "batch_size": [16, "auto"], "runs": [1, 2]}
+    found, _ = both(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
+    assert sum(found.beside_.values()) == 24
 
 
 def test_settings_that_shape_the_module_or_its_rows(numbers):
@@ -137,7 +138,7 @@ def test_classification_of_text_labels(numbers):
     scoring = {"right": "accuracy", "loss": "neg_log_loss", "area": "roc_auc_ovr"}
     grid = {"lr": [0.02, 0.1], "class_weight": [None, "balanced"], "loss": ["cross-entropy", "mse"]}
     found, wanted = both(
-        ResTTClassifier(**SMALL), grid, x, labels, scoring=scoring, refit="loss", return_train_score=True
+        ResTTClassifier(**SMALL), grid, x, labels, cv=2, scoring=scoring, refit="loss", return_train_score=True
     )
     assert found.alone_ == {}
     assert found.classes_.tolist() == ["high", "low", "middle"]
@@ -167,10 +168,11 @@ def test_sample_weights_are_routed(numbers):
 
 def test_scorers_and_the_choice_of_the_best_may_be_callables(numbers):
     x, y = numbers
+    grid = {"lr": [0.02, 0.05]}
     worst = make_scorer(mean_absolute_error, greater_is_better=False)
-    both(regressor(), GRID, x, y, cv=3, scoring=worst)
-    both(regressor(), GRID, x, y, cv=3, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 2)
-    both(regressor(), GRID, x, y, cv=3, scoring=lambda model, x, y: {"a": model.score(x, y), "b": 1.0}, refit="a")
+    both(regressor(), grid, x, y, cv=2, scoring=worst)
+    both(regressor(), grid, x, y, cv=2, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 1)
+    both(regressor(), grid, x, y, cv=2, scoring=lambda model, x, y: {"a": model.score(x, y), "b": 1.0}, refit="a")
 
 
 def test_data_frames_lists_and_sparse_columns(numbers):
@@ -273,6 +275,15 @@ def test_arguments_that_are_refused(numbers):
         ResTTSearchCV(regressor(), {"lr": [0.05]}, error_score="raise").fit(x, y, nonsense=1)
 
 
+def test_scikit_learns_own_checks():
+    search = ResTTSearchCV(regressor(epochs=25), {"lr": [0.1]}, cv=2, error_score="raise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(search, on_fail=None, on_skip=None)
+    assert [result["check_name"] for result in results if result["status"] == "failed"] == []
+    assert len(results) > 50
+
+
 def test_clone_parameters_and_pickle(numbers):
     x, y = numbers
     search = ResTTSearchCV(regressor(), {"lr": [0.02, 0.05]}, cv=2, runs_at_once=3)
@@ -292,6 +303,34 @@ def test_messages_are_scikit_learns(numbers, capsys):
     told = capsys.readouterr().out
     assert "Fitting 2 folds for each of 2 candidates, totalling 4 fits" in told
     assert told.count("END") == 4
+
+
+def test_callbacks_of_the_search_and_of_the_estimator(numbers):
+    pytest.importorskip("sklearn.callback")
+
+    class Names:
+        def __init__(self):
+            self.tasks = []
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            self.tasks.append(context.task_name)
+
+        def on_fit_task_end(self, estimator, context):
+            return False
+
+    x, y = numbers
+    own, inner = Names(), Names()
+    ResTTSearchCV(regressor(), {"lr": [0.02, 0.05]}, cv=2).set_callbacks(own).fit(x, y)
+    assert own.tasks.count("candidate-split-evaluation") == 4
+    search = ResTTSearchCV(regressor().set_callbacks(inner), {"lr": [0.02, 0.05]}, cv=2, refit=False).fit(x, y)
+    assert search.alone_ == {"callbacks watch each training": 4}
+    assert inner.tasks.count("epoch") == 4 * SMALL["epochs"]
 
 
 def test_a_search_within_folds(numbers):

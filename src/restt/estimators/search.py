@@ -15,6 +15,7 @@ import torch
 from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped]
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from sklearn.utils import Tags, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_features
@@ -127,6 +128,13 @@ class ResTTSearchCV(GridSearchCV):
             super().fit(X, y, **params)
         self.beside_, self.alone_ = dict(backend.beside), dict(backend.alone)
         return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        # scikit-learn's own leave out that the estimator takes missing values and several outputs.
+        tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
+        return tags
 
 
 class TogetherBackend(ParallelBackendBase):
