@@ -124,16 +124,32 @@ def test_modules_that_are_given_stay_as_they_were(numbers):
     assert first.module.chain.data_ptr() != second.module.chain.data_ptr()
 
 
-def test_an_error_in_one_thread_ends_all(numbers, monkeypatch):
-    x, y = numbers
-    threads, real = torch.get_num_threads(), side_by_side.train
+@pytest.fixture
+def broken_rate(monkeypatch):
+    """Training with a rate of 0.1 raises an error."""
+    real = side_by_side.train
 
-    def broken(module, *data, config, **settings):
-        if config.lr[0] == 0.1:
+    def train(module, *data, config, **settings):
+        if 0.1 in config.lr:
             raise RuntimeError("broken")
         return real(module, *data, config=config, **settings)
 
-    monkeypatch.setattr(side_by_side, "train", broken)
+    monkeypatch.setattr(side_by_side, "train", train)
+
+
+def test_a_training_that_fails_leaves_the_others_alone(numbers, broken_rate):
+    x, y = numbers
+    jobs = [Job(ResTTRegressor(**SMALL, lr=lr), x, y, None, 0) for lr in (0.05, 0.1, 0.02)]
+    fit_together(jobs)
+    assert [str(job.error) for job in jobs] == ["None", "broken", "None"]
+    assert [job.beside for job in jobs] == [1, 0, 1]
+    alone = clone(jobs[2].estimator).fit(x, y)
+    np.testing.assert_allclose(jobs[2].estimator.predict(x), alone.predict(x), rtol=1e-9)
+
+
+def test_an_error_in_one_thread_ends_all(numbers, broken_rate):
+    x, y = numbers
+    threads = torch.get_num_threads()
     with pytest.raises(RuntimeError, match="broken"):
         train_side_by_side([prepared(x, y), prepared(x, y, lr=0.1)], threads=2)
     assert torch.get_num_threads() == threads

@@ -15,7 +15,7 @@ from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared
-from restt.estimators.side_by_side import train_side_by_side
+from restt.estimators.side_by_side import Trained, train_side_by_side
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
@@ -61,20 +61,19 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     refuse_lost_threads("fit")
     waiting: list[tuple[Job, Prepared]] = []
     known: dict[Hashable, tuple[Job, Prepared]] = {}
-    held = 0
+    held: dict[int, int] = {}  # bytes of encoded rows
     for job in jobs:
         began = time.perf_counter()
         with _apart(job):
             key = job.rows, joblib.hash(_of_rows(job.estimator))
             prepared = _prepared(job, *known.get(key, (None, None)))
+            known.setdefault(key, (job, prepared))
+            held[id(prepared.fit.rows)] = prepared.fit.rows.vectors.nbytes
             waiting.append((job, prepared))
-            if key not in known:
-                known[key] = job, prepared
-                held += prepared.fit.rows.vectors.nbytes
         job.seconds += time.perf_counter() - began
-        if held > HELD_BYTES:
+        if sum(held.values()) > HELD_BYTES:
             _train(waiting, threads, runs_at_once)
-            waiting, known, held = [], {}, 0
+            waiting, known, held = [], {}, {}
     _train(waiting, threads, runs_at_once)
 
 
@@ -98,17 +97,29 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
     """What ``fit`` does from there on."""
     if not waiting:
         return
-    trained = train_side_by_side([prepared.fit for _, prepared in waiting], threads=threads, runs_at_once=runs_at_once)
+    fits = [prepared.fit for _, prepared in waiting]
+    try:
+        trained = train_side_by_side(fits, threads=threads, runs_at_once=runs_at_once)
+    except Exception:
+        # One of them is to blame: alone, its error is its own, and the others have none.
+        for job, prepared in waiting:
+            with _apart(job):
+                _end(job, prepared, *train_side_by_side([prepared.fit]))
+        return
     for (job, prepared), found in zip(waiting, trained, strict=True):
-        began, estimator = time.perf_counter(), job.estimator
         with _apart(job):
-            estimator._adopt(prepared)
-            estimator.module_, estimator.history_ = found.module, found.history
-            estimator.n_iter_ = found.history[-1].epoch
-            estimator._finish(prepared.judged)
-            estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.history)
-        job.beside = found.beside
-        job.seconds += found.seconds + time.perf_counter() - began
+            _end(job, prepared, found)
+
+
+def _end(job: Job, prepared: Prepared, found: Trained) -> None:
+    began, estimator = time.perf_counter(), job.estimator
+    estimator._adopt(prepared)
+    estimator.module_, estimator.history_ = found.module, found.history
+    estimator.n_iter_ = found.history[-1].epoch
+    estimator._finish(prepared.judged)
+    estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.history)
+    job.beside = found.beside
+    job.seconds += found.seconds + time.perf_counter() - began
 
 
 @contextmanager
