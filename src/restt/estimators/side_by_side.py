@@ -29,9 +29,9 @@ from restt.train import EpochRecord, Penalty, TrainConfig, train
 from restt.train.memory import training_bytes
 from restt.train.runs import per_run
 
-# Bytes that a group of runs may touch in a step on a CPU. Boston's 404 rows with r = 10 in float64, one thread, time of
-# a step per run: 1.3 ms alone, 0.7 ms for 4 to 6 runs (6 to 9 MB), 1.1 ms for 10 and 1.7 ms for 60.
-CACHED_BYTES = 8e6
+# Bytes that a group of runs may touch in a step on a CPU. Boston's 404 rows with r = 10 in float64, processor time of a
+# step per run, all on the same rows: 1.5 ms alone, 0.78 ms for 4 runs, 0.70 for 8, 0.66 for 12 (18 MB), 0.64 for 48.
+CACHED_BYTES = 20e6
 # Copies of its weights that a step touches: weights, gradients, Adam's moments, what is published and kept.
 TOUCHED_WEIGHTS = 8
 # Share of a GPU's free memory that one group may take.
