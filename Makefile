@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := fast,plot,export,tune,baselines,bench,dev
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+EXTRAS := fast,plot,table,report,export,tune,baselines,bench,dev
 
-.PHONY: demo test lint types coverage format clean
+.PHONY: demo test lint types coverage docs fuzz matrix release-check format clean
 .DEFAULT_GOAL := test
 
 # Reinstalled only when what is installed changes; the package itself is editable.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "restt needs Python 3.11 or newer, this is " + sys.version)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	$(PIP) --editable ".[$(EXTRAS)]"
 	touch $@
 
 demo: $(STAMP)
@@ -33,9 +34,27 @@ test: lint types
 coverage: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --cov-fail-under 90
 
+# Pages, API and the gallery, whose scripts are run; a warning is an error.
+docs: $(STAMP)
+	$(PIP) --editable ".[docs]"
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
+
+# Ten thousand damaged files for every loader; the tests have a hundred and fifty.
+fuzz: $(STAMP)
+	RESTT_FUZZ=10000 $(BIN)/python -m pytest --numprocesses auto tests/fuzz
+
+# Every Python that can be had here, with the oldest and the newest dependencies.
+matrix: $(STAMP)
+	$(BIN)/python tools/matrix.py $(MATRIX)
+
+# Wheel and sdist, looked into and used as a stranger would.
+release-check: $(STAMP)
+	$(PIP) --editable ".[release]"
+	$(BIN)/python tools/release_check.py
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache demo-output
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery docs/_pictures docs/sg_execution_times.rst .coverage .pytest_cache .mypy_cache .ruff_cache demo-output

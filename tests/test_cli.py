@@ -20,7 +20,7 @@ runner = CliRunner()
 def test_version_and_help():
     assert runner.invoke(app, ["--version"]).output.strip() == f"restt {restt.__version__}"
     shown = runner.invoke(app, ["--help"]).output
-    for command in ("demo", "bench", "data", "meanfield", "reproduce", "report"):
+    for command in ("fit", "predict", "explain", "info", "demo", "bench", "data", "meanfield", "reproduce", "report"):
         assert command in shown
 
 
@@ -73,6 +73,8 @@ def test_reproduce_pack_unpack_report(tmp_path, monkeypatch):
     shown = runner.invoke(app, ["report", "--output", "page.md"]).output
     assert "3922020" in shown
     assert "| ResTT | 100 | 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
+    assert "docs/report.html" in shown
+    assert "3922020" in Path("docs/report.html").read_text()
 
 
 def test_unpack_says_what_it_kept_and_fails(tmp_path):
@@ -150,7 +152,8 @@ def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp
     shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr("sys.stdout", shown)
     page = tmp_path / "page.md"
-    monkeypatch.setattr("sys.argv", ["restt", "report", "--results", str(tmp_path), "--output", str(page)])
+    words = ["--results", str(tmp_path), "--output", str(page), "--page", str(tmp_path / "page.html")]
+    monkeypatch.setattr("sys.argv", ["restt", "report", *words])
     with pytest.raises(SystemExit) as end:
         main()
     shown.flush()

@@ -1,38 +1,56 @@
+import importlib.util
 import json
-import subprocess
 import sys
 
-from restt.demo import SPLITS, run, tasks
+import pandas as pd
+import pytest
+
+from restt.demo import bundled_csv, run
+from restt.workflow import load_table
+
+ROWS = 30
 
 
-def test_demo_trains_compares_and_saves(tmp_path):
-    outcomes = run(tmp_path / "new" / "folder", seed=1, epochs=3)
-    assert [(outcome.task, outcome.model) for outcome in outcomes] == [
-        ("digits", "logistic regression"),
-        ("digits", "plain tensor train"),
-        ("digits", "ResTT"),
-        ("diabetes", "linear regression"),
-        ("diabetes", "plain tensor train"),
-        ("diabetes", "ResTT"),
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("tour") / "new" / "folder"
+    run(made, seed=1, rows=ROWS)
+    return made
+
+
+def test_the_tour_ends_in_a_model_predictions_and_a_page(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("demo.json", "diabetes.csv", "model", "page.html", "predictions.csv")
     ]
-    assert all(len(outcome.scores) == SPLITS for outcome in outcomes)
-    digits = outcomes[2]
-    assert digits.curve[-1] > max(0.5, digits.curve[0])  # chance is 0.1
-    saved = json.loads((tmp_path / "new" / "folder" / "demo.json").read_text())
+    card = load_table(folder / "model").card
+    assert {score["model"] for score in card.scores} == {"ResTT", "linear", "boosting"}
+    assert len(pd.read_csv(folder / "predictions.csv")) == ROWS
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    saved = json.loads((folder / "demo.json").read_text())
     assert saved["seed"] == 1
     assert saved["versions"]["torch"]
-    assert [result["scores"] for result in saved["results"]] == [outcome.scores for outcome in outcomes]
-    assert (tmp_path / "new" / "folder" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert saved["results"] == card.scores
 
 
-def test_tasks_are_the_bundled_sets():
-    assert [task.dataset for task in tasks(0)] == ["digits", "diabetes"]
+def test_again_and_without_the_pages_extra_which_is_named(folder, capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("restt.pages")]:
+        monkeypatch.delitem(sys.modules, name)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jinja2" else found(name))
+    card = run(folder, seed=2, rows=ROWS)
+    assert load_table(folder / "model").card == card
+    assert card.settings["seed"] == 2
+    shown = capsys.readouterr().out
+    for words in (
+        "1. A table: 30 patients",
+        "2. A model",
+        "held-out rows",
+        "3. What it predicts",
+        str(folder / "model"),
+    ):
+        assert words in shown
+    assert "4. No page: pages need jinja2: pip install 'restt[report]'" in shown
 
 
-def test_without_matplotlib_the_numbers_are_shown_and_saved(tmp_path):
-    code = "import sys; sys.modules['matplotlib'] = None; from restt.demo import run; run(sys.argv[1], epochs=1)"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["demo.json"]
-    assert "no picture: drawing needs matplotlib: pip install 'restt[plot]'" in " ".join(done.stdout.split())
-    assert "accuracy 0." in done.stdout
-    assert "R² " in done.stdout
+def test_the_bundled_table_is_whole():
+    assert bundled_csv().count(b"\n") == 443

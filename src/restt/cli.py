@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
+import warnings
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import restt
+from restt.cli_tables import explain, fit, info, predict
 from restt_paper import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -20,19 +25,73 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode="markdown",
 )
 data_app = typer.Typer(help="Data sets: what there is, and getting it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
+STOPPED = 130  # the exit code of Ctrl-C, as shells have it
+
+
 def main() -> None:
-    """Entry point: what a user did wrong is one line on stderr, not a traceback."""
+    """Entry point: what went wrong is one line on stderr, not a traceback.
+
+    Exit codes: 0 done, 1 the data or the run, 2 the command itself, 130 stopped by Ctrl-C.
+    """
     _replace_what_cannot_be_shown()
+    debug = "--debug" in sys.argv[1:]
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.showwarning = _show_warning
+        try:
+            code = app(prog_name="restt", standalone_mode=False) or 0
+            sys.stdout.flush()
+        except (typer.Abort, KeyboardInterrupt):
+            code = STOPPED
+        except BrokenPipeError:
+            code = 1
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            code = _tell(error)
+    if code == STOPPED:  # which newer versions of the parser return
+        print("restt: stopped", file=sys.stderr)
+    if code:
+        # What is left in a pipe nobody reads, or for a disk that is full, would be tried again on the way out.
+        _leave_the_rest_unsaid()
+    sys.exit(code)
+
+
+def _tell(error: Exception) -> int:
+    """Say in a line what went wrong; the exit code. What no user can have caused is raised again."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # how the parser tells of a wrong command
+        error.show()
+        return int(error.exit_code)
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        advice = "; free some, or write elsewhere" if error.errno == errno.ENOSPC else ""
+        text = f"{error.strerror}{where}{advice}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {error or 'try fewer rows or columns'}"
+    elif isinstance(error, (ValueError, TypeError, OSError, ImportError, RuntimeError)):
+        text = " ".join(str(error).split())
+    else:
+        raise error
+    print(f"restt: {text}", file=sys.stderr)
+    return 1
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"restt: note: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _leave_the_rest_unsaid() -> None:
     try:
-        app()
-    except (ValueError, TypeError, OSError, ImportError, RuntimeError) as error:
-        print(f"restt: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _replace_what_cannot_be_shown() -> None:
@@ -56,12 +115,16 @@ def _options(
     pass
 
 
+for command in (fit, predict, explain, info):
+    app.command()(command)
+
+
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the figure and the numbers.")] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed of splits, weights and data order.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for all that is made.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, help="Of splits, fit and resamples.")] = 0,
 ) -> None:
-    """Train on scikit-learn's bundled digits and diabetes data, compare with linear models, save a figure."""
+    """The tour: fit a bundled table, compare with baselines, predict, explain, and write the page."""
     from restt.demo import run
 
     run(output, seed=seed)
@@ -173,12 +236,16 @@ def reproduce(
 def report(
     results: Annotated[Path, typer.Option(help="Folder that holds the folders of results.")] = Path("results"),
     output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="The HTML page, which holds everything it shows.")] = Path(
+        "docs/report.html"
+    ),
 ) -> None:
-    """Show everything measured beside the paper's numbers, in the terminal and as one Markdown page."""
+    """Show everything measured beside the paper's numbers: in the terminal, as Markdown and as one HTML page."""
     from restt_paper.commands import write_report
 
-    write_report(results, output).print()
+    write_report(results, output, page).print()
     print(output)
+    print(page)
 
 
 @data_app.command("list")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 RESULTS = Path("results") / "bench"
+# Where what is no speed goes.
+OWN_RESULTS = {"tables": Path("results") / "tabular"}
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
 CEILING_SIZE = 8192  # of the products that show what a GPU can do
 GROUPS = {"scaling": SCALING, "all": (*SUITES, "import")}
@@ -79,8 +81,8 @@ def run(
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional
-        Folder for ``<name>-<device>.json`` and ``.png``; ``results/bench`` by default. A quick run writes nothing
-        unless a folder is given.
+        Folder for ``<name>-<device>.json`` and ``.png``; by default ``results/bench``, for the league of tables
+        ``results/tabular``. A quick run writes nothing unless a folder is given.
     device : str
         Torch device of everything timed.
     threads : int, optional
@@ -96,7 +98,7 @@ def run(
     plots : bool
         Save pictures of suites with a varying axis.
     workers : int
-        Processes that compile GPU kernels side by side, where a study does.
+        Processes that compile GPU kernels, or fit models of the league, side by side.
     command : str, optional
         What to record as the command that gives the results again.
     console : rich.console.Console, optional
@@ -120,7 +122,7 @@ def run(
     settings = QUICK if quick else Settings()
     told = {"rounds": rounds, "budget": budget, "seed": seed, "workers": workers}
     settings = replace(settings, **{key: value for key, value in told.items() if value is not None})  # type: ignore[arg-type]
-    folder = Path(output) if output is not None else (None if quick else RESULTS)
+    given = None if output is None else Path(output)
     if console is None:
         from rich.console import Console
 
@@ -143,6 +145,7 @@ def run(
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
             result["provenance"] = origin
             show(result, console)
+            folder = given or (None if quick else OWN_RESULTS.get(name, RESULTS))
             if folder is not None:
                 _save(result, folder, device, plots=plots, console=console)
             results.append(result)
@@ -208,12 +211,20 @@ def _save(result: dict[str, Any], folder: Path, device: str, *, plots: bool, con
     stem = f"{result['suite']}-{_machine(device)}"
     console.print(f"saved {write_json_atomic(folder / f'{stem}.json', result)}", markup=False)
     try:
-        picture = plot_suite(result, folder / f"{stem}.png") if plots else None
+        picture = _draw(result, folder / f"{stem}.png") if plots else None
     except ImportError as missing:  # a picture is extra; the numbers are saved
         console.print(f"no picture: {missing}", markup=False)
         return
     if picture is not None:
         console.print(f"saved {picture}", markup=False)
+
+
+def _draw(result: dict[str, Any], path: Path) -> Path | None:
+    if result["suite"] != "tables":
+        return plot_suite(result, path)
+    from restt_bench.league import draw_league
+
+    return draw_league(result, path)
 
 
 def _machine(device: str) -> str:

@@ -45,19 +45,29 @@ def _draw(name: str, profile: str, output: Path | None) -> None:
         print(f"no pictures: {error}")
 
 
-def write_report(results: str | PathLike[str] = "results", output: str | PathLike[str] = "docs/results.md") -> Report:
-    """Read all results and write the Markdown page. The same results give the same page.
+def write_report(
+    results: str | PathLike[str] = "results",
+    output: str | PathLike[str] = "docs/results.md",
+    page: str | PathLike[str] | None = None,
+) -> Report:
+    """Read all results and write the Markdown page and, where ``page`` names one, the HTML page of the same.
 
-    Results are no part of the installed package: outside a checkout they are those of the working directory.
+    The same results give the same pages. Results are no part of the installed package: outside a checkout they are
+    those of the working directory.
     """
-    page = check_new_file("output", output)
+    written = check_new_file("output", output)
+    html = None if page is None else check_new_file("page", page)
     check_folder("results", results)
     if not Path(results).exists():  # an empty page must not replace one of results by a slip
         raise FileNotFoundError(
             f"results must be a folder of results, got {str(results)!r}, which is not there; restt reproduce fills one"
         )
     report = collect(map(restt_paper.experiment, restt_paper.EXPERIMENTS), results)
-    write_bytes_atomic(page, report.to_markdown(page.parent).encode())
+    write_bytes_atomic(written, report.to_markdown(written.parent).encode())
+    if html is not None:
+        from restt_paper.page import paper_page
+
+        write_bytes_atomic(html, paper_page(report, Path(results)).encode())
     return report
 
 

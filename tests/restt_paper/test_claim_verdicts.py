@@ -123,7 +123,7 @@ class Ledger:
 
 def test_table4s_minutes_are_those_of_its_cells_and_of_the_choice_of_rates():
     (target,) = [target for target in table4.TARGETS if target.unit == "minutes"]
-    cells = sum(cell.settings["subset"] == "random" for cell in table4.cells("paper"))
+    cells = sum(cell.settings.get("subset") == "random" for cell in table4.cells("paper"))
     assert target.read(Ledger(table4=1.0, rates=0.0)) == pytest.approx(cells)
     assert target.read(Ledger(table4=1.0, rates=100.0)) == pytest.approx(cells + 100.0 * RATE_CELLS)
     assert target.read(Ledger(table4=1.0)) is None

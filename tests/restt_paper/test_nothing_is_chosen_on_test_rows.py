@@ -118,3 +118,23 @@ def test_the_convergence_target_reads_the_time_on_validation_rows(by_validation,
     run = {"by_validation": {"seconds": by_validation}, "by_test": {"seconds": by_test}}
     store.compute_all(table3.cells("paper"), lambda _: {"convergence": [run]})
     assert table3.slowest_convergence(store) == by_validation
+
+
+def test_paired_trials_share_weights_and_batches_across_rates(images, trainings, monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "load_images", lambda *_: images)
+    begun = []
+    module_of = cells.Recipe.module
+
+    def noting_weights(*given):
+        made = module_of(*given)
+        begun.append([weights.detach().clone() for weights in made.parameters()])
+        return made
+
+    monkeypatch.setattr(cells.Recipe, "module", noting_weights)
+    for paired in (True, False):
+        cell = rate_cell("quick", "digits", "restt", 2, epochs=1, seeds=2, rows=None, paired=paired)
+        table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
+    assert trainings[0]["config"].run_ids == [0, 1, 0, 1, 0, 1]
+    same = [[torch.equal(weights[:2], weights[2:4]) for weights in one] for one in begun]
+    assert all(same[0])
+    assert not all(same[1])

@@ -115,7 +115,7 @@ def _checkout(source: Path) -> tuple[str, bool] | None:
     if commit is None:
         return None
     # Results are what a run writes, so they say nothing about the code that wrote them.
-    written = (":(exclude)results", ":(exclude)docs/results.md")
+    written = (":(exclude)results", ":(exclude)docs/results.md", ":(exclude)docs/report.html")
     changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", *written)
     added = _git(source, "ls-files", "--others", "--exclude-standard")
     return commit, changed != "" or added != ""

@@ -23,11 +23,13 @@ class TensorKrowch(Implementation):
     Its documented call multiplies the sites' matrices pairwise, B·r³ per site. ``inline=True`` is the other order it
     offers, site after site, which is the faster one on a CPU; both are timed, so that no speed-up rests on a slow
     setting. The layer has no residual chain: it computes a plain one and so does a little less work than ours.
+    ``middle=True`` puts the outputs in the middle of the chain, as some networks have them, instead of at its end.
     """
 
     role = "baseline"
 
-    def __init__(self, *, inline: bool = False) -> None:
+    def __init__(self, *, inline: bool = False, middle: bool = False) -> None:
+        self.middle = middle
         self.options = {"inline_input": True, "inline_mats": True} if inline else {}
         self.name = "tensorkrowch-inline" if inline else "tensorkrowch"
         self.label = "TensorKrowch" + (", inline" if inline else "")
@@ -70,7 +72,7 @@ class TensorKrowch(Implementation):
                 in_dim=case.feature_dim,
                 out_dim=case.outputs,
                 bond_dim=case.bond_dim,
-                out_position=case.sites,
+                out_position=case.sites // 2 if self.middle else case.sites,
                 init_method="randn_eye",
                 std=1e-3,
                 dtype=getattr(torch, case.dtype),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from restt_bench.case import Settings
 
-# Name -> the file and the function of it.
+# Name -> the file here, or the room of its own, and the function of it.
 STUDIES = {
     "import": "importing:import_time",
     "check": "kernels:check_kernels",
@@ -23,10 +23,11 @@ STUDIES = {
     "guard": "training:guard",
     "two-epochs": "training:two_epochs",
     "overhead": "training:overhead",
+    "networks": "networks:networks",
     "means": "cpu_means:means",
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",
-    "tables": "tables:compare_tables",
+    "tables": "restt_bench.league:league",
     "search": "searching:search",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
@@ -40,4 +41,5 @@ class Study(Protocol):
 def study_named(name: str) -> Study:
     """The function behind a name of ``STUDIES``."""
     file, _, function = STUDIES[name].partition(":")
-    return cast(Study, getattr(importlib.import_module(f"restt_bench.studies.{file}"), function))
+    module = file if "." in file else f"restt_bench.studies.{file}"
+    return cast(Study, getattr(importlib.import_module(module), function))

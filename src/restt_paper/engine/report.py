@@ -271,7 +271,7 @@ def _origin(section: Section) -> tuple[str, ...]:
         f"{sum(file is not None for file in section.files)} of {len(section.files)}",
         f"{sum(file['wall_seconds'] for file in found) / 60:.1f}" if found else "–",
         _distinct([file["provenance"]["device"] for file in found]),
-        _distinct([_commit(file["provenance"]) for file in found]),
+        _distinct([commit_in_words(file["provenance"]) for file in found]),
     )
 
 
@@ -279,14 +279,16 @@ def _distinct(texts: Sequence[str]) -> str:
     return "; ".join(sorted(set(texts))) or "–"
 
 
-def _commit(source: Mapping[str, Any]) -> str:
+def commit_in_words(source: Mapping[str, Any]) -> str:
     """The commit in short, whether the files differed from it, and whether a person wrote it down.
 
-    >>> _commit({"commit": "0123456789abcdef", "dirty": True}), _commit({"commit": "0123456789abcdef", "dirty": False})
-    ('0123456789 with changes', '0123456789')
-    >>> _commit({"commit": "0123456789abcdef", "dirty": None})
+    >>> commit_in_words({"commit": "0123456789abcdef", "dirty": True})
+    '0123456789 with changes'
+    >>> commit_in_words({"commit": "0123456789abcdef", "dirty": False})
+    '0123456789'
+    >>> commit_in_words({"commit": "0123456789abcdef", "dirty": None})
     '0123456789, changes unknown'
-    >>> _commit({"commit": "0123456789abcdef", "dirty": None, "commit_entered_by_hand": True})
+    >>> commit_in_words({"commit": "0123456789abcdef", "dirty": None, "commit_entered_by_hand": True})
     '0123456789 entered by hand, changes unknown'
     """
     commit = str(source["commit"])

@@ -109,7 +109,8 @@ def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int, **changes:
     used later.
 
     A schedule that falls to zero is whole in fewer epochs too. At a constant rate the curves cross late (large rates
-    are ahead early and fluctuate to the end), so those trials are as long as the training itself.
+    are ahead early and fluctuate to the end), so those trials are as long as the training itself. With ``paired=True``
+    among the changes the rates share their initial weights and batches.
     """
     chosen = sizes(profile)
     constant = RECIPES[recipe].training["schedule"] == "constant"
@@ -208,13 +209,19 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
     count = images.training // settings["one_held_out_in"]
     held, kept = order[:count], order[count:]
     runs = len(rates) * seeds
+    # Paired, seed k begins with the same weights and sees the same batches at every rate.
+    children = [k for _ in rates for k in range(seeds)] if settings.get("paired") else list(range(runs))
+    pixels, bond_dim = images.x.shape[1], settings["bond_dim"]
     records = list(
         train(
-            recipe.module(images.x.shape[1], settings["bond_dim"], images.classes, runs, seed, context.device),
+            recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device, children),
             images.x.to(context.device),
             images.y.to(context.device),
             config=recipe.config(
-                epochs=settings["epochs"], lr=[rate for rate in rates for _ in range(seeds)], seed=seed
+                epochs=settings["epochs"],
+                lr=[rate for rate in rates for _ in range(seeds)],
+                seed=seed,
+                run_ids=children,
             ),
             subset=[kept] * runs,
             validation_subset=[held] * runs,

@@ -7,7 +7,7 @@ every result, and a result is computed from those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -95,8 +95,17 @@ class Recipe:
         """From pixels (…, H·W) to site vectors."""
         return SITE_MAPS[self.sites](self.angle)
 
-    def module(self, pixels: int, bond_dim: int, outputs: int, runs: int, seed: int, device: str) -> nn.Module:
-        """``runs`` models with weights from the children of ``seed``."""
+    def module(
+        self,
+        pixels: int,
+        bond_dim: int,
+        outputs: int,
+        runs: int,
+        seed: int,
+        device: str,
+        run_ids: Sequence[int] | None = None,
+    ) -> nn.Module:
+        """``runs`` models with weights from the children ``run_ids`` of ``seed``, by default the first ones."""
         width = SITE_MAPS[self.sites].width
         module = ResTT(
             pixels // 4,
@@ -109,7 +118,7 @@ class Recipe:
             runs=runs,
             device=device,
         )
-        module.reset_parameters(seed=seed)
+        module.reset_parameters(seed=seed, run_ids=run_ids)
         return module if self.site_orders == 1 else ReorderedSites(module, self.site_orders)
 
     def config(self, **given: Any) -> TrainConfig:

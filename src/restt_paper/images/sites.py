@@ -16,6 +16,7 @@ from restt._common.errors import square_side
 from restt.data.images import image_blocks
 from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
+from restt.topology import Topology
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
@@ -129,6 +130,15 @@ class ReorderedSites(nn.Module):
         self.runs: int = inner.runs
         used = image_orders(inner.sites)[:orders].to(inner.first.device)
         self.register_buffer("order", used[torch.arange(inner.runs, device=used.device) % len(used)])
+
+    @property
+    def topology(self) -> Topology:
+        """The chain's, by which a training drops sites.
+
+        It drops them in the image's own order, so a run's first site, elsewhere in the image, may be among them. The
+        output is linear in that site too: the expectation stays exact.
+        """
+        return self.inner.topology
 
     def forward(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 from sklearn.dummy import DummyClassifier
@@ -11,7 +12,7 @@ from sklearn.dummy import DummyClassifier
 from restt.baselines import registry
 from restt_paper.engine.store import Store
 from restt_paper.engine.table import NOT_YET
-from restt_paper.images import accuracy, data, improved, table2, table4, table5, training_curves
+from restt_paper.images import accuracy, choices, data, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
 from restt_paper.images.accuracy import BEST_TRAIN_LABEL, mean_final
 from restt_paper.images.cells import Sizes, paper_cell, rate_cell
@@ -32,6 +33,9 @@ def on_digits(monkeypatch):
     monkeypatch.setitem(table2.BOND_DIM, "quick", 4)
     monkeypatch.setitem(table4.FIRST_BOND_DIMS, "quick", (4,))
     monkeypatch.setattr(improved, "TRAININGS", (("augmented", "digits", 1.0, 2), ("few-labels", "digits", 0.2, 2)))
+    tried = choices.CHOICES["chosen-few-labels"]
+    monkeypatch.setattr(choices, "CHOICES", {"chosen-few-labels": replace(tried, dataset="digits")})
+    monkeypatch.setattr(improved, "CHOICES", choices.CHOICES)
     monkeypatch.setattr(training_curves, "DATASET", "digits")
 
 
@@ -152,7 +156,7 @@ def test_what_the_tree_reached_without_step_control_stays_in_the_table(tmp_path)
 
 def test_the_authors_own_images_stand_beside_the_papers_numbers(tmp_path, on_digits):
     store = Store(tmp_path)
-    first = [cell for cell in table4.cells("quick") if cell.settings["subset"] == "first"]
+    first = [cell for cell in table4.cells("quick") if cell.settings.get("subset") == "first"]
     assert [cell.name for cell in first] == ["digits-restt-r4-first0.2"]
     table4.EXPERIMENT.compute_cell(first[0], store)
     (table,) = [table for table in table4.tables(store, "quick") if "authors' own images" in table.title]
@@ -163,7 +167,7 @@ def test_the_authors_own_images_stand_beside_the_papers_numbers(tmp_path, on_dig
 
 
 def test_like_is_compared_with_like_at_both_r_of_the_paper(tmp_path):
-    first = [cell for cell in table4.cells("paper") if cell.settings["subset"] == "first"]
+    first = [cell for cell in table4.cells("paper") if cell.settings.get("subset") == "first"]
     assert {(cell.settings["bond_dim"], cell.settings["fraction"]) for cell in first} == {
         (r, fraction) for r in (20, 100) for fraction in (0.01, 0.05, 0.1)
     }
@@ -209,8 +213,8 @@ def test_batch_norm_trains_with_both_statistics(tmp_path, on_digits):
 def test_improved_recipes_average_their_seeds(tmp_path, on_digits):
     store = Store(tmp_path)
     run(improved, store)
-    (table,) = improved.tables(store, "quick")
-    assert NOT_YET not in entries([table])
+    tables = improved.tables(store, "quick")
+    assert NOT_YET not in entries(tables)
     cell = improved.cells("quick")[0]
     result = store.load(cell)["result"]
     assert result["selected"] is None

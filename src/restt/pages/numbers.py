@@ -1,0 +1,99 @@
+"""Numbers as the pages show them: a few digits, a true minus, thousands told apart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+MISSING = "missing"
+# Beyond these sizes a number is written with a power of ten.
+LARGEST, SMALLEST = 1e7, 1e-4
+
+
+def short(value: Any, digits: int = 4) -> str:
+    """A number with ``digits`` significant digits; text as it is, a missing value in words.
+
+    >>> short(12345.678), short(-0.04321987), short(3), short(float("nan")), short("red"), short(2.5e-9)
+    ('12,346', '−0.04322', '3', 'missing', 'red', '2.5·10⁻⁹')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, str) or not isinstance(value, (int, float, np.number, np.bool_)):
+        return str(value)
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    number = float(value)
+    if math.isnan(number):
+        return MISSING
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    size = abs(number)
+    if size == 0:
+        return "0"
+    if size >= LARGEST or size < SMALLEST:
+        mantissa, power = f"{number:.{digits - 1}e}".split("e")
+        return _signed(f"{float(mantissa):g}·10{_raised(int(power))}")
+    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
+    text = f"{number:,.{decimals}f}"
+    return _signed(text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference, with its sign.
+
+    >>> signed(0.5), signed(-12.34), signed(0.0)
+    ('+0.5', '−12.3', '±0')
+    """
+    text = short(value, digits)
+    return "±0" if text == "0" else text if value < 0 else f"+{text}"
+
+
+def percent(share: float) -> str:
+    """A share of one.
+
+    >>> percent(0.9827), percent(0.017), percent(0.00002), percent(0.0), percent(1.0)
+    ('98.3 %', '1.7 %', '< 0.01 %', '0 %', '100 %')
+    """
+    hundred = 100 * share
+    if 0 < abs(hundred) < 0.01:
+        return "< 0.01 %"
+    digits = 2 if abs(hundred) < 1 else 1
+    text = f"{hundred:.{digits}f}".rstrip("0").rstrip(".")
+    return _signed(f"{text} %")
+
+
+def seconds(value: float) -> str:
+    """A duration.
+
+    >>> seconds(0.21), seconds(42.4), seconds(130), seconds(7330)
+    ('0.21 s', '42.4 s', '2 min 10 s', '2 h 2 min')
+    """
+    if value < 60:
+        return f"{short(value, 3)} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: NaN is null, numpy's numbers are Python's.
+
+    >>> plain(np.float64("nan")), plain(np.int64(3)), plain("a"), plain(1.5)
+    (None, 3, 'a', 1.5)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−", 1)
+
+
+def _raised(power: int) -> str:
+    return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

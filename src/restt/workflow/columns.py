@@ -1,0 +1,330 @@
+"""What a column holds (numbers, categories, yes or no, dates), how its text becomes values, what the model gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from restt._common.errors import shown
+from restt.workflow.source import require_pandas
+
+TEXT = ("category", "text")
+# How text may be written, the first that fits all values of a column is taken. Day before month where both fit, which
+# is said; UTC where a time names no zone.
+LAYOUTS: tuple[tuple[str, str], ...] = (
+    ("number", "1234.5"),
+    ("number", "1234,5"),
+    ("number", "1,234.5"),
+    ("boolean", "true/false"),
+    ("boolean", "yes/no"),
+    ("date", "ISO8601"),
+    ("date", "%d.%m.%Y"),
+    ("date", "%d/%m/%Y"),
+    ("date", "%m/%d/%Y"),
+    ("date", "%Y/%m/%d"),
+    ("date", "%d.%m.%Y %H:%M"),
+    ("date", "%d/%m/%Y %H:%M"),
+    ("date", "%m/%d/%Y %H:%M"),
+    ("date", "%Y/%m/%d %H:%M"),
+    ("date", "%d %b %Y"),
+    ("date", "%d-%b-%Y"),
+    TEXT,
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?(?:[eE][+-]?\d+)?")
+_THOUSANDS_COMMA = re.compile(r"[+-]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?")
+_CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
+_ID_NAME = re.compile(r"(?:^|[\W_])(?:id|index|no|nr)$", re.IGNORECASE)
+_QUICK = 50  # values tried before all are
+
+# More different texts than this of which at least half are numbers: numbers with something else among them.
+MIXED_LEVELS, MIXED_SHARE = 20, 0.5
+# A column whose values nearly all differ names its rows; fewer rows than this say nothing.
+IDENTIFIER_ROWS, IDENTIFIER_SHARE = 20, 0.5
+LISTED_LEVELS = 100
+MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the weekday are worth a column each
+# Part of a date -> how many there are, in the words of a note.
+PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table as the card describes it, see :mod:`restt.workflow.card`."""
+
+    name: str
+    kind: str
+    layout: str
+    missing: int
+    distinct: int
+    range: list[Any] | None = None
+    levels: list[str] | None = None
+    used: bool = True
+    inputs: list[str] = field(default_factory=list)
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Column:
+        return cls(**content)
+
+    def expanded(self, values: Any) -> dict[str, Any]:
+        """What the model gets of these :meth:`values`, by the names of its inputs."""
+        if self.kind != "date" or len(self.inputs) < 2:
+            return {self.name: values}
+        parts = _date_parts(values)
+        return {
+            name: values if name == self.name else parts[name.removeprefix(f"{self.name} ")] for name in self.inputs
+        }
+
+    def values(self, series: Any, first_row: int = 1) -> Any:
+        """Floats for numbers, days since 1970 for dates, a pandas Categorical of texts for categories.
+
+        ValueError for values of another kind than the column's; ``first_row`` is the number of the series' first row.
+        """
+        layouts = [self.layout, *(layout for kind, layout in LAYOUTS if kind == self.kind and layout != self.layout)]
+        for layout in layouts:
+            values = parsed(series, self.kind, layout)
+            if values is not None:
+                return values
+        row, value = first_misfit(series, self.kind, self.layout)
+        what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
+        raise ValueError(
+            f"column {self.name!r} must hold {what} as in the fit, got {shown(value)} in row {first_row + row}"
+        )
+
+
+def parsed(series: Any, kind: str, layout: str) -> Any:
+    """The values of a pandas series, as :meth:`Column.values` has them; None where some do not fit.
+
+    >>> import pandas as pd
+    >>> parsed(pd.Series(["1,5", None]), "number", "1234,5")
+    array([1.5, nan])
+    >>> parsed(pd.Series(["1,5", "x"]), "number", "1234,5") is None
+    True
+    """
+    pd = require_pandas()
+    if not _is_text(series):
+        return _typed(series, kind)
+    present = series[series.notna()]
+    if kind != "category" and len(present) > _QUICK and _parsed_text(present.iloc[:_QUICK], kind, layout) is None:
+        return None
+    values = _parsed_text(present, kind, layout)
+    if values is None or kind == "category":
+        return values if values is None else pd.Categorical(series.str.strip().where(series.notna()))
+    if kind == "boolean":
+        return pd.Categorical(series.str.strip().str.lower(), categories=sorted(layout.split("/")))
+    filled = np.full(len(series), np.nan)
+    filled[series.notna().to_numpy()] = values
+    return filled
+
+
+def _parsed_text(present: Any, kind: str, layout: str) -> Any:
+    """Numbers of values that are all there; for categories and booleans something that is not None."""
+    pd = require_pandas()
+    if kind == "category":
+        return present
+    if kind == "boolean":
+        return present if present.str.strip().str.lower().isin(layout.split("/")).all() else None
+    if kind == "date":
+        format_ = "ISO8601" if layout == "typed" else layout
+        times = pd.to_datetime(present.str.strip(), format=format_, errors="coerce", utc=True)
+        return None if times.isna().any() else _days(times)
+    texts = present
+    if layout != "1234.5":
+        pattern = _DECIMAL_COMMA if layout == "1234,5" else _THOUSANDS_COMMA
+        if not present.str.strip().str.fullmatch(pattern.pattern).all():
+            return None
+        texts = texts.str.replace("." if layout == "1234,5" else ",", "", regex=False)
+        texts = texts.str.replace(",", ".", regex=False)
+    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if np.isnan(numbers).any():
+        return None
+    if layout == "1234.5" and len(numbers) and (numbers == np.round(numbers)).all():
+        return None if present.str.match(_CODE).any() else numbers
+    return numbers
+
+
+def _is_text(series: Any) -> bool:
+    pd = require_pandas()
+    if isinstance(series.dtype, pd.StringDtype):
+        return True
+    return series.dtype == object and all(isinstance(value, str) for value in series[series.notna()])
+
+
+def _typed(series: Any, kind: str) -> Any:
+    """Values of a column with a type of its own, as a data frame's or Parquet's have; None where they do not fit."""
+    pd = require_pandas()
+    found = typed_kind(series)
+    if kind == "category":
+        return pd.Categorical(_texts(series))
+    if kind == "boolean" and found == "boolean":
+        return pd.Categorical(_texts(series), categories=["false", "true"])
+    if kind == "date" and found == "date":
+        return _days(pd.to_datetime(series, utc=True))
+    if kind == "number" and found in ("number", "boolean"):
+        return series.astype(object).where(series.notna(), np.nan).to_numpy().astype(np.float64)
+    return None
+
+
+def typed_kind(series: Any) -> str:
+    """The kind that a series' own type says; text is category."""
+    from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+
+    pd = require_pandas()
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return "category"
+    if is_bool_dtype(series.dtype):
+        return "boolean"
+    if is_datetime64_any_dtype(series.dtype):
+        return "date"
+    if is_numeric_dtype(series.dtype) and getattr(series.dtype, "kind", "f") != "c":
+        return "number"
+    present = series[series.notna()]
+    if series.dtype != object or any(isinstance(value, (list, dict, tuple, set, np.ndarray)) for value in present):
+        raise ValueError(f"column {series.name!r} holds values of type {series.dtype}, which no model takes: drop it")
+    if all(isinstance(value, (bool, np.bool_)) for value in present):
+        return "boolean"
+    try:
+        present.to_numpy().astype(np.float64)
+    except (TypeError, ValueError):
+        kinds = {isinstance(value, str) for value in present}
+        if kinds == {True, False}:
+            row, value = next((row, value) for row, value in enumerate(series, 1) if isinstance(value, str))
+            raise ValueError(mixed(str(series.name), row, value)) from None
+        return "date" if all(hasattr(value, "year") for value in present) else "category"
+    return "number"
+
+
+def _texts(series: Any) -> list[str | None]:
+    return [_text(value) if there else None for value, there in zip(series.tolist(), series.notna(), strict=True)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value)).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _days(times: Any) -> np.ndarray:
+    pd = require_pandas()
+    return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
+
+
+def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
+    pd = require_pandas()
+    times = pd.Series(pd.to_datetime(days, unit="D", origin="unix"))
+    hours = 24.0 * (days - np.floor(days))
+    return {
+        "month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
+        "weekday": times.dt.day_of_week.to_numpy(dtype=np.float64, na_value=np.nan),
+        "hour": hours,
+    }
+
+
+def first_misfit(series: Any, kind: str, layout: str) -> tuple[int, Any]:
+    """Place and value of the first entry of a series that is not of this kind."""
+    for place, value in enumerate(series.tolist()):
+        one = series.iloc[place : place + 1]
+        if one.notna().all() and parsed(one, kind, layout) is None:
+            return place, value
+    raise AssertionError("all values fit")
+
+
+def mixed(name: str, row: int, value: Any) -> str:
+    """The message for a column of numbers with text among them."""
+    text = shown(value)
+    return (
+        f"column {name!r} holds numbers and text, such as {text} in row {row}: correct it, or pass missing=[{text}] "
+        f"(--missing {text}) if that means a missing value, or category=[{name!r}] (--category) to take categories"
+    )
+
+
+def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = False) -> Column:
+    """What a whole column holds, and whether a model should have it; with ``keep`` it has it if it varies at all."""
+    if kind in ("category", "boolean"):
+        return _described_levels(name, kind, layout, values, keep)
+    present = values[~np.isnan(values)]
+    missing, unique = len(values) - len(present), np.unique(present)
+    if np.isinf(present).any():
+        row = int(np.flatnonzero(np.isinf(values))[0]) + 1
+        raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
+    ends = [float(unique[0]), float(unique[-1])] if len(unique) else None
+    reason = _constant(len(unique), missing)
+    inputs, note = [name], ""
+    if kind == "date" and ends is not None:
+        parts = _useful_parts(present)
+        inputs += [f"{name} {part}" for part in parts]
+        note = "days since 1970" + "".join(f", {part} ({PARTS[part]})" for part in parts)
+        if layout.startswith("%d/%m/") and (_day_of_month(present) <= 12).all():
+            note += "; day before month or after cannot be told, taken as before"
+        pd = require_pandas()
+        ends = [pd.Timestamp(day, unit="D").isoformat(sep=" ").removesuffix(" 00:00:00") for day in ends]
+    elif kind == "number":
+        note = "" if layout == "1234.5" else f"written as {layout}"
+        if not keep and not reason and _numbers_rows(name, unique, len(values)):
+            reason = "numbers the rows"
+    if reason:
+        return Column(name, kind, layout, missing, len(unique), ends, used=False, note=f"left out: {reason}")
+    return Column(name, kind, layout, missing, len(unique), ends, inputs=inputs, note=note)
+
+
+def _described_levels(name: str, kind: str, layout: str, values: Any, keep: bool) -> Column:
+    counts = values.value_counts()
+    counts = counts[counts > 0].sort_values(ascending=False, kind="stable")
+    counts = counts[counts.index.notna()]
+    rows, missing = len(values), int(values.isna().sum())
+    present = rows - missing
+    reason = _constant(len(counts), missing)
+    if (
+        kind == "category"
+        and not (keep or reason)
+        and present >= IDENTIFIER_ROWS
+        and len(counts) > IDENTIFIER_SHARE * present
+    ):
+        reason = f"names the rows ({len(counts)} different texts in {present} rows)"
+    levels = [str(level) for level in counts.index[:LISTED_LEVELS]]
+    if reason:
+        return Column(name, kind, layout, missing, len(counts), levels=levels, used=False, note=f"left out: {reason}")
+    return Column(name, kind, layout, missing, len(counts), levels=levels, inputs=[name])
+
+
+def numeric_share(levels: Iterable[Any], counts: Sequence[int]) -> float:
+    """The share of rows whose text is a number."""
+    pd = require_pandas()
+    numbers = pd.to_numeric(pd.Series(list(levels), dtype=object), errors="coerce").notna().to_numpy()
+    weights = np.asarray(counts, dtype=np.float64)
+    return float(weights[numbers].sum() / weights.sum()) if weights.sum() else 0.0
+
+
+def _constant(distinct: int, missing: int) -> str:
+    if distinct == 0:
+        return "holds nothing but missing values"
+    return "has one value" if distinct == 1 and missing == 0 else ""
+
+
+def _numbers_rows(name: str, unique: np.ndarray, rows: int) -> bool:
+    """Whether different whole numbers count the rows from 0 or 1, or are called an id."""
+    if len(unique) < max(rows, IDENTIFIER_ROWS) or (unique != np.round(unique)).any():
+        return False
+    counted = unique[0] in (0.0, 1.0) and unique[-1] - unique[0] == rows - 1
+    return bool(counted or _ID_NAME.search(name))
+
+
+def _useful_parts(days: np.ndarray) -> list[str]:
+    span = days.max() - days.min()
+    hours = bool((days != np.floor(days)).any())
+    return [
+        part
+        for part, worth in (("month", span >= MONTH_DAYS), ("weekday", span >= WEEK_DAYS), ("hour", hours))
+        if worth
+    ]
+
+
+def _day_of_month(days: np.ndarray) -> np.ndarray:
+    pd = require_pandas()
+    return np.asarray(pd.to_datetime(days, unit="D", origin="unix").day)

@@ -1,0 +1,239 @@
+"""From a table to a model with a card: what is predicted, an honest score, and the fit on all rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from restt._common.errors import check_choice, check_int, shown
+from restt._common.provenance import provenance
+from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.workflow.card import TASKS, Card
+from restt.workflow.columns import Column, described
+from restt.workflow.scoring import COST, cost, score
+from restt.workflow.table import Table, check_column, read_table
+
+FEW_VALUES = 10  # a target of so few different whole numbers is taken as classes
+MOST_CLASSES = 100
+LEAST_ROWS = 10
+FIT_ROWS = 200_000  # the final fit draws so many rows: scales and posterior are learned from some thousands anyway
+
+Progress = Callable[[str, float], None]  # what was done last, and the share of the whole that is done
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """A fitted estimator and its card.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from restt.workflow import fit_table
+    >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
+    >>> fitted = fit_table(data.assign(y=data.a * data.b), "y", parameters={"epochs": 2})
+    >>> fitted.card.task, fitted.card.held_out["method"]
+    ('regression', '5 folds')
+    """
+
+    estimator: Any
+    card: Card
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the table it was fitted to, but the target."""
+        return [Column.from_json(column) for column in self.card.columns]
+
+    def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
+        """Write the model folder, whole or not at all; an existing one is replaced only with ``force``."""
+        from restt.workflow.folder import save
+
+        return save(self, folder, force=force)
+
+
+def fit_table(
+    data: Any,
+    target: str,
+    *,
+    task: str = "auto",
+    parameters: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+    delimiter: str = "auto",
+    encoding: str = "auto",
+    missing: Sequence[str] = (),
+    category: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> FittedTable:
+    """Fit a model to a table of one's own, and score it on rows it has not seen.
+
+    Parameters
+    ----------
+    data : path, "-", data frame or Table
+        See :func:`read_table`, as for the last six parameters, which a Table has been read with already.
+    target : str
+        The column to predict. Rows without it are left out.
+    task : {"auto", "regression", "classification"}
+        ``"auto"``: numbers of more than 10 different values, or that are not whole, are regression.
+    parameters : mapping, optional
+        Of :class:`restt.ResTTRegressor` or :class:`restt.ResTTClassifier`.
+    seed : int
+        Of the split, the fit and the resamples.
+    device : str
+        As the estimators take it.
+    progress : callable, optional
+        ``progress(what, share)`` is called after each fit.
+
+    Returns
+    -------
+    FittedTable
+    """
+    began = time.monotonic()
+    check_choice("task", task, ("auto", *TASKS))
+    check_int("seed", seed, minimum=0, maximum=2**32 - 1)
+    options: dict[str, Any] = {"missing": missing, "category": category, "drop": drop, "keep": keep}
+    if isinstance(data, Table):
+        if given := [name for name, value in options.items() if value]:
+            raise ValueError(f"{given[0]} is told to read_table, and data has been read already")
+        table = data
+    else:
+        table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
+    check_column("target", target, list(table.columns))
+    notes = list(table.notes)
+    kind, y, rows = _target(table, target, task, notes)
+    estimator = _estimator(kind, parameters or {}, seed, device)
+    columns = {name: column for name, column in table.columns.items() if name != target}
+    if not any(column.used for column in columns.values()):
+        reasons = "; ".join(f"{name!r} was {column.note}" for name, column in list(columns.items())[:5])
+        raise ValueError(f"no column is left to predict {target!r} from" + (f": {reasons}" if reasons else ""))
+
+    done, last = 0.0, 1.25 * COST["ResTT"]  # the last fit has a quarter more rows
+    total = cost(len(rows)) + last
+
+    def step(what: str, spent: float) -> None:
+        nonlocal done
+        done += spent
+        if progress is not None:
+            progress(what, min(done / total, 1.0))
+
+    if len(rows) > FIT_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, FIT_ROWS, replace=False))
+        y = y[np.searchsorted(_present(table, target), rows)]
+        notes.append(f"the model was fitted to {FIT_ROWS} of the rows, drawn at random")
+    classes = np.unique(y) if kind == "classification" else None
+    x = table.frame(None if len(rows) == table.rows else rows, without=target)
+    honest = score(lambda: _estimator(kind, parameters or {}, seed, device), x, y, classes, seed, step)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        estimator.fit(x, y)
+    notes += dict.fromkeys(" ".join(str(one.message).split()) for one in told)
+    step("fitting all rows", last)
+    card = Card(
+        task=kind,
+        target=target,
+        classes=[] if classes is None else classes.tolist(),
+        source={**table.source, "rows_used": len(rows)},
+        columns=[column.to_json() for column in columns.values()],
+        target_column=described(
+            target, table.columns[target].kind, table.columns[target].layout, table.values[target], keep=True
+        ).to_json(),
+        held_out=honest.held_out,
+        scores=honest.scores,
+        calibration=honest.calibration,
+        settings={"seed": seed, "device": device, **dict(parameters or {})},
+        versions=(origin := provenance(seed=seed))["versions"],
+        created=origin["date"],
+        seconds=round(time.monotonic() - began, 2),
+        notes=notes,
+    )
+    return FittedTable(estimator, card)
+
+
+def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str) -> Any:
+    kind: Any = ResTTRegressor if task == "regression" else ResTTClassifier
+    known = set(signature(kind).parameters) - {"random_state", "device", "verbose", "checkpoint_dir", "warm_start"}
+    if unknown := sorted(set(parameters) - known):
+        raise ValueError(
+            f"parameters has {unknown[0]!r}, which {kind.__name__} does not take here; known: {sorted(known)}"
+        )
+    return kind(**parameters, random_state=seed, device=device)
+
+
+def _present(table: Table, target: str) -> np.ndarray:
+    """Numbers of the rows that have the target."""
+    values = table.values[target]
+    return np.flatnonzero(~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna()))
+
+
+def _target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str, np.ndarray, np.ndarray]:
+    """The task, the target's values or labels, and the rows that have one; ValueError for what cannot be learned."""
+    column, values = table.columns[target], table.values[target]
+    rows = _present(table, target)
+    if column.kind == "date":
+        raise ValueError(f"target {target!r} holds dates: make a number of them first, such as days until then")
+    if len(rows) < table.rows:
+        notes.append(f"{table.rows - len(rows)} rows without a value in {target!r} were left out")
+    if len(rows) < LEAST_ROWS:
+        raise ValueError(f"{len(rows)} rows have a value in the target {target!r}: at least {LEAST_ROWS} are needed")
+    if column.distinct == 1:
+        only = values[rows[0]]
+        raise ValueError(
+            f"target {target!r} has one value, {shown(_plain(only))}, in all rows: there is nothing to predict"
+        )
+    numeric = column.kind == "number"
+    whole = bool(numeric and (values[rows] == np.round(values[rows])).all())
+    few = column.distinct == 2 or (whole and column.distinct <= FEW_VALUES)
+    if task == "auto":
+        task = "regression" if numeric and not few else "classification"
+        counted = f"{column.distinct} different {'numbers' if numeric else 'labels'}"
+        notes.append(f"{task}, since {target!r} has {counted}; the task can be named instead")
+    if task == "regression":
+        if not numeric:
+            wrong = shown(_plain(values[rows[0]]))
+            raise ValueError(f"target {target!r} must hold numbers for regression, got {wrong} in row {rows[0] + 1}")
+        return task, values[rows], rows
+    if column.distinct > MOST_CLASSES:
+        raise ValueError(
+            f"target {target!r} has {column.distinct} different values, and at most {MOST_CLASSES} classes are taken: "
+            "is it the right column, or are its numbers written as text?"
+        )
+    labels = as_labels(values[rows], whole=whole)
+    found, counts = np.unique(labels, return_counts=True)
+    rare = found[counts < 2].tolist()
+    if len(found) - len(rare) < 2:
+        raise ValueError(
+            f"target {target!r} must have two classes of at least 2 rows each, got {_counted(found, counts)}: "
+            "name another task or target"
+        )
+    if rare:
+        notes.append(f"the class {shown(rare[0])} of {target!r} is in one row only: little is learned about it")
+    return task, labels, rows
+
+
+def _counted(labels: np.ndarray, counts: np.ndarray) -> str:
+    pairs = list(zip(labels.tolist(), counts.tolist(), strict=True))
+    return ", ".join(f"{shown(label)} {count} times" for label, count in pairs[:4]) + (", …" if len(pairs) > 4 else "")
+
+
+def as_labels(values: Any, *, whole: bool) -> np.ndarray:
+    """Classes of numbers (B,) or of a Categorical: whole numbers as such, everything else as text.
+
+    >>> as_labels(np.array([1.0, 2.0]), whole=True), as_labels(np.array([1.5, 2.0]), whole=False)
+    (array([1, 2]), array(['1.5', '2.0'], dtype=object))
+    """
+    if whole:
+        return values.astype(np.int64)
+    return np.array([str(value) for value in values], dtype=object)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

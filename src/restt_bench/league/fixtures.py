@@ -1,0 +1,150 @@
+"""The tables of the league: real ones, and made ones whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_classification,
+    make_friedman1,
+    make_friedman2,
+    make_friedman3,
+)
+
+from restt import data
+
+Task = Literal["regression", "classification"]
+# Random splits of the paper's two tables, of other real ones, of made ones, and of those with many rows.
+PAPERS_SPLITS, REAL_SPLITS, MADE_SPLITS, LARGE_SPLITS = 20, 5, 3, 1
+# How the paper splits its tables, beside random splits.
+PAPERS_SEED = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Fixture:
+    """One table. ``train`` is the number or share of rows to fit; ``made`` says that its truth is known."""
+
+    name: str
+    task: Task
+    x: np.ndarray  # (B, C)
+    y: np.ndarray  # (B,)
+    splits: int
+    train: float | int = 0.7
+    categories: tuple[int, ...] = ()
+    made: bool = True
+    seeds: tuple[int, ...] | None = None  # of the splits; by default 0, 1, …
+
+    @property
+    def split_seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.splits)) if self.seeds is None else self.seeds
+
+
+def fixtures(seed: int, *, quick: bool = False) -> Iterator[Fixture]:
+    """All tables; three tiny ones for a quick run."""
+    if quick:
+        x, y = make_friedman1(120, 5, noise=1.0, random_state=seed)
+        yield Fixture("friedman 1", "regression", x, y, 2, train=60)
+        x, y = load_iris(return_X_y=True)
+        yield Fixture("iris", "classification", x, y, 2, made=False)
+        return
+    for make in (_of_the_paper, _real, _made_values, _made_classes, _large):
+        yield from make(seed)
+
+
+def _of_the_paper(seed: int) -> Iterator[Fixture]:
+    for name in ("boston", "ale"):
+        found = data.load(name)
+        x, y = found.x.double().numpy(), found.y.double().numpy()
+        yield Fixture(name, "regression", x, y, PAPERS_SPLITS, made=False)
+        yield Fixture(f"{name}, the paper's split", "regression", x, y, 1, made=False, seeds=(PAPERS_SEED,))
+
+
+def _real(seed: int) -> Iterator[Fixture]:
+    x, y = load_diabetes(return_X_y=True)
+    yield Fixture("diabetes", "regression", x, y, REAL_SPLITS, made=False)
+    loaders: dict[str, Callable[..., tuple[np.ndarray, np.ndarray]]] = {
+        "iris": load_iris,
+        "wine": load_wine,
+        "breast cancer": load_breast_cancer,
+        "digits": load_digits,
+    }
+    for name, load in loaders.items():
+        x, y = load(return_X_y=True)
+        yield Fixture(name, "classification", x, y, REAL_SPLITS, made=False)
+
+
+def _made_values(seed: int) -> Iterator[Fixture]:
+    rng = np.random.default_rng(seed + 1)
+    for name, (x, y), train in (
+        ("friedman 1", make_friedman1(1500, 10, noise=1.0, random_state=seed), 500),
+        ("friedman 2", make_friedman2(1200, noise=100.0, random_state=seed), 400),
+        ("friedman 3", make_friedman3(1200, noise=0.1, random_state=seed), 400),
+    ):
+        yield Fixture(name, "regression", x, y, MADE_SPLITS, train)
+    x = rng.standard_normal((1300, 10))
+    y = x[:, 0] + x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(1300)
+    yield Fixture("product", "regression", x, y, MADE_SPLITS, 300)
+    codes = rng.integers(0, [4, 6, 30, 3], (1500, 4))
+    pairs, single = rng.standard_normal((4, 6)), rng.standard_normal(30)
+    x = np.column_stack([codes, rng.standard_normal((1500, 3))])
+    y = pairs[codes[:, 0], codes[:, 1]] + single[codes[:, 2]] + x[:, 4] * (codes[:, 3] == 1)
+    y = y + 0.3 * rng.standard_normal(1500)
+    yield Fixture("categories", "regression", x, y, MADE_SPLITS, 500, (0, 1, 2, 3))
+    x = rng.integers(0, 5, (1500, 8)).astype(float)
+    y = np.round(0.5 * x[:, 0] + (x[:, 1] > 2) * x[:, 2] + rng.standard_normal(1500))
+    yield Fixture("ties", "regression", x, y, MADE_SPLITS, 500)
+    x = rng.lognormal(size=(1400, 6))
+    y = np.exp(0.6 * np.log(x[:, 0]) + 0.4 * np.log(x[:, 1]) * (x[:, 2] > 1) + 0.5 * rng.standard_normal(1400))
+    yield Fixture("skewed", "regression", x, y, MADE_SPLITS, 500)
+    x = rng.random((1500, 5))
+    y = np.sin(12 * x[:, 0]) * x[:, 1] + 2 * (x[:, 2] > 0.5) + 4 * np.abs(x[:, 3] - 0.5)
+    yield Fixture("rough", "regression", x, y + 0.2 * rng.standard_normal(1500), MADE_SPLITS, 500)
+    x = rng.standard_normal((1060, 40))
+    y = x @ rng.standard_normal(40) / 6 + rng.standard_normal(1060)
+    yield Fixture("60 rows, 40 columns", "regression", x, y, MADE_SPLITS, 60)
+
+
+def _made_classes(seed: int) -> Iterator[Fixture]:
+    rng = np.random.default_rng(seed + 2)
+    x = rng.choice([-1.0, 1.0], (3000, 20))
+    yield Fixture("XOR of 2 in 20", "classification", x, (x[:, 2] * x[:, 9] > 0).astype(int), MADE_SPLITS, 1000)
+    y = (x[:, 3] * x[:, 8] * x[:, 15] > 0).astype(int)
+    yield Fixture("XOR of 3 in 20", "classification", x, y, MADE_SPLITS, 1000)
+    x = rng.standard_normal((3000, 20))
+    y = (x[:, 3] * x[:, 8] > 0).astype(int)
+    yield Fixture("signs of 2 in 20", "classification", x, y, MADE_SPLITS, 1000)
+    x, y = make_classification(
+        2000, 12, n_informative=6, n_redundant=2, n_classes=3, n_clusters_per_class=2, random_state=seed
+    )
+    yield Fixture("clusters", "classification", x, y, MADE_SPLITS, 500)
+    x, y = make_classification(2400, 10, n_informative=4, weights=[0.93], flip_y=0.02, random_state=seed)
+    yield Fixture("one class in twelve", "classification", x, y, MADE_SPLITS, 600)
+    x = rng.standard_normal((1600, 8))
+    chance = 1 / (1 + np.exp(-0.5 * x[:, 0] - 0.4 * x[:, 1] * x[:, 2]))
+    yield Fixture("weak signal", "classification", x, (rng.random(1600) < chance).astype(int), MADE_SPLITS, 300)
+    angle = rng.uniform(0, 2 * np.pi, 1600)
+    inner = rng.integers(0, 2, 1600)
+    radius = (1 - 0.45 * inner) + 0.12 * rng.standard_normal(1600)
+    x = np.column_stack([radius * np.cos(angle), radius * np.sin(angle), rng.standard_normal((1600, 4))])
+    yield Fixture("rings", "classification", x, inner, MADE_SPLITS, 300)
+
+
+def _large(seed: int) -> Iterator[Fixture]:
+    """Smooth functions of many rows: an arm of four joints, and a few columns that act alone and in pairs."""
+    rng = np.random.default_rng(seed + 3)
+    x = rng.uniform(-np.pi / 2, np.pi / 2, (32_000, 8))
+    reach = [np.cumsum(x[:, :4], axis=1), 0.5 + 0.2 * np.abs(x[:, 4:])]
+    y = np.hypot((reach[1] * np.cos(reach[0])).sum(1), (reach[1] * np.sin(reach[0])).sum(1))
+    yield Fixture("arm", "regression", x, y + 0.01 * rng.standard_normal(len(y)), LARGE_SPLITS, 28_000)
+    for rows in (500, 5_000, 50_000, 200_000):
+        x = rng.random((rows + 20_000, 20))
+        y = 3 * x[:, 0] + np.sin(6 * x[:, 1]) + 2 * x[:, 2] * x[:, 3] + 0.3 * rng.standard_normal(len(x))
+        yield Fixture(f"{rows:,} rows, 20 columns", "regression", x, y, LARGE_SPLITS, rows)

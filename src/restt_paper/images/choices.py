@@ -1,0 +1,274 @@
+"""Recipes chosen by command: candidates trained on some of the training images and scored on the others.
+
+The list of candidates is fixed before anything is trained, and the test images play no part: the cell of a choice has
+the scores of all candidates, and the cell that trains the best of them on all images is computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt.train import train
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.experiment import Context, Result, Settings
+from restt_paper.images.cells import VALIDATION_SHARE, sizes
+from restt_paper.images.data import Images, load_images, training_rows
+from restt_paper.images.recipes import RECIPES, Recipe
+from restt_paper.images.training import accuracy_curves, matmul_precision, train_seeds
+
+# Where a rate falls to zero the last epochs are alike: their mean is less noisy than the last.
+JUDGED_EPOCHS = 3
+BOND_DIM = {"paper": 100, "quick": 10}
+
+
+def _changed(recipe: str, *, augment: Mapping[str, Any] | None = None, **training: Any) -> Recipe:
+    """A recipe with more augmentation, and its training changed; the rate is ``lr``."""
+    base = RECIPES[recipe]
+    lr = training.pop("lr", base.lr)
+    return replace(
+        base,
+        lr=lr,
+        training={**base.training, **training},
+        augment={**(base.augment or {}), **(augment or {})},
+        views=None,
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is tried, and how long.
+
+    Parameters
+    ----------
+    candidates : dict of Recipe
+    fraction : float
+        Of the training images, each seed with its own part.
+    folds : int
+        Each seed's images are cut in this many; ``tried`` of them are held out in turn.
+    seeds, epochs : int
+        Of a trial. With ``by_seed`` every seed of the final training has a trial and a choice of its own, by the labels
+        of its own images alone.
+    final_epochs : int
+        Of the training of the best.
+    """
+
+    dataset: str
+    candidates: Mapping[str, Recipe]
+    fraction: float
+    folds: int
+    tried: int
+    seeds: int
+    epochs: int
+    final_epochs: int
+    by_seed: bool = False
+
+
+CHOICES = {
+    "chosen-digits": Choice(
+        "mnist",
+        {
+            "detailed": _changed("detailed"),
+            "bent by 1": _changed("detailed", augment={"elastic": 1.0}),
+            "bent by 2": _changed("detailed", augment={"elastic": 2.0}),
+            "bent by 1, sites dropped": _changed("detailed", augment={"elastic": 1.0}, dropout=0.05),
+            "bent by 1.5, turned and scaled more": _changed(
+                "detailed", augment={"elastic": 1.5, "rotation": 12.0, "scale": 0.15}
+            ),
+            "bent by 1, twice the rate": _changed("detailed", augment={"elastic": 1.0}, lr=1e-3),
+        },
+        fraction=1.0,
+        folds=6,
+        tried=1,
+        seeds=2,
+        epochs=30,
+        final_epochs=80,
+    ),
+    "chosen-clothes": Choice(
+        "fashion-mnist",
+        {
+            "products": _changed("products"),
+            "sites dropped": _changed("products", dropout=0.1),
+            "more sites dropped": _changed("products", dropout=0.2),
+            "bent, sites dropped": _changed("products", augment={"elastic": 0.7}, dropout=0.1),
+            "scaled, sites dropped": _changed("products", augment={"scale": 0.1}, dropout=0.1),
+            "sites dropped, twice the rate": _changed("products", dropout=0.1, lr=1e-3),
+        },
+        fraction=1.0,
+        folds=6,
+        tried=1,
+        seeds=2,
+        epochs=30,
+        final_epochs=80,
+    ),
+    "chosen-few-labels": Choice(
+        "mnist",
+        {
+            "shifted by 2": _changed("few-labels", augment={"shift": 2.0}),
+            "few-labels": _changed("few-labels"),
+            "bent by 2": _changed("few-labels", augment={"elastic": 2.0}),
+            "fewer sites dropped": _changed("few-labels", dropout=0.1),
+        },
+        fraction=0.01,
+        folds=4,
+        tried=4,
+        seeds=10,
+        epochs=200,
+        final_epochs=1000,
+        by_seed=True,
+    ),
+}
+ABOUT = {
+    "chosen-digits": "One of six ways to bend, turn and drop, around detailed.",
+    "chosen-clothes": "One of six ways to bend, scale and drop, around products.",
+    "chosen-few-labels": "One of four ways to shift, bend and drop, around few-labels: each seed's own choice.",
+}
+HOW = (
+    "Chosen by a committed list of candidates on training images held out of the trials; the list was written after "
+    "the recipes it varies had been scored on the test images."
+)
+# Of the quick profile: enough to see that it runs.
+QUICK: dict[str, Any] = {"epochs": 2, "final_epochs": 2, "seeds": 1, "fraction": 0.2, "tried": 1}
+
+
+def choice_cell(profile: str, name: str) -> Cell:
+    """The trials of all candidates of ``CHOICES[name]``."""
+    choice = _sized(profile, name)
+    settings = {
+        "profile": profile,
+        "dataset": choice.dataset,
+        "candidates": {label: recipe.settings() for label, recipe in choice.candidates.items()},
+        "bond_dim": BOND_DIM[profile],
+        "fraction": choice.fraction,
+        "folds": choice.folds,
+        "tried": choice.tried,
+        "seeds": choice.seeds,
+        "by_seed": choice.by_seed,
+        "epochs": choice.epochs,
+        "judged_by_last_epochs": JUDGED_EPOCHS,
+        "rows": sizes(profile).rows,
+        "seed": 0,
+    }
+    return Cell("choices", f"{choice.dataset}-{name}-r{BOND_DIM[profile]}-f{choice.fraction:g}", settings)
+
+
+def chosen_cell(profile: str, name: str) -> Cell:
+    """The best of the candidates, trained on all images; named like the cells of other recipes."""
+    choice = _sized(profile, name)
+    settings = {
+        "profile": profile,
+        "dataset": choice.dataset,
+        "recipe": name,
+        "bond_dim": BOND_DIM[profile],
+        "fraction": choice.fraction,
+        "seeds": choice.seeds if choice.by_seed else sizes(profile).seeds,
+        "held_out": 0,
+        "validation_share": VALIDATION_SHARE,
+        "epochs": choice.final_epochs,
+        "rows": sizes(profile).rows,
+        "seed": 0,
+    }
+    label = f"{choice.dataset}-{name}-r{BOND_DIM[profile]}-f{choice.fraction:g}"
+    return Cell("improved", label, settings, {"choice": choice_cell(profile, name)})
+
+
+def _sized(profile: str, name: str) -> Choice:
+    choice = CHOICES[name]
+    if profile == "paper":
+        return choice
+    return replace(choice, **{**QUICK, "fraction": max(choice.fraction, QUICK["fraction"])})
+
+
+def compare_candidates(settings: Settings, context: Context) -> Result:
+    """Accuracy of every candidate on held-out training images, and which is the best, for all seeds or for each."""
+    images = load_images(settings["dataset"], settings["rows"])
+    parts = [part for run in range(settings["seeds"]) for part in _parts(images, settings, run)]
+    recipes = {label: Recipe.from_settings(given) for label, given in settings["candidates"].items()}
+    scores = {
+        label: _held_out_accuracy(recipe, images, parts, settings, context.device) for label, recipe in recipes.items()
+    }
+    labels = list(scores)
+    by_candidate = torch.tensor([scores[label] for label in labels]).view(len(labels), settings["seeds"], -1).mean(-1)
+    judged = by_candidate if settings["by_seed"] else by_candidate.mean(1, keepdim=True)  # (candidates, choices)
+    return {
+        "chosen": [labels[int(best)] for best in judged.argmax(0)],
+        "recipes": {label: settings["candidates"][label] for label in labels},
+        "held_out_accuracy": scores,
+        "held_out_rows": len(parts[0][1]),
+    }
+
+
+def train_chosen(settings: Settings, context: Context) -> Result:
+    """The candidate that was chosen, on all images; of several, each for the seeds that chose it."""
+    choice = context.needed["choice"]
+    chosen = choice["chosen"]
+    recipes = {label: Recipe.from_settings(choice["recipes"][label]) for label in dict.fromkeys(chosen)}
+    found = {label: _train_on_all(recipe, settings, context) for label, recipe in recipes.items()}
+    if len(chosen) == 1:
+        return {"chosen": chosen, **found[chosen[0]]}
+    # Seeds with choices of their own: all are trained with every winner, and each is read where it is its own.
+    by_seed = {
+        name: [found[label][name][seed] for seed, label in enumerate(chosen)]
+        for name in ("final", "best_on_test", "curves")
+    }
+    seconds = sum(result["training_seconds"] for result in found.values())
+    return {
+        "chosen": chosen,
+        **by_seed,
+        "rows": next(iter(found.values()))["rows"],
+        "selected": None,
+        "training_seconds": seconds,
+    }
+
+
+def _parts(images: Images, settings: Settings, run: int) -> list[tuple[Tensor, Tensor]]:
+    """Images of run ``run`` to train on and to score, once for each fold that is held out."""
+    rows = training_rows(images, settings["fraction"], run)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(settings["seed"] + run))]
+    folds = rows.tensor_split(settings["folds"])
+    return [
+        (torch.cat([part for other, part in enumerate(folds) if other != fold]), folds[fold])
+        for fold in range(settings["tried"])
+    ]
+
+
+def _held_out_accuracy(
+    recipe: Recipe, images: Images, parts: list[tuple[Tensor, Tensor]], settings: Settings, device: str
+) -> list[float]:
+    """Percent, one entry per part; the same weights and batches for every recipe that is asked."""
+    pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
+    with matmul_precision(recipe.matmul_precision, device):
+        records = list(
+            train(
+                recipe.module(pixels, bond_dim, images.classes, len(parts), seed, device),
+                images.x.to(device),
+                images.y.to(device),
+                config=recipe.config(epochs=settings["epochs"], lr=recipe.lr, seed=seed),
+                subset=[kept for kept, _ in parts],
+                validation_subset=[held for _, held in parts],
+                feature_map=recipe.feature_map(),
+            )
+        )
+    curves = accuracy_curves(records).nan_to_num(0.0)  # (epochs, parts)
+    last: list[float] = curves[-settings["judged_by_last_epochs"] :].mean(0).tolist()
+    return [round(value, 4) for value in last]
+
+
+def _train_on_all(recipe: Recipe, settings: Settings, context: Context) -> dict[str, Any]:
+    images = load_images(settings["dataset"], settings["rows"])
+    pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
+    with matmul_precision(recipe.matmul_precision, context.device):
+        return train_seeds(
+            lambda runs: recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device),
+            images,
+            recipe.config(epochs=settings["epochs"], lr=recipe.lr, seed=seed),
+            fraction=settings["fraction"],
+            seeds=settings["seeds"],
+            held_out=settings["held_out"],
+            validation_share=settings["validation_share"],
+            feature_map=recipe.feature_map(),
+        )

@@ -1,0 +1,179 @@
+"""Every loader, given damaged files, answers with a value or with one of our errors: no other exception, no runaway of
+time or memory, nothing executed.
+
+``RESTT_FUZZ`` is the number of mutants for each loader; ``make fuzz`` makes ten thousand.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import resource
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import restt
+from restt import ResTT, ResTTRegressor
+from restt._common.tensorfile import open_file, write_file
+from restt.data.images import parse_idx
+from restt.data.tables import parse_csv
+from restt.interop.storage import MODULE
+from restt.train import TrainConfig, train
+from restt.train.checkpoint import CHECKPOINT, load_weights
+from restt_paper.engine.archive import pack, unpack
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store, read_file
+from tests.fuzz.mutations import damaged_bytes, damaged_plain
+
+MUTANTS = int(os.environ.get("RESTT_FUZZ", "150"))
+OURS = (ValueError, TypeError, OSError)
+# Far beyond what any of these small files needs, far below what a crafted size could ask for.
+SECONDS, BYTES = 20.0, 400 * 2**20
+
+
+@dataclass(frozen=True)
+class Loader:
+    """How to write one good file, and how to read what became of it."""
+
+    write: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+    # Damages the good file at the first path into the second; by default its bytes.
+    damage: Callable[[Path, Path, random.Random], None] | None = None
+
+
+def _bytes(good: Path, bad: Path, rng: random.Random) -> None:
+    bad.write_bytes(damaged_bytes(good.read_bytes(), rng))
+
+
+def _sealed(kind: Any) -> Callable[[Path, Path, random.Random], None]:
+    """Plain values changed under a checksum that is right: what only malice or another program writes."""
+
+    def damage(good: Path, bad: Path, rng: random.Random) -> None:
+        opened = open_file(good, kind)
+        tensors, plain = opened.load()
+        if rng.random() < 0.3:
+            name = rng.choice(sorted(tensors))
+            tensors = {**tensors, name: tensors[name].flatten()[: rng.randint(0, 3)]}
+        changed = damaged_plain(plain, rng)
+        write_file(bad, kind, tensors, changed if isinstance(changed, dict) else {})
+
+    return damage
+
+
+def _model(folder: Path) -> Path:
+    x = np.random.default_rng(0).random((20, 2))
+    ResTTRegressor(random_state=0).fit(x, x[:, 0] * x[:, 1]).save(folder / "model")
+    return next((folder / "model").glob("*.safetensors"))
+
+
+def _trained(folder: Path) -> Path:
+    _train_in(folder / "run", epochs=1)
+    return folder / "run" / "last.safetensors"
+
+
+def _train_in(folder: Path, epochs: int) -> list[Any]:
+    x = torch.linspace(0, 1, 72).view(12, 3, 2)
+    config = TrainConfig(epochs=epochs, seed=0)
+    return list(train(_small(), x, x[:, 0, :1], config=config, checkpoint_dir=folder))
+
+
+def _small() -> ResTT:
+    return ResTT(sites=3, feature_dim=2, bond_dim=2, outputs=1)
+
+
+def _idx(folder: Path) -> Path:
+    content = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 4]) + bytes(range(32))
+    (folder / "images").write_bytes(content)
+    return folder / "images"
+
+
+def _idx_gz(folder: Path) -> Path:
+    path = _idx(folder)
+    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    return path
+
+
+def _csv(folder: Path) -> Path:
+    rows = "\n".join(f"{k},{k * 0.5},{'ab'[k % 2]}" for k in range(12))
+    (folder / "table.csv").write_text(f'x,"y, with comma",kind\n{rows}\n')
+    return folder / "table.csv"
+
+
+def _cell(store: Path) -> tuple[Store, Cell]:
+    made, cell = Store(store), Cell("table1", "small", {"profile": "quick", "rows": 3})
+    made.compute(cell, lambda _: {"final": [1.0, 2.0]})
+    return made, cell
+
+
+def _results(folder: Path) -> Path:
+    store, cell = _cell(folder / "quick")
+    return store.path(cell)
+
+
+def _archive(folder: Path) -> Path:
+    _cell(folder / "quick")
+    pack(folder / "results.tar.gz", folder / "quick")
+    return folder / "results.tar.gz"
+
+
+def _unpack(path: Path) -> Any:
+    return unpack(path, path.parent / "unpacked")
+
+
+LOADERS = {
+    "model": Loader(_model, restt.load),
+    "model, sealed": Loader(_model, restt.load, _sealed(MODULE)),
+    "checkpoint": Loader(_trained, lambda path: load_weights(_small(), path)),
+    "checkpoint, sealed": Loader(_trained, lambda path: _train_in(path.parent, epochs=2), _sealed(CHECKPOINT)),
+    "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
+    "idx, gzipped": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3)),
+    "csv": Loader(_csv, lambda path: parse_csv(path.read_bytes(), "kind", "table", str(path))),
+    "results": Loader(_results, read_file),
+    "archive": Loader(_archive, _unpack),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_damaged_file_gives_a_value_or_our_error(name, tmp_path, monkeypatch):
+    loader = LOADERS[name]
+    (tmp_path / "good").mkdir()
+    (tmp_path / "bad").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        good = loader.write(tmp_path / "good")
+        assert loader.read(good) is not None or name.startswith("checkpoint")
+    executed = []
+    for function in ("system", "popen", "execv"):
+        monkeypatch.setattr(os, function, lambda *given: executed.append(given))
+    bad = tmp_path / "bad" / good.name
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused = 0
+    for seed in range(MUTANTS):
+        rng = random.Random(f"{name}/{seed}")
+        began, reason = time.monotonic(), "none needed"
+        try:
+            (loader.damage or _bytes)(good, bad, rng)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                loader.read(bad)
+        except OURS as error:
+            refused += 1
+            reason = str(error)
+        except Exception as error:
+            pytest.fail(f"mutant {seed} of {name} raised {type(error).__name__}: {error}")
+        assert reason, f"mutant {seed} of {name} was refused without a reason"
+        assert time.monotonic() - began < SECONDS, f"mutant {seed} of {name} ran away"
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    assert grown < BYTES, f"{name} took {grown} bytes"
+    assert not executed
+    # Most damage is found. Values that no rule forbids may stay: a flipped digit of a CSV is another number.
+    assert refused > MUTANTS * (0.2 if name == "csv" else 0.4)

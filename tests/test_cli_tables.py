@@ -1,0 +1,241 @@
+"""`restt fit`, `predict`, `explain` and `info` as a shell calls them: what is printed where, and the exit code."""
+
+import errno
+import gzip
+import io
+import json
+import os
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from restt.cli import main
+from restt.workflow import Card, fit_table
+
+ROWS = 24
+
+
+def table(**changes):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=ROWS).round(3), "b": ["u", "v", "w"] * 8, "y": rng.normal(size=ROWS).round(3)}
+    )
+    return frame.assign(**changes)
+
+
+@pytest.fixture
+def restt(tmp_path, monkeypatch, capsys):
+    """Call the command line in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    table().to_csv("data.csv", index=False)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["restt", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    return fit_table(table(), "y").save(tmp_path_factory.mktemp("fitted") / "model")
+
+
+def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path):
+    code, out, err = restt("fit", "data.csv", "--target", "y", "-o", "model")
+    assert code == 0
+    assert out.splitlines()[-1] == "model"
+    for words in ("ResTT", "linear", "boosting", "R²", "24 held-out rows (5 folds)"):
+        assert words in out
+    for words in ("number, ", "category, 3: u, v, w", "the target", "note: regression, since 'y' has"):
+        assert words in err
+    code, out, err = restt("predict", "model", "data.csv", "--interval", "0.5", "--carry", "b")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "b,prediction,low,high"
+    assert len(lines) == ROWS + 1
+    assert err == "note: not used: 'y' (the target)\n"
+    code, out, err = restt("explain", "model", "data.csv", "-o", "page.html", "--rows", "3")
+    assert (code, out, err) == (0, "page.html\n", "")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_json_for_programs(restt):
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--json", "--quiet", "--set", "epochs=1")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert said["model"] == "model"
+    card = Card.from_json(said["card"])
+    assert card == Card.from_json(json.loads(Path("model/card.json").read_text()))
+    assert card.settings["epochs"] == 1
+    code, out, err = restt("predict", "model", "data.csv", "--json", "-q")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert (code, err, len(records), list(records[0])) == (0, "", ROWS, ["prediction"])
+    code, out, err = restt("predict", "model", "data.csv", "--json", "-q", "-o", "p.csv")
+    summary = json.loads(out)
+    assert (code, err, summary["output"], summary["rows"]) == (0, "", "p.csv", ROWS)
+    assert "not used: 'y' (the target)" in summary["notes"]
+    code, out, err = restt("explain", "model", "data.csv", "--json", "-q", "--rows", "1")
+    assert (code, err, json.loads(out)) == (0, "", {"page": "page.html", "notes": []})
+
+
+def test_standard_input_compressed_and_parquet(restt, model, monkeypatch):
+    expected = restt("predict", str(model), "data.csv", "-q")
+    assert expected[0] == 0
+    packed = gzip.compress(Path("data.csv").read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert restt("predict", str(model), "-", "-q") == expected
+    table().to_parquet("data.parquet")
+    assert restt("predict", str(model), "data.parquet", "-q") == expected
+    write("odd.csv", table(), sep=";", decimal=",", encoding="utf-16")
+    assert restt("predict", str(model), "odd.csv", "-q") == expected
+
+
+def write(name, frame, **options):
+    frame.to_csv(name, index=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("words", "prepare", "expected"),
+    [
+        (["--target", "z"], None, "target names the column 'z', which is not there; there are 'a', 'b', 'y'"),
+        (["--target", "y"], {"y": 1.5}, "target 'y' has one value, 1.5, in all rows"),
+        (["--target", "y"], {"a": ["x", *map(str, range(ROWS - 1))]}, "holds numbers and text, such as 'x' in row 1"),
+        (["--target", "y", "--encoding", "utf-16"], {}, "cannot be read as utf-16"),
+        (["--target", "y", "--delimiter", ";"], {}, "target names the column 'y', which is not there"),
+        (["--target", "y", "--set", "epochs"], {}, "--set must be given as NAME=VALUE, got 'epochs'"),
+        (["--target", "y", "--set", "epochs=none"], {}, "The 'epochs' parameter of ResTTRegressor must be"),
+        (["--target", "y", "--device", "abacus"], {}, "device must be"),
+        (["--target", "y", "--task", "ranking"], {}, "task must be one of"),
+    ],
+)
+def test_what_is_wrong_with_the_data_is_one_line_and_nothing_is_written(words, prepare, expected, restt, tmp_path):
+    if prepare is not None:
+        write("data.csv", table(**prepare))
+    code, out, err = restt("fit", "data.csv", "-o", "model", "-q", *words)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"restt: .*\n", err)
+    assert expected in err
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("", "is empty"), ("a,y\n", "has column names but no rows"), ("a,y\n1,2,3\n", "is no table")],
+)
+def test_files_without_a_table(content, expected, restt):
+    Path("data.csv").write_text(content)
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model")
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fit", "data.csv", "-t", "y", "-o", "data.csv"], "output must be a folder, got the file 'data.csv'"),
+        (["fit", "data.csv", "-t", "y", "-o", "."], "output '.' is there already"),
+        (["fit", "none.csv", "-t", "y", "-o", "m"], "data must be a file, got 'none.csv', which is not there"),
+        (["predict", "none", "data.csv"], "model must be a folder that `restt fit` wrote, got 'none'"),
+        (["predict", ".", "data.csv"], "which has no model.safetensors"),
+        (["predict", "MODEL", "data.csv", "-o", "data.csv"], "output 'data.csv' is there already"),
+        (["predict", "MODEL", "data.csv", "--interval", "2"], "interval must lie between 0 and 1, got 2.0"),
+        (["predict", "MODEL", "less.csv"], "the table lacks the column(s) 'b', which the model was fitted with"),
+        (["explain", "MODEL", "data.csv", "-o", "data.csv"], "output 'data.csv' is there already"),
+    ],
+)
+def test_outputs_that_exist_and_inputs_that_do_not(words, expected, restt, model):
+    write("less.csv", table()[["a"]])
+    code, out, err = restt(*(str(model) if word == "MODEL" else word for word in words))
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert re.fullmatch(r"restt: .*\n", err)
+    assert sorted(os.listdir()) == ["data.csv", "less.csv"]
+
+
+@pytest.mark.parametrize("words", [["fit"], ["fit", "data.csv"], ["predict", "m", "d", "--rows", "3"], ["fitt"]])
+def test_a_wrong_command_is_exit_code_2(words, restt):
+    code, out, err = restt(*words)
+    assert (code, out) == (2, "")
+    assert "Usage: restt" in err
+
+
+def test_ctrl_c_is_one_line_and_130(restt, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("restt.workflow.fitting.score", stopped)
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q")
+    assert (code, out, err.strip()) == (130, "", "restt: stopped")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_a_full_disk_is_one_line(restt, model, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device", "p.csv")
+
+    monkeypatch.setattr("os.fsync", full)
+    code, out, err = restt("predict", str(model), "data.csv", "-o", "p.csv", "-q")
+    assert (code, out) == (1, "")
+    assert err == "restt: No space left on device: p.csv; free some, or write elsewhere\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_standard_output_on_a_full_disk(restt, model, monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        code, _, err = restt("predict", str(model), "data.csv", "-q")
+    assert (code, err) == (1, "restt: No space left on device; free some, or write elsewhere\n")
+
+
+def test_a_closed_pipe_is_quiet(restt, model, monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        code, _, err = restt("predict", str(model), "data.csv", "-q")
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), writing)  # what is left in the buffer has somewhere to go
+    assert (code, err) == (1, "")
+
+
+def test_debug_shows_where_an_error_arose(restt):
+    code, _, err = restt("fit", "none.csv", "-t", "y", "-o", "model", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("restt: data must be a file")
+
+
+def test_warnings_are_notes(restt, model):
+    write("new.csv", table(b="never seen"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        code, _, err = restt("predict", str(model), "new.csv", "-q")
+    assert code == 0
+    assert re.fullmatch(r"(restt: note: .*\n)+", err)
+    assert "never seen" in err
+
+
+def test_info(restt):
+    code, out, _ = restt("info", "--json")
+    assert code == 0
+    assert {"versions", "devices", "backends", "threads", "cache", "data", "extras"} <= set(json.loads(out))
+    code, out, _ = restt("info")
+    assert code == 0
+    assert "backend" in out
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "explain"])
+def test_help_has_examples(command, restt):
+    code, out, _ = restt(command, "--help")
+    assert code == 0
+    assert f"restt {command} " in out.split("Example", 1)[1]
