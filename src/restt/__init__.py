@@ -13,6 +13,7 @@ _LAZY = {
     "ResTT": "restt.module",
     "ResTTClassifier": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
+    "ResTTSearchCV": "restt.estimators",
     "VolterraRegressor": "restt.volterra",
     "load": "restt.estimators",
 }
@@ -24,6 +25,7 @@ __all__ = [
     "ResTT",
     "ResTTClassifier",
     "ResTTRegressor",
+    "ResTTSearchCV",
     "Topology",
     "VolterraRegressor",
     "__version__",
@@ -42,7 +44,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from restt import baselines, chain, data, explain, features, interop, meanfield, prior, testing, train
-    from restt.estimators import ResTTClassifier, ResTTRegressor, load
+    from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
     from restt.module import ResTT
     from restt.topology import Topology
     from restt.volterra import VolterraRegressor

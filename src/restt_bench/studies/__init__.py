@@ -28,6 +28,7 @@ STUDIES = {
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",
     "tables": "restt_bench.league:league",
+    "search": "searching:search",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
 }
