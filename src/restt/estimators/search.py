@@ -9,10 +9,10 @@ from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
-import joblib  # type: ignore[import-untyped]
+import joblib
 import numpy as np
 import torch
-from joblib.parallel import ParallelBackendBase  # type: ignore[import-untyped]
+from joblib.parallel import ParallelBackendBase
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import Tags, get_tags

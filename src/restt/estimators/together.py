@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import joblib  # type: ignore[import-untyped]
+import joblib
 
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
