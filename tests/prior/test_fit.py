@@ -37,7 +37,7 @@ def test_the_train_is_an_ordinary_residual_module_near_the_exact_posterior(fitte
     assert fitted.module.topology == restt.Topology.residual(3)
     numbers, _ = mixed_table(120)
     states = fitted.spread.states(numbers)
-    exact = sum(one.mean(states) for one in fitted.posteriors) / 2
+    exact = fitted.mixture.mean(states)
     distance = (torch.from_numpy(fitted.outputs(numbers)) - exact).square().mean().sqrt().item()
     assert fitted.rounding.distance == pytest.approx(distance)
     assert distance < 0.3 * fitted.prior.noise**0.5
@@ -80,7 +80,7 @@ def test_rows_of_weight_two_are_repeated_rows():
     weights[:5] = 2
     once = prior.fit(numbers, y, weights, LEVELS, scale="identity")
     twice = prior.fit(np.vstack([numbers, numbers[:5]]), np.append(y, y[:5]), levels=LEVELS, scale="identity")
-    exact = [one.posteriors[0].mean(one.spread.states(numbers)) for one in (once, twice)]
+    exact = [one.mixture.posteriors[0].mean(one.spread.states(numbers)) for one in (once, twice)]
     assert torch.allclose(*exact, atol=2e-3)
 
 
@@ -221,7 +221,7 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])
     numbers[3, 1], numbers[5, 0] = np.nan, 50.0
     model = prior.fit(numbers, y, levels=LEVELS, max_rows=40)
-    assert len(model.posteriors[0].alpha) == 40
+    assert len(model.mixture.posteriors[0].alpha) == 40
     assert model.spread.sites[1].missing
     assert np.isfinite(model.predict(numbers)).all()
     assert model.spread.sites[0].vectors(np.array([50.0]))[0, -1] == 1
@@ -244,7 +244,7 @@ def test_conditioning_on_its_own_rows_changes_nothing():
     x = rng.standard_normal((80, 3))
     weights = rng.random(80) + 0.5
     fitted = prior.fit(x, x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(80), weights)
-    one = fitted.posteriors[0]
+    one = fitted.mixture.posteriors[0]
     order = np.lexsort(x.T)
     rows = fitted.spread.states(x)
     targets = (one.mean(one.states) + one.alpha)[order]
