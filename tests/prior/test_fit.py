@@ -115,6 +115,17 @@ def test_the_logarithm_is_taken_where_left_out_errors_say_so():
     assert ((high - middle) > (middle - low)).mean() > 0.95
 
 
+def test_the_root_of_counts_is_never_negative():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 3))
+    y = rng.poisson(np.exp(x[:, 0])).astype(float)
+    assert candidate_scales(y[:, None], np.ones(150)) == ("identity", "sqrt")
+    model = prior.fit(x, y, scale="sqrt")
+    assert (model.predict(10 * x) >= 0).all()
+    assert model.predict(x)[:, 0].mean() == pytest.approx(y.mean(), rel=0.15)
+    assert model.target.smear > 1.05
+
+
 def test_scales_are_tried_only_where_they_may_help():
     rng = np.random.default_rng(0)
     heavy = rng.standard_t(1.2, (300, 1))

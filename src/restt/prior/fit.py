@@ -28,8 +28,8 @@ _FEWEST_ROWS, _LARGEST_WORK = 500, 4e11
 LARGEST_BOND = 32
 # A train's distance from the exact posterior, against the noise: 0.1 adds a hundredth to the noise's variance.
 _TOLERANCE = 0.1
-# Of the difference of two scales' left-out errors, below which they are the same.
-_SAME_ERROR = 0.5
+# Another scale of y has to lower the left-out error by this much, since it was chosen by it.
+_SCALE_GAIN = 0.02
 # y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
 _ACCIDENT = 1e4
 
@@ -93,9 +93,9 @@ def fit(
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
-    Three priors are learned: one in which all columns are alike, and two with scales for each column, leaning towards
-    smooth and straight functions and towards rough ones; the train is the weighted mean of their posterior means, see
-    :mod:`restt.prior.mixture`. ``Fitted.prior`` is the second.
+    Two priors are learned, one leaning towards smooth and straight functions and one towards rough ones, and the train
+    is the mean of their posterior means; with few rows for the columns there are two more and weights, see
+    :mod:`restt.prior.mixture`. ``Fitted.prior`` is the first.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def fit(
         How many levels a category has, None for a column of numbers (all by default).
     names : C of them, optional
         Of the columns, for the printed prior.
-    scale : {"auto", "identity", "log", "asinh"}
+    scale : {"auto", "identity", "sqrt", "log", "asinh"}
         On which y is modelled; ``"auto"`` by the left-out error on y's own scale.
     bond_dim : "auto" or int
         r. ``"auto"`` is the least that keeps the train within a tenth of the noise, at most :data:`LARGEST_BOND`.
@@ -156,9 +156,7 @@ def fit(
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
     target, alike, smooth, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
-    rough = learner.own(encoded, target.scale, alike, rough=True)
-    candidates = [learner.condition(alike, encoded), smooth, learner.condition(rough, encoded)]
-    mixture = mix(learner, candidates, encoded, rng)
+    mixture = mix(learner, smooth, alike, encoded, rng)
     left_out = mixture.left_out.numpy()
     target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
@@ -177,7 +175,7 @@ def fit(
         smooth.prior,
         measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng),
         replace(rounding, distance=distance),
-        float(np.average(_relative_squares(target.predict(left_out), targets, used), weights=used)),
+        _relative_error(target.predict(left_out), targets, used),
         errors,
         mixture,
     )
@@ -248,50 +246,35 @@ def _given_all(
     return tuple(condition_on_more(one, states, encoded, torch.from_numpy(weights)) for one in posteriors)
 
 
-def _relative_squares(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,)
-    """Squared errors of rows, mean over outputs, each relative to its variance."""
+def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+    """Mean square error over outputs, each relative to its variance."""
     spread = weighted_std(targets, weights)
-    return (((predicted - targets) / np.where(spread > 0, spread, 1.0)) ** 2).mean(axis=1)
+    scaled = (predicted - targets) / np.where(spread > 0, spread, 1.0)
+    return float(np.average(scaled**2, axis=0, weights=weights).mean())
 
 
 def _best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray
-) -> tuple[Target, Prior, Posterior, dict[str, float]]:
-    """The scale of y by left-out predictions; its prior of columns alike and the posterior of its smooth one.
+) -> tuple[Target, Prior | None, Posterior, dict[str, float]]:
+    """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
-    The least squared error on y's own scale decides. Where a few large y make most of it, that is chance: of the scales
-    within :data:`_SAME_ERROR` standard errors of the least, the one under which the left-out y are likeliest is taken.
+    With the prior of columns alike, around which that of the posterior was learned, where rows are not plenty.
     """
-    found: list[tuple[Target, Prior, Posterior]] = []
-    errors, likely = [], []
+    best: tuple[Target, Prior | None, Posterior] | None = None
+    errors: dict[str, float] = {}
+    start = None
     for name in scales:
         target = Target.fit(targets, weights, name)
         encoded = torch.from_numpy(target.encode(targets))
-        alike = learner.alike(encoded, name)
-        start = found[-1][2].prior if found else None
-        posterior = learner.condition(learner.own(encoded, name, alike, start), encoded)
+        alike = None if learner.plenty else learner.alike(encoded, name)
+        start = learner.own(encoded, name, alike, start)
+        posterior = learner.condition(start, encoded)
         target = target.smeared(posterior.left_out.numpy(), targets, weights)
-        found.append((target, alike, posterior))
-        errors.append(_relative_squares(target.predict(posterior.left_out.numpy()), targets, weights))
-        likely.append(_log_likelihood(target, posterior, targets, weights))
-    means = [float(np.average(one, weights=weights)) for one in errors]
-    least = errors[int(np.argmin(means))]
-    same = []
-    for one in errors:
-        worse = one - least
-        away = np.average(worse, weights=weights)
-        error = np.sqrt(np.average((worse - away) ** 2, weights=weights) / weights.sum())
-        same.append(away <= _SAME_ERROR * error)
-    chosen = max(np.flatnonzero(same), key=lambda k: likely[k])
-    return *found[chosen], dict(zip(scales, means, strict=True))
-
-
-def _log_likelihood(target: Target, posterior: Posterior, targets: np.ndarray, weights: np.ndarray) -> float:
-    """Of the targets on y's own scale, each given the others, up to a constant."""
-    away = (target.encode(targets) - posterior.left_out.numpy()) ** 2
-    variance = posterior.left_out_variance.numpy()[:, None]
-    density = np.log(target.slope(targets)) - 0.5 * np.log(variance) - 0.5 * away / variance
-    return float((weights[:, None] * density).sum())
+        errors[name] = _relative_error(target.predict(posterior.left_out.numpy()), targets, weights)
+        if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
+            best = (target, alike, posterior)
+    assert best is not None
+    return *best, errors
 
 
 def _train(

@@ -175,21 +175,28 @@ def learn_alike(
     states: Sequence[Tensor],  # N of (B, I_n)
     targets: Tensor,  # (B, O), standardised
     weights: Tensor,  # (B,)
-    iterations: int = ITERATIONS,
+    straight: bool = False,
 ) -> tuple[np.ndarray, int]:
     """The same for a prior in which all columns of a kind have one relevance, length and share of straight lines.
 
-    A handful of parameters: few rows of many columns are enough for them, and ridge regression is among them.
+    A handful of parameters, for which few rows of many columns are enough. ``straight``: straight lines and no
+    interactions, which is ridge regression.
     """
     columns = [f"{type(kernel).__name__} {name}" for kernel in kernels for name in kernel.names]
     own = ["noise", "scale", *columns]
     distinct = list(dict.fromkeys(own))
     ties = np.array([distinct.index(entry) for entry in own])
     first = np.array([own.index(entry) for entry in distinct])
-    weak = hyper_prior(kernels)
-    hyper = HyperPrior(*(each[first] for each in (weak.centre, weak.spread, weak.low, weak.high, weak.heavy)))
+    weak, start = hyper_prior(kernels), starting_point(kernels)[first]
+    centre, low, high = weak.centre[first], weak.low[first], weak.high[first]
+    if straight:
+        held = np.array([name.endswith(("scale", "length", "line")) for name in distinct])
+        centre[held] = low[held] = high[held]
+        relevance = np.array([name.endswith("relevance") for name in distinct])
+        centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
+    hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
     objective = Evidence(kernels, states, targets, weights, hyper, ties)
-    theta, evaluations = _climb(objective, starting_point(kernels)[first], iterations)
+    theta, evaluations = _climb(objective, start, ITERATIONS)
     return theta[ties], evaluations
 
 

@@ -58,19 +58,6 @@ class Target:
             y = np.arcsinh((y - self.shift) / self.width)
         return (y - self.mean) / self.std
 
-    def slope(self, y: np.ndarray) -> np.ndarray:  # (B, O)
-        """The derivative of :meth:`encode`. At the root of 0, which has none, that of the smallest y above it."""
-        if self.scale == "log":
-            slope = 1 / y
-        elif self.scale == "sqrt":
-            least = np.min(y, axis=0, where=y > 0, initial=np.inf)
-            slope = 0.5 / np.sqrt(np.maximum(y, np.where(np.isfinite(least), least, 1.0)))
-        elif self.scale == "asinh":
-            slope = 1 / np.hypot(y - self.shift, self.width)
-        else:
-            slope = np.ones_like(y)
-        return slope / self.std
-
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
         """Quantiles of the standardised target as quantiles of y."""
         seen = outputs * self.std + self.mean
@@ -119,14 +106,13 @@ def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
     >>> candidate_scales(rng.standard_normal((200, 1)), np.ones(200))
     ('identity',)
     >>> candidate_scales(np.exp(rng.standard_normal((200, 1))), np.ones(200))
-    ('identity', 'sqrt', 'log')
+    ('identity', 'log')
     """
     target = Target.fit(y, weights)
     seen = target.encode(y)
     skewness = float(np.abs(np.average(seen**3, axis=0, weights=weights)).max())
     if (y >= 0).all():
-        skewed = ("identity", "sqrt", "log") if (y > 0).all() else ("identity", "sqrt")
-        return skewed if skewness > _SKEWED else ("identity",)
+        return ("identity", "log" if (y > 0).all() else "sqrt") if skewness > _SKEWED else ("identity",)
     reach = float((np.abs(y - target.shift) / target.width).max())
     return ("identity", "asinh") if reach > _LONG_TAIL else ("identity",)
 
