@@ -21,7 +21,7 @@ from restt.prior.learning import ITERATIONS, Prior, learn, learn_alike
 from restt.prior.posterior import Posterior, condition
 
 # Rows for each column that are plenty.
-_PLENTY = 12
+_PLENTY = 10
 # A quarter of the rows is kept from the learning at a time, until there are this many such rows.
 _PARTS, _FRESH_ROWS = 4, 75
 # Of fewer rows none is kept.
