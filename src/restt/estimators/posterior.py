@@ -84,7 +84,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         )
     encoding = _encoding(columns, fitted, numbers, given.weights)
     precision = "float64" if parameters.precision == "auto" else parameters.precision
-    evaluations = sum(one.prior.evaluations for one in fitted.posteriors)
+    evaluations = sum(one.prior.evaluations for one in fitted.mixture.posteriors)
     if parameters.verbose:
         print(
             f"posterior · {evaluations} evaluations of the evidence · bond {fitted.module.bond_dim} · "
