@@ -173,9 +173,8 @@ def _solve_sample(
         verbose=int(parameters.verbose),
     )
     if parameters.verbose:
-        spread = np.average(rows.targets[held].numpy() ** 2, axis=0, weights=table.weights[held]).mean()
-        told = (f"{1 - loss / spread:.4g}" for loss in (refined.start_loss, refined.loss))
-        print(f"refined · {len(kept)} rows · held-out r2 {' → '.join(told)}", flush=True)
+        told = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
+        print(f"refined · {len(kept)} rows · held-out loss {' → '.join(told)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
