@@ -115,7 +115,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         site_covariances(encoding, numbers, given.weights),
         target.of(fitted.target),
         fitted.spread,
-        sum(one.prior.evaluations for one in fitted.posteriors),
+        _evaluations(fitted),
         History(),
         precision,
     )
@@ -137,12 +137,17 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         )
     if parameters.verbose:
         print(
-            f"posterior · {sum(one.prior.evaluations for one in fitted.posteriors)} evaluations of the evidence · "
+            f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
             f"left-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
     return fitted
+
+
+def _evaluations(fitted: prior.Fitted) -> int:
+    """How often the evidence was evaluated."""
+    return sum(one.prior.evaluations for one in fitted.mixture.posteriors)
 
 
 def _solve_sample(
@@ -162,7 +167,7 @@ def _solve_sample(
     refined = refine(
         start,
         encoding,
-        prior_bases([one.prior for one in fitted.posteriors], fitted.order),
+        prior_bases([one.prior for one in fitted.mixture.posteriors], fitted.order),
         rows.take(kept),
         rows.take(held),
         loss="mse",
@@ -188,7 +193,7 @@ def _solve_sample(
         covariances,
         target.of(model),
         spread,
-        sum(one.prior.evaluations for one in fitted.posteriors),
+        _evaluations(fitted),
         refined.history,
         precision,
     )

@@ -21,7 +21,7 @@ from restt._common.errors import check_positive
 from restt.prior.evidence import cholesky
 from restt.prior.kernels import make_kernel
 from restt.prior.learning import Prior
-from restt.prior.posterior import Posterior, covariance, variance
+from restt.prior.posterior import covariance, variance
 from restt.prior.sites import Site
 from restt.prior.target import Target
 
@@ -31,9 +31,6 @@ KEPT_ROWS = 1000
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
 _GAUSSIAN_ROWS = 20
 _ROWS_AT_ONCE = 2048
-# Fewer fresh rows than this tell nothing about how optimistic left-out residuals are; this is then assumed.
-_FRESH_ROWS = 10
-_UNKNOWN_OPTIMISM = 1.2
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
 
@@ -148,25 +145,6 @@ class Spread:
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
-
-
-def optimism(
-    posterior: Posterior,
-    targets: Tensor,  # (B, O)
-    seen: np.ndarray,  # rows that its prior was learned on
-    weights: np.ndarray,  # (B,)
-) -> float:
-    """By how much residuals of left-out rows grow when the prior was not learned from them either, at least 1."""
-    scaled = ((targets - posterior.left_out) / posterior.left_out_variance.sqrt()[:, None]).numpy()
-    fresh = np.ones(len(scaled), dtype=bool)
-    fresh[seen] = False
-    if fresh.sum() < _FRESH_ROWS:
-        return _UNKNOWN_OPTIMISM
-    squares = (scaled**2).mean(axis=1)
-    known = np.average(squares[seen], weights=weights[seen])
-    if known == 0:
-        return 1.0
-    return float(np.clip(np.sqrt(np.average(squares[fresh], weights=weights[fresh]) / known), 1.0, 2.0))
 
 
 @torch.no_grad()
