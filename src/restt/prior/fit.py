@@ -138,7 +138,7 @@ def fit(
     """
     table, targets, used = _checked(numbers, y, weights)
     rng = np.random.default_rng(seed)
-    keep = _without_accidents(targets, used)
+    keep = without_accidents(targets, used)
     table, targets, used = _merged(table[keep], targets[keep], used[keep])
     sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average)
     kernels = tuple(
@@ -202,7 +202,7 @@ def _checked(
     return table[used > 0], targets[used > 0], used[used > 0]
 
 
-def _without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
+def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
     """Rows whose y is not beyond all measure; a warning names what is left out."""
     keep = np.ones(len(targets), dtype=bool)
     for column in targets.T:
