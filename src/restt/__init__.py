@@ -18,7 +18,20 @@ _LAZY = {
     "load": "restt.estimators",
 }
 _SUBMODULES = (
-    *("baselines", "chain", "data", "explain", "features", "interop", "meanfield", "prior", "testing", "train"),
+    *(
+        "baselines",
+        "chain",
+        "data",
+        "explain",
+        "features",
+        "interop",
+        "meanfield",
+        "pages",
+        "prior",
+        "testing",
+        "train",
+    ),
+    "workflow",
 )
 
 __all__ = [
@@ -37,13 +50,28 @@ __all__ = [
     "interop",
     "load",
     "meanfield",
+    "pages",
     "prior",
     "testing",
     "train",
+    "workflow",
 ]
 
 if TYPE_CHECKING:
-    from restt import baselines, chain, data, explain, features, interop, meanfield, prior, testing, train
+    from restt import (
+        baselines,
+        chain,
+        data,
+        explain,
+        features,
+        interop,
+        meanfield,
+        pages,
+        prior,
+        testing,
+        train,
+        workflow,
+    )
     from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
     from restt.module import ResTT
     from restt.topology import Topology
