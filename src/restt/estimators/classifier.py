@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import compute_class_weight
+from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from restt._common.errors import shown
+from restt.estimators.averaging import fitted_temperature
 from restt.estimators.base import BaseResTT
+from restt.estimators.encoding import site_covariances
 from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
+from restt.estimators.posterior import ONLY_GRADIENT
+from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
 # Bounds of the temperature that turns outputs trained by squares into probabilities. Rows that were fitted perfectly
 # would ask for 0; held-out log-loss on wine, breast-cancer and digits was best between 0.07 and 0.2.
-COLDEST, HOTTEST = 0.1, 10.0
+BOUNDS = (0.1, 10.0)
 
 
 class ResTTClassifier(ClassifierMixin, BaseResTT):
@@ -62,6 +68,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Parameters._parameter_constraints,
+        "solver": [StrOptions({"auto", "selected", "gradient"})],
         "loss": [StrOptions({"auto", "cross-entropy", "mse"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
@@ -95,6 +102,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         verbose: int | bool = 0,
         checkpoint_dir: Any = None,
         class_weight: Any = None,
+        solver: str = "auto",
     ) -> None:
         super().__init__(
             bond_dim=bond_dim,
@@ -123,6 +131,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             checkpoint_dir=checkpoint_dir,
         )
         self.class_weight = class_weight
+        self.solver = solver
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -166,6 +175,35 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         members = self._members(X)
         return members.mean(axis=0) / self.temperature_
 
+    def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
+        if self.solver == "gradient":
+            return False
+        defaults = signature(ResTTClassifier).parameters
+        given = [name for name in (*ONLY_GRADIENT, "bond_dim") if getattr(self, name) != defaults[name].default]
+        if self.loss == "mse":
+            given.append("loss")
+        reasons = [f"{name}={shown(getattr(self, name))} is a parameter of training by gradients" for name in given]
+        if stepwise:
+            reasons.append("partial_fit and fit_epochs train by gradients")
+        if reasons and self.solver == "selected":
+            raise ValueError(f'solver="selected" cannot be used: {reasons[0]}')
+        return not reasons
+
+    def _has_enough(self, given: Examples) -> bool:
+        return suffices(given, self)
+
+    def _solve(self, given: Examples) -> None:
+        began = time.monotonic()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        found = select(given, self, self._new_target(given.y, given.weights), seed)
+        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+        self.precision_, self.solver_, self.candidates_ = found.settings.precision, "selected", found.candidates
+        self.history_, self.n_iter_ = History(), found.settings.epochs
+        self.site_means_ = found.encoding.site_means
+        self.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
+        if self.verbose:
+            print(f"selected · {_shown_candidates(found.candidates)} · {time.monotonic() - began:.1f} s", flush=True)
+
     def _read_y(self, y: Any) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
         if labels.dtype.kind == "f":
@@ -206,7 +244,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             numbers = self.encoding_.numbers(examples.table)
             scores = member_outputs(self.module_, self.encoding_, numbers, self.precision_).mean(axis=0)
             shares = self.target_.row_weights(examples.y, examples.weights)
-            temperature = fitted_temperature(scores, class_numbers(examples.y, self.classes_), shares)
+            temperature = fitted_temperature(scores, class_numbers(examples.y, self.classes_), shares, BOUNDS)
             self.target_ = replace(self.target_, temperature=temperature)
 
     @property
@@ -235,19 +273,7 @@ def _refuse_missing_or_mixed(labels: np.ndarray) -> None:
             raise TypeError(f"y must hold labels of one kind, got {both}")
 
 
-def fitted_temperature(scores: np.ndarray, numbers: np.ndarray, weights: np.ndarray) -> float:
-    """The temperature under which softmax(scores / temperature) has the least log-loss.
-
-    ``scores`` (B, K) are outputs, ``numbers`` (B,) the classes' places and ``weights`` (B,) what rows count.
-
-    >>> sure = np.repeat([[0.0, 1.0]], 4, axis=0)
-    >>> round(1 / fitted_temperature(sure, np.array([1, 1, 1, 0]), np.ones(4)), 3)  # log 3: three of four
-    1.099
-    """
-
-    def log_loss(log_temperature: float) -> float:
-        logs = log_softmax(scores / np.exp(log_temperature), axis=1)
-        return -float(weights @ logs[np.arange(len(logs)), numbers])
-
-    found = minimize_scalar(log_loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
-    return float(np.exp(found.x))
+def _shown_candidates(candidates: dict[str, tuple[float, float]]) -> str:
+    """Those in the average, with their shares and the log-loss of held-out rows."""
+    chosen = sorted(((share, name, loss) for name, (loss, share) in candidates.items() if share > 0), reverse=True)
+    return ", ".join(f"{share:.0%} {name} ({loss:.3g})" for share, name, loss in chosen)
