@@ -9,6 +9,9 @@ from scipy.special import log_softmax
 # Rounds of the selection. A weight is a number of rounds over all, so that none is below 1/ROUNDS.
 ROUNDS = 20
 MOST_LOSS = 2.0
+# Bounds of the temperature that turns outputs trained by squares into probabilities. Rows that were fitted perfectly
+# would ask for 0; held-out log-loss on wine, breast-cancer and digits was best between 0.07 and 0.2.
+BOUNDS = (0.1, 10.0)
 
 
 def log_loss(
@@ -32,8 +35,8 @@ def greedy_weights(
     """Weights of the average of logits with the least log-loss found by adding one candidate at a time.
 
     It begins with the best one; each round adds the candidate, perhaps again, that lowers the loss of the average most.
-    The weights are those of the best round. A candidate with more than :data:`MOST_LOSS` times the best one's loss takes
-    no part: it has been far off somewhere, and may be on other rows.
+    The weights are those of the best round. A candidate with more than :data:`MOST_LOSS` times the best one's loss
+    takes no part: it has been far off somewhere, and may be on other rows.
 
     >>> right = np.array([[0.0, 2.0], [2.0, 0.0]])
     >>> greedy_weights(np.stack([right, -right]), np.array([1, 0]), np.ones(2))
@@ -58,12 +61,12 @@ def fitted_temperature(
     scores: np.ndarray,  # (B, K)
     numbers: np.ndarray,  # (B,)
     weights: np.ndarray,  # (B,)
-    bounds: tuple[float, float],
+    bounds: tuple[float, float] = BOUNDS,
 ) -> float:
     """The temperature under which softmax(scores / temperature) has the least log-loss.
 
     >>> sure = np.repeat([[0.0, 1.0]], 4, axis=0)
-    >>> round(1 / fitted_temperature(sure, np.array([1, 1, 1, 0]), np.ones(4), (0.1, 10.0)), 3)  # log 3: three of four
+    >>> round(1 / fitted_temperature(sure, np.array([1, 1, 1, 0]), np.ones(4)), 3)  # log 3: three of four
     1.099
     """
 

@@ -10,7 +10,7 @@ Three families, all of them residual trains over the same states in the end:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from restt.estimators.views import View, whole_view
 from restt.module import ResTT
 from restt.prior import Prior, Site
 from restt.prior.classes import Axes, class_mode
+from restt.prior.evidence import column_slices
 from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import learn
 from restt.prior.posterior import covariance
@@ -41,6 +42,10 @@ _LEARNING_ROWS, _MODE_ROWS = 400, 1000
 _ITERATIONS = 20
 # The most entries of all columns' covariances together while a prior is learned.
 _LEARNING_ENTRIES = 3_000_000
+# Where straight lines become flat, in standard deviations.
+FURTHEST = 2.5
+# The logit of a line's share that is as good as 1; the spread of a covariance that is as good as none.
+_ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
 # Sizes of the penalty of a mode, in units of the inverse variance of the logits, and of straight lines.
 MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
 LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
@@ -262,6 +267,7 @@ def _path(rows: ClassRows, axes: Axes, part: np.ndarray, penalties: Sequence[flo
 class Modes:
     """Modes of the posterior under a learned prior: sums over ``centres`` with the coefficients α, and a constant."""
 
+    name: str
     rows: ClassRows
     priors: tuple[Prior, ...]  # one per fold
     centres: tuple[Tensor, ...]  # N of (J, I_n)
@@ -271,7 +277,7 @@ class Modes:
 
     @property
     def names(self) -> list[str]:
-        return [f"prior, penalty {penalty:g}" for penalty in MODE_PENALTIES]
+        return [f"{self.name}, penalty {penalty:g}" for penalty in MODE_PENALTIES]
 
     @torch.no_grad()
     def members(self, shares: np.ndarray) -> list[Member]:  # (P,)
@@ -315,33 +321,57 @@ class Modes:
 
 
 @torch.no_grad()
-def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> Modes:
-    """Modes under each of :data:`MODE_PENALTIES`; every fold learns a prior of its own, so that none is flattered."""
+def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes]:
+    """Modes under each of :data:`MODE_PENALTIES`; every fold learns a prior of its own, so that none is flattered.
+
+    The second family has the same scales but straight lines only, whose products draw sharp borders where an
+    interaction changes sign.
+    """
     weights = torch.from_numpy(rows.weights)
     kernels = tuple(
-        make_kernel(site, measure(site, states, weights)) for site, states in zip(rows.sites, rows.states, strict=True)
+        make_kernel(_bounded(site), measure(site, states, weights))
+        for site, states in zip(rows.sites, rows.states, strict=True)
     )
     chosen = np.arange(len(rows))
     if len(rows) > _MODE_ROWS:
         chosen = np.sort(rng.permutation(len(rows))[:_MODE_ROWS])
-    centres = tuple(states[torch.from_numpy(chosen)] for states in rows.states)
     targets = _standardised(rows)
-    priors, alphas, constants, said = [], [], [], []
-    for part in rows.parts:
-        prior = _learned(rows, kernels, targets, part, rng)
+    priors = [_learned(rows, kernels, targets, part, rng) for part in rows.parts]
+    found = [_modes("prior", rows, priors, chosen)]
+    if any("line" in kernel.names for kernel in kernels):
+        found.append(_modes("straight prior", rows, [_straight(prior) for prior in priors], chosen))
+    return found
+
+
+def _bounded(site: Site) -> Site:
+    """Straight lines that are flat beyond :data:`FURTHEST`, so that no tail decides alone."""
+    return replace(site, values=tuple(np.clip(site.values, -FURTHEST, FURTHEST).tolist()))
+
+
+def _straight(prior: Prior) -> Prior:
+    theta = prior.theta.copy()
+    for kernel, part in zip(prior.kernels, column_slices(prior.kernels), strict=True):
+        if "line" in kernel.names:
+            theta[part.start + kernel.names.index("line")] = _ALL_LINE
+    return replace(prior, theta=theta)
+
+
+def _modes(name: str, rows: ClassRows, priors: Sequence[Prior], chosen: np.ndarray) -> Modes:
+    """Modes of every fold as sums over the ``chosen`` rows."""
+    centres = tuple(states[torch.from_numpy(chosen)] for states in rows.states)
+    alphas, constants, said = [], [], []
+    for prior, part in zip(priors, rows.parts, strict=True):
         own = covariance(prior, centres)
-        size = float(own.diagonal().mean() - own.mean())
-        axes = Axes.of_covariance((own / max(size, 1e-12)).numpy())
+        size = max(float(own.diagonal().mean() - own.mean()), _SMALLEST_SPREAD)
+        axes = Axes.of_covariance((own / size).numpy())
         if len(chosen) < len(rows):
-            cross = covariance(prior, rows.states, centres) / max(size, 1e-12)
-            axes = Axes(cross.numpy() @ axes.directions, axes.directions)
+            axes = Axes((covariance(prior, rows.states, centres) / size).numpy() @ axes.directions, axes.directions)
         modes = _path(rows, axes, part, MODE_PENALTIES)
-        priors.append(prior)
-        alphas.append(axes.directions @ modes[:, :-1] / max(size, 1e-12))
+        alphas.append(axes.directions @ modes[:, :-1] / size)
         constants.append(modes[:, -1])
         said.append(axes.values @ modes[:, :-1] + modes[:, -1:])
     held_out = np.stack([rows.held_out(one) for one in np.stack(said, axis=1)])
-    return Modes(rows, tuple(priors), centres, np.stack(alphas, axis=1), np.stack(constants, axis=1), held_out)
+    return Modes(name, rows, tuple(priors), centres, np.stack(alphas, axis=1), np.stack(constants, axis=1), held_out)
 
 
 def _learned(

@@ -21,14 +21,11 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import site_covariances
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.history import History
+from restt.estimators.many_rows import MANY_ROWS, fit_many
 from restt.estimators.parameters import Parameters
 from restt.estimators.posterior import ONLY_GRADIENT
 from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
-
-# Bounds of the temperature that turns outputs trained by squares into probabilities. Rows that were fitted perfectly
-# would ask for 0; held-out log-loss on wine, breast-cancer and digits was best between 0.07 and 0.2.
-BOUNDS = (0.1, 10.0)
 
 
 class ResTTClassifier(ClassifierMixin, BaseResTT):
@@ -190,19 +187,37 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         return not reasons
 
     def _has_enough(self, given: Examples) -> bool:
-        return suffices(given, self)
+        return len(given) > MANY_ROWS or suffices(given, self)
 
     def _solve(self, given: Examples) -> None:
         began = time.monotonic()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        found = select(given, self, self._new_target(given.y, given.weights), seed)
-        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
-        self.precision_, self.solver_, self.candidates_ = found.settings.precision, "selected", found.candidates
-        self.history_, self.n_iter_ = History(), found.settings.epochs
-        self.site_means_ = found.encoding.site_means
-        self.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
+        if len(given) > MANY_ROWS:
+            made, losses, temperature = fit_many(self, given, seed)
+            for name in (
+                "module_",
+                "encoding_",
+                "precision_",
+                "history_",
+                "n_iter_",
+                "site_means_",
+                "site_covariances_",
+            ):
+                setattr(self, name, getattr(made, name))
+            self.target_ = replace(made.target_, temperature=temperature)
+            best = min(losses, key=lambda name: losses[name])
+            self.candidates_ = {name: (loss, float(name == best)) for name, loss in losses.items()}
+        else:
+            found = select(given, self, self._new_target(given.y, given.weights), seed)
+            self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+            self.precision_, self.candidates_ = found.settings.precision, found.candidates
+            self.history_, self.n_iter_ = History(), found.settings.epochs
+            self.site_means_ = found.encoding.site_means
+            numbers = found.encoding.numbers(given.table)
+            self.site_covariances_ = site_covariances(found.encoding, numbers, given.weights)
+        self.solver_ = "selected"
         if self.verbose:
-            print(f"selected · {_shown_candidates(found.candidates)} · {time.monotonic() - began:.1f} s", flush=True)
+            print(f"selected · {_shown_candidates(self.candidates_)} · {time.monotonic() - began:.1f} s", flush=True)
 
     def _read_y(self, y: Any) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
@@ -244,7 +259,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             numbers = self.encoding_.numbers(examples.table)
             scores = member_outputs(self.module_, self.encoding_, numbers, self.precision_).mean(axis=0)
             shares = self.target_.row_weights(examples.y, examples.weights)
-            temperature = fitted_temperature(scores, class_numbers(examples.y, self.classes_), shares, BOUNDS)
+            temperature = fitted_temperature(scores, class_numbers(examples.y, self.classes_), shares)
             self.target_ = replace(self.target_, temperature=temperature)
 
     @property

@@ -16,6 +16,7 @@ from restt.estimators.averaging import fitted_temperature, greedy_weights, log_l
 from restt.estimators.candidates import (
     BOND,
     FOLDS,
+    FURTHEST,
     STEPS,
     ClassRows,
     Lines,
@@ -33,7 +34,7 @@ from restt.estimators.gradient import Examples
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
-from restt.estimators.views import centred, hat_view, line_view, rewritten
+from restt.estimators.views import View, centred, hat_view, line_view, rewritten
 from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
@@ -41,10 +42,9 @@ from restt.prior.sites import fit_sites, hat_map
 FEWEST_ROWS = 30
 # Knots of a column's finest grid, on which all members live.
 FINE_KNOTS = 16
-# Penalties of trained candidates, those first that stay where there is no time for all.
-PENALTIES = (0.01, 0.001, 0.1, 0.03, 0.003, 0.0003)
-# Where a straight line of a trained candidate becomes flat, in standard deviations.
-FURTHEST = 2.5
+# Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
+# all. Hats have eight times the weights to spread a function over, so that less does the same.
+HAT_PENALTIES, LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
 # Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
 BUDGET = 1e11
 # A prior's scales and the bond of straight lines are one for each column and class; beyond these they are left out.
@@ -155,24 +155,30 @@ def _families(
     if rows.classes <= MOST_CLASSES:
         families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
         if len(rows.sites) <= MOST_MODE_COLUMNS:
-            families.append(mode_candidates(rows, rng))
+            families += mode_candidates(rows, rng)
     views = [
-        hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
         line_view(rows.sites, constant=True, furthest=FURTHEST),
+        hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
     ]
-    works = [float(len(rows)) * sum(view.widths) * BOND**2 * FOLDS * STEPS for view in views]
+    works = [_work(rows, view) for view in views]
     kept: list[list[float]] = [[], []]
     spent = 0.0
-    for penalty in PENALTIES:
-        for place, work in enumerate(works):
-            # Straight lines, the cheaper ones, are tried once whatever the size.
-            if spent + work <= BUDGET or (place == 1 and not any(kept)):
-                kept[place].append(penalty)
+    for pair in zip(LINE_PENALTIES, HAT_PENALTIES, strict=True):
+        for own, penalty, work in zip(kept, pair, works, strict=True):
+            # The cheapest is tried where there is no other candidate, whatever the size.
+            if spent + work <= BUDGET or not (families or any(kept)):
+                own.append(penalty)
                 spent += work
     for view, penalties in zip(views, kept, strict=True):
         if penalties:
             families.append(train_candidates(rows, view, penalties, settings, seed))
     return families
+
+
+def _work(rows: ClassRows, view: View) -> float:
+    """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
+    products = sum(view.widths) * BOND**2 + max(view.widths) * BOND * rows.classes
+    return float(len(rows)) * products * FOLDS * STEPS
 
 
 def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarray], float]:
