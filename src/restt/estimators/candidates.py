@@ -47,10 +47,10 @@ FURTHEST = 2.5
 # The logit of a line's share that is as good as 1; the spread of a covariance that is as good as none.
 _ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
 # Sizes of the penalty of a mode, in units of the inverse variance of the logits, and of straight lines.
-MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)
 LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 # The train of a mode may be this far from it, relative to the spread of its logits.
-_TOLERANCE, _LARGEST_BOND = 0.02, 24
+_TOLERANCE, _LARGEST_BOND = 0.01, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,10 +336,11 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes]:
     if len(rows) > _MODE_ROWS:
         chosen = np.sort(rng.permutation(len(rows))[:_MODE_ROWS])
     targets = _standardised(rows)
-    priors = [_learned(rows, kernels, targets, part, rng) for part in rows.parts]
-    found = [_modes("prior", rows, priors, chosen)]
-    if any("line" in kernel.names for kernel in kernels):
-        found.append(_modes("straight prior", rows, [_straight(prior) for prior in priors], chosen))
+    with fitting_threads(float(len(chosen)) ** 2 * len(kernels)):
+        priors = [_learned(rows, kernels, targets, part, rng) for part in rows.parts]
+        found = [_modes("prior", rows, priors, chosen)]
+        if any("line" in kernel.names for kernel in kernels):
+            found.append(_modes("straight prior", rows, [_straight(prior) for prior in priors], chosen))
     return found
 
 
@@ -378,6 +379,7 @@ def _learned(
     rows: ClassRows, kernels: tuple[Kernel, ...], targets: Tensor, part: np.ndarray, rng: np.random.Generator
 ) -> Prior:
     """The prior of a fold: its scales by the evidence of the classes taken as numbers."""
+    part = part[rows.weights[part] > 0]
     count = min(_LEARNING_ROWS, max(100, int((_LEARNING_ENTRIES / len(kernels)) ** 0.5)))
     used = torch.from_numpy(part if len(part) <= count else np.sort(rng.permutation(part)[:count]))
     theta, evaluations = learn(

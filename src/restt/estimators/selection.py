@@ -52,7 +52,7 @@ MOST_MODE_COLUMNS, MOST_CLASSES = 100, 24
 # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
 MOST_WEIGHTS = 2**23
 # The temperature is found within a factor of this.
-HOTTEST = 2.0
+HOTTEST = 3.0
 
 Family = Trained | Lines | Modes
 
@@ -138,7 +138,7 @@ def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -
     hats, shift, scale = hat_map(sites)
     encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
     return Selected(
-        _averaged(families, weights, settings),
+        _averaged(_members(families, weights), settings),
         with_site_means(encoding, merged.numbers, given.weights),
         replace(target, temperature=temperature),
         settings,
@@ -203,21 +203,32 @@ def _losses_and_shares(
     return found
 
 
+def _members(families: Sequence[Family], weights: Sequence[np.ndarray]) -> list[Member]:
+    """All members, without the trained ones of least share where the module would become too large."""
+    pairs = list(zip(families, weights, strict=True))
+    members = [member for family, shares in pairs for member in family.members(shares)]
+    members.sort(key=lambda member: member.share, reverse=True)
+    while len(members) > 1 and _size(members) > MOST_WEIGHTS:
+        members.pop(max(range(len(members)), key=lambda place: (members[place].module.runs, place)))
+    return members
+
+
+def _size(members: Sequence[Member]) -> int:
+    """Weights of the averaged module."""
+    widths = [matrix.shape[0] for matrix in members[0].view.matrices]
+    bond = max(member.module.bond_dim for member in members)
+    return sum(member.module.runs or 1 for member in members) * len(widths) * max(widths) * bond**2
+
+
 @torch.no_grad()
-def _averaged(families: Sequence[Family], weights: Sequence[np.ndarray], settings: Settings) -> ResTT:
-    """All members as runs of one module over the whole states, each scaled so that the plain mean is the average."""
-    members: list[Member] = [
-        member for family, shares in zip(families, weights, strict=True) for member in family.members(shares)
-    ]
+def _averaged(members: Sequence[Member], settings: Settings) -> ResTT:
+    """The members as runs of one module over the whole states, each scaled so that the plain mean is the average."""
     bond = max(member.module.bond_dim for member in members)
     parts = [rewritten(member.module, member.view, bond) for member in members]
-    runs = sum(part.first.shape[0] for part in parts)
-    scales = torch.cat(
-        [
-            torch.full((part.first.shape[0],), member.share * runs / part.first.shape[0], dtype=torch.float64)
-            for part, member in zip(parts, members, strict=True)
-        ]
-    )
+    counts = [len(part.first) for part in parts]
+    shares = torch.tensor([member.share for member in members], dtype=torch.float64)
+    scales = sum(counts) * shares / shares.sum() / torch.tensor(counts)
+    each = scales.repeat_interleave(torch.tensor(counts))  # S
     like = parts[0]
     module = ResTT(
         like.sites,
@@ -225,14 +236,12 @@ def _averaged(families: Sequence[Family], weights: Sequence[np.ndarray], setting
         bond,
         like.outputs,
         bias=True,
-        runs=runs,
+        runs=sum(counts),
         dtype=settings.dtype,
         device=settings.device,
     )
     last = ("first", "bias") if like.sites == 1 else ("last_chain", "last_linear", "last_skip", "bias")
     for name, parameter in module.named_parameters():
         stacked = torch.cat([part.get_parameter(name) for part in parts])
-        if name in last:
-            stacked *= scales.view(-1, *[1] * (stacked.dim() - 1))
-        parameter.copy_(stacked)
+        parameter.copy_(stacked * each.view(-1, *[1] * (stacked.dim() - 1)) if name in last else stacked)
     return module

@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 # Axes with less than this share of the largest variance are as good as absent.
-_SMALLEST_SHARE = 1e-9
-_ITERATIONS = 100
+_SMALLEST_SHARE = 1e-6
+_ITERATIONS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,12 @@ def class_mode(
     classes: int,
     penalty: float,
     start: np.ndarray | None = None,  # (M + 1, K)
+    tolerance: float = 1e-6,
 ) -> np.ndarray:  # (M + 1, K)
     """Coefficients of the logits, the last row a constant that is not penalised.
 
-    They minimise Σ_i w_i (-log softmax(φ_i u + b)_(y_i)) + penalty/2 ‖u‖².
+    They minimise Σ_i w_i (-log softmax(φ_i u + b)_(y_i)) + penalty/2 ‖u‖², until a step gains less than ``tolerance``
+    of it.
 
     >>> axes = Axes.of_features(np.array([[-1.0], [0.0], [1.0]]))
     >>> mode = class_mode(axes, np.array([0, 1, 1]), np.ones(3), 2, 1.0)
@@ -80,11 +82,6 @@ def class_mode(
         return loss, (gradient / roots).ravel()
 
     first = np.zeros((len(roots), classes)) if start is None else start
-    options = {"maxiter": _ITERATIONS, "gtol": 1e-5 * np.sqrt(total), "ftol": 1e-9}
+    options = {"maxiter": _ITERATIONS, "gtol": 1e2 * tolerance * np.sqrt(total), "ftol": tolerance}
     found = minimize(objective, (first * roots).ravel(), jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(-1, classes) / roots
-
-
-def class_logits(axes: Axes, mode: np.ndarray) -> np.ndarray:  # (M + 1, K) -> (B, K)
-    """What a mode says of the rows of the axes."""
-    return axes.values @ mode[:-1] + mode[-1]
