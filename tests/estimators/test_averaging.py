@@ -39,6 +39,13 @@ def test_a_candidate_that_is_far_off_somewhere_takes_no_part():
     assert greedy_weights(np.stack([good, wild]), numbers, weights).tolist() == [1.0, 0.0]
 
 
+def test_doubt_bounds_the_logits_of_rows_without_an_error():
+    sure = np.array([[[5.0, 0.0], [0.0, 5.0]], [[50.0, 0.0], [0.0, 50.0]]])
+    numbers, weights = np.array([0, 1]), np.ones(2)
+    assert greedy_weights(sure, numbers, weights).tolist() == [0.0, 1.0]
+    assert greedy_weights(sure, numbers, weights, doubt=0.01).tolist() == [1.0, 0.0]
+
+
 def test_rows_count_by_weight():
     logits = np.array([[[2.0, 0.0], [2.0, 0.0]], [[0.0, 2.0], [0.0, 2.0]]])
     numbers = np.array([0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -56,9 +57,7 @@ def test_the_module_is_the_average_of_the_chosen(monkeypatch):
         for member in family.members(shares):
             with torch.no_grad():
                 found.append(member.share * member.module(member.view.vectors(rows.states)).double().mean(0).numpy())
-    got = model.module_(
-        torch.stack(list(rows.states), dim=1)  # columns of equal width
-    )
+    got = model.module_(torch.stack(list(rows.states), dim=1))  # columns of equal width
     assert got.mean(0).detach().numpy() == pytest.approx(sum(found), abs=1e-9)
 
 
@@ -84,6 +83,12 @@ def test_saved_and_loaded_it_predicts_the_same(selected, tmp_path):
     loaded = restt.load(selected.save(tmp_path / "model"))
     assert loaded.solver_ == "selected"
     assert np.array_equal(loaded.predict_proba(x), selected.predict_proba(x))
+
+
+def test_an_exported_graph_gives_the_same_probabilities(selected, tmp_path):
+    x, _ = interacting(50, seed=2)
+    session = onnxruntime.InferenceSession(selected.export(tmp_path / "model.onnx"))
+    assert session.run(None, {"x": x})[0] == pytest.approx(selected.predict_proba(x), abs=1e-6)
 
 
 def test_explanations_add_up_to_the_log_odds(selected):

@@ -18,11 +18,17 @@ def log_loss(
     logits: np.ndarray,  # (…, B, K)
     numbers: np.ndarray,  # (B,)
     weights: np.ndarray,  # (B,)
+    doubt: float = 0.0,
 ) -> np.ndarray:  # (…)
-    """The weighted mean of -log softmax at each row's class."""
-    shares = log_softmax(logits, axis=-1)
-    rows = np.arange(len(numbers))
-    return np.asarray(-(shares[..., rows, numbers] @ weights) / weights.sum())
+    """The weighted mean of -log softmax at each row's class, which is the right one but for a probability of ``doubt``.
+
+    >>> round(float(log_loss(np.log([[0.8, 0.2]]), np.array([0]), np.ones(1))), 3)
+    0.223
+    """
+    logs = log_softmax(logits, axis=-1)
+    own = logs[..., np.arange(len(numbers)), numbers]
+    others = (logs.sum(axis=-1) - own) / max(1, logs.shape[-1] - 1)
+    return np.asarray(-(((1 - doubt) * own + doubt * others) @ weights) / weights.sum())
 
 
 def greedy_weights(
@@ -30,6 +36,7 @@ def greedy_weights(
     numbers: np.ndarray,  # (B,)
     weights: np.ndarray,  # (B,)
     *,
+    doubt: float = 0.0,
     rounds: int = ROUNDS,
 ) -> np.ndarray:  # (C,), summing to one
     """Weights of the average of logits with the least log-loss found by adding one candidate at a time.
@@ -43,7 +50,7 @@ def greedy_weights(
     array([1., 0.])
     """
     counts = np.zeros(len(logits))
-    losses = log_loss(logits, numbers, weights)
+    losses = log_loss(logits, numbers, weights, doubt)
     barred = losses > MOST_LOSS * losses.min()
     chosen = int(losses.argmin())
     total, best, kept = np.zeros_like(logits[0]), np.inf, counts
@@ -52,7 +59,7 @@ def greedy_weights(
         total = total + logits[chosen]
         if losses[chosen] < best:
             best, kept = float(losses[chosen]), counts.copy()
-        losses = np.where(barred, np.inf, log_loss((total + logits) / (size + 1), numbers, weights))
+        losses = np.where(barred, np.inf, log_loss((total + logits) / (size + 1), numbers, weights, doubt))
         chosen = int(losses.argmin())
     return kept / kept.sum()
 
@@ -62,6 +69,7 @@ def fitted_temperature(
     numbers: np.ndarray,  # (B,)
     weights: np.ndarray,  # (B,)
     bounds: tuple[float, float] = BOUNDS,
+    doubt: float = 0.0,
 ) -> float:
     """The temperature under which softmax(scores / temperature) has the least log-loss.
 
@@ -71,7 +79,7 @@ def fitted_temperature(
     """
 
     def loss(log_temperature: float) -> float:
-        return float(log_loss(scores / np.exp(log_temperature), numbers, weights))
+        return float(log_loss(scores / np.exp(log_temperature), numbers, weights, doubt))
 
     found = minimize_scalar(loss, bounds=np.log(bounds), method="bounded")
     return float(np.exp(found.x))

@@ -5,15 +5,18 @@ Held-out rows choose the settings, the epoch that is kept and the temperature.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from restt.estimators.averaging import fitted_temperature, log_loss
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
+from restt.features import Trigonometric
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
@@ -33,7 +36,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hats, bond 10, penalty 0.005", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.005}),
     ("hats, bond 10, penalty 0.0003", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.0003}),
     ("lines, bond 10, penalty 0.001", {"feature_map": "affine", "bond_dim": 10, "penalty": 0.001}),
-    ("trigonometric, bond 50", {"feature_map": "trigonometric", "bond_dim": 50, "penalty": None}),
+    ("trigonometric, bond 50", {"feature_map": Trigonometric(outside="clamp"), "bond_dim": 50, "penalty": None}),
 )
 
 
@@ -67,16 +70,12 @@ def fit_many(estimator: ResTTClassifier, given: Examples, seed: int) -> tuple[Re
     classes = np.unique(given.y)
     sample, judged = kept.take(np.arange(min(SAMPLE, len(kept)))), held.take(np.arange(min(SAMPLE // 2, len(held))))
     losses = {}
-    for name, settings in _affordable(given.table.width):
+    for name, settings in SETTINGS:
         tried = _trained(estimator, settings, sample, None, classes, seed, (512, SAMPLE_EPOCHS))
         losses[name] = float(log_loss(*_outputs(tried, judged)))
     best = min(losses, key=lambda name: losses[name])
     made = _trained(estimator, dict(SETTINGS)[best], kept, held, classes, seed, batch_and_epochs(len(kept)))
     return made, losses, fitted_temperature(*_outputs(made, held))
-
-
-def _affordable(columns: int) -> list[tuple[str, dict[str, Any]]]:
-    return list(SETTINGS)
 
 
 def _trained(
@@ -99,8 +98,11 @@ def _trained(
         random_state=seed,
     )
     records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes)
-    for _ in records if held is None else shown_progress(records, total, int(estimator.verbose)):
-        pass
+    with warnings.catch_warnings():
+        if held is None:  # one that comes to nothing on the sample is not chosen
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        for _ in records if held is None else shown_progress(records, total, int(estimator.verbose)):
+            pass
     return made
 
 

@@ -51,8 +51,11 @@ BUDGET = 1e11
 MOST_MODE_COLUMNS, MOST_CLASSES = 100, 24
 # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
 MOST_WEIGHTS = 2**23
-# The temperature is found within a factor of this.
-HOTTEST = 3.0
+# Between which the temperature is sought.
+TEMPERATURES = (0.8, 3.0)
+# The probability, times the rows, with which a label is held to be wrong: n rows without an error do not show that the
+# next one has none, and without doubt no logit would be too large for them.
+DOUBT = 0.25
 
 Family = Trained | Lines | Modes
 
@@ -186,9 +189,10 @@ def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarra
     judged = rows.folds >= 0
     logits = np.concatenate([family.held_out[:, judged] for family in families])
     numbers, weights = rows.numbers[judged], rows.weights[judged]
-    found = greedy_weights(logits, numbers, weights)
+    doubt = DOUBT / len(numbers)
+    found = greedy_weights(logits, numbers, weights, doubt=doubt)
     average = np.tensordot(found, logits, 1)
-    temperature = fitted_temperature(average, numbers, weights, (1 / HOTTEST, HOTTEST))
+    temperature = fitted_temperature(average, numbers, weights, TEMPERATURES, doubt)
     return np.split(found, np.cumsum([len(family.held_out) for family in families])[:-1]), temperature
 
 
