@@ -27,6 +27,9 @@ from restt.estimators.posterior import ONLY_GRADIENT
 from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
+# What an estimator that was trained in this one's place hands over, beside its target.
+_TRAINED = ("module_", "encoding_", "precision_", "history_", "n_iter_", "site_means_", "site_covariances_")
+
 
 class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
@@ -213,20 +216,10 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         began = time.monotonic()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if len(given) > MANY_ROWS:
-            made, losses, temperature = fit_many(self, given, seed)
-            for name in (
-                "module_",
-                "encoding_",
-                "precision_",
-                "history_",
-                "n_iter_",
-                "site_means_",
-                "site_covariances_",
-            ):
+            made, self.candidates_, temperature = fit_many(self, given, seed)
+            for name in _TRAINED:
                 setattr(self, name, getattr(made, name))
             self.target_ = replace(made.target_, temperature=temperature)
-            best = min(losses, key=lambda name: losses[name])
-            self.candidates_ = {name: (loss, float(name == best)) for name, loss in losses.items()}
         else:
             found = select(given, self, self._new_target(given.y, given.weights), seed)
             self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
