@@ -88,7 +88,7 @@ def stratified_folds(numbers: np.ndarray, count: int, rng: np.random.Generator) 
     """The fold of each row, every class spread evenly; -1 for a class of one row, which every fold has to see.
 
     >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2, np.random.default_rng(0)).tolist()
-    [0, 0, 0, 1, 1, -1, 1]
+    [1, 0, 1, 0, 1, -1, 0]
     """
     folds = np.full(len(numbers), -1)
     dealt = 0
