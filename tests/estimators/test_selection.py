@@ -171,6 +171,15 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
     assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "prior", "straight prior"}
 
 
+def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
+    x, y = interacting(90)
+    monkeypatch.setattr(candidates, "_FEWEST_CENTRES", 40)
+    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 50.0)
+    assert any(name.startswith("prior") for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
+    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 30.0)
+    assert not any("prior" in name for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
+
+
 def test_a_module_that_would_be_too_large_loses_its_least_members(monkeypatch):
     x, y = interacting(60)
     monkeypatch.setattr(selection, "MOST_WEIGHTS", 1)

@@ -46,6 +46,9 @@ _LEARNING_ENTRIES = 3_000_000
 FURTHEST = 2.5
 # The logit of a line's share that is as good as 1; the spread of a covariance that is as good as none.
 _ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
+# Multiplications (passes · rows · centres · classes) that modes may take together, and about how many passes they are:
+# there are fewer centres where they would be more, and none below the fewest.
+_MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 4200, 150
 # Sizes of the penalty of a mode, in units of the inverse variance of the logits, and of straight lines.
 MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)
 LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
@@ -325,16 +328,17 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes]:
     """Modes under each of :data:`MODE_PENALTIES`; every fold learns a prior of its own, so that none is flattered.
 
     The second family has the same scales but straight lines only, whose products draw sharp borders where an
-    interaction changes sign.
+    interaction changes sign. There are none where rows times classes are too many.
     """
     weights = torch.from_numpy(rows.weights)
     kernels = tuple(
         make_kernel(_bounded(site), measure(site, states, weights))
         for site, states in zip(rows.sites, rows.states, strict=True)
     )
-    chosen = np.arange(len(rows))
-    if len(rows) > _MODE_ROWS:
-        chosen = np.sort(rng.permutation(len(rows))[:_MODE_ROWS])
+    centres = min(_MODE_ROWS, int(_MODE_WORK / (_MODE_PASSES * len(rows) * rows.classes)))
+    if centres < min(_FEWEST_CENTRES, len(rows)):
+        return []
+    chosen = np.arange(len(rows)) if len(rows) <= centres else np.sort(rng.permutation(len(rows))[:centres])
     targets = _standardised(rows)
     with fitting_threads(float(len(chosen)) ** 2 * len(kernels)):
         priors = [_learned(rows, kernels, targets, part, rng) for part in rows.parts]

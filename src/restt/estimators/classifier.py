@@ -23,7 +23,7 @@ from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.history import History
 from restt.estimators.many_rows import MANY_ROWS, fit_many
 from restt.estimators.parameters import Parameters
-from restt.estimators.posterior import ONLY_GRADIENT
+from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT
 from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
@@ -49,7 +49,8 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         ``"selected"`` as above, ``"gradient"`` trains one model (``runs`` of them) by gradient descent. ``"auto"`` is
         ``"gradient"`` where a parameter that only training has is not at its default (those that
         :class:`ResTTRegressor` names, ``bond_dim``, and ``loss="mse"``), where ``partial_fit`` or ``fit_epochs`` is
-        called, and for fewer than 30 different rows or one class; ``"selected"`` with one of the former is an error.
+        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 30 different rows,
+        for a single class, and for more than 500 columns of up to 5,000 rows.
     loss : {"auto", "cross-entropy", "mse"}
         ``"auto"`` is ``"cross-entropy"``: outputs are logits. ``"mse"`` (the paper's choice) fits one-hot targets;
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
@@ -210,7 +211,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         return not reasons
 
     def _has_enough(self, given: Examples) -> bool:
-        return len(given) > MANY_ROWS or suffices(given, self)
+        return len(given) > MANY_ROWS or (given.table.width <= MOST_COLUMNS and suffices(given, self))
 
     def _solve(self, given: Examples) -> None:
         began = time.monotonic()

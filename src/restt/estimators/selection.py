@@ -56,7 +56,7 @@ MOST_WEIGHTS = 2**23
 TEMPERATURES = (1.0, 3.0)
 # The probability, times the rows, with which a label is held to be wrong: n rows without an error do not show that the
 # next one has none, and without doubt no logit would be too large for them.
-DOUBT = 0.25
+DOUBT = 0.5
 
 Family = Trained | Lines | Modes
 
@@ -201,7 +201,7 @@ def _losses_and_shares(
     rows: ClassRows, families: Sequence[Family], weights: Sequence[np.ndarray]
 ) -> dict[str, tuple[float, float]]:
     judged = rows.folds >= 0
-    found = {}
+    found: dict[str, tuple[float, float]] = {}
     for family, shares in zip(families, weights, strict=True):
         losses = log_loss(family.held_out[:, judged], rows.numbers[judged], rows.weights[judged])
         found.update(zip(family.names, zip(losses.tolist(), shares.tolist(), strict=True), strict=True))
