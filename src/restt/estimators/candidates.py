@@ -48,9 +48,9 @@ FURTHEST = 2.5
 _ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
 # Multiplications (passes · rows · centres · classes) that modes may take together, and about how many passes they are:
 # there are fewer centres where they would be more, and none below the fewest.
-_MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 4200, 150
+_MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 5400, 150
 # Sizes of the penalty of a mode, in units of the inverse variance of the logits, and of straight lines.
-MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)
+MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024, 1 / 4096, 1 / 16384)
 LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 # The train of a mode may be this far from it, relative to the spread of its logits.
 _TOLERANCE, _LARGEST_BOND = 0.01, 40

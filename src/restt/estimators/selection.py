@@ -56,7 +56,7 @@ MOST_WEIGHTS = 2**23
 TEMPERATURES = (1.0, 3.0)
 # The probability, times the rows, with which a label is held to be wrong: n rows without an error do not show that the
 # next one has none, and without doubt no logit would be too large for them.
-DOUBT = 0.5
+DOUBT = 0.25
 
 Family = Trained | Lines | Modes
 
