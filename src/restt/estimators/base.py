@@ -85,6 +85,10 @@ class BaseResTT(Parameters):
         """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
         return False
 
+    def _has_enough(self, given: Examples) -> bool:
+        """Whether the rows are enough for it; otherwise gradients are used."""
+        return True
+
     def _solve(self, given: Examples) -> None:
         """Fit by the posterior solver."""
         raise NotImplementedError
@@ -178,7 +182,7 @@ class BaseResTT(Parameters):
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         with self._columns_kept_if_refused():
             given = self._read_examples(X, y, sample_weight, reset=fresh)
-            if self._is_solved(given.table.width, stepwise=stepwise):
+            if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
                 self._solve(given)
                 return iter(()), 0
             held_out = None if validation is None else self._read_validation(validation)
@@ -263,7 +267,7 @@ class BaseResTT(Parameters):
         if fresh:
             self.history_, self.n_iter_ = History(), 0
             self.site_means_, self.site_covariances_ = prepared.encoding.site_means, prepared.covariances
-            for name in ("prior_", "spread_"):
+            for name in ("prior_", "spread_", "candidates_"):
                 self.__dict__.pop(name, None)
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
@@ -467,10 +471,10 @@ class BaseResTT(Parameters):
 
     def _can_go_on(self) -> bool:
         """Whether there is a training to go on from; a warning where there is a fit of another kind."""
-        if self.__sklearn_is_fitted__() and self.solver_ == "posterior":
+        if self.__sklearn_is_fitted__() and self.solver_ != "gradient":
             warnings.warn(
-                "this model was fitted by the posterior solver, which training does not go on from: it begins anew, "
-                "with the rows of this call alone",
+                f"this model was fitted by the {self.solver_} solver, which training does not go on from: it begins "
+                "anew, with the rows of this call alone",
                 UserWarning,
                 stacklevel=4,
             )
