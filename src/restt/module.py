@@ -190,14 +190,16 @@ class ResTT(nn.Module):
     ) -> Tensor:  # (B, O) or, with runs, (S, B, O)
         """The outputs. Values are not checked here, so that nothing waits for the device."""
         self.check_input(x)
-        if x.dim() == 3:
+        if self.runs is not None and x.dim() == 3:
             x = x.unsqueeze(0)
         if self.padding is not None:
             x = x.masked_fill(self.padding, 0)
-        output = chain.contract(x, self.weights(), self.topology)
-        if self.bias is not None:
-            output = output + self.bias
-        return output if self.runs is not None else output[0]
+        # As they are: a single model has no runs axis, and giving it one takes longer than a small contraction.
+        weights = ChainWeights(
+            self.first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
+        )
+        output = chain.contract(x, weights, self.topology)
+        return output if self.bias is None else output + self.bias
 
     def check_input(self, x: Any) -> None:
         """Raise TypeError or ValueError, naming what was expected, where ``x`` is nothing for :meth:`forward`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import Protocol
 
@@ -14,7 +13,8 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.chain.recompute import in_segments, recomputing
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.setting import Setting, untraced
 from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
@@ -29,6 +29,7 @@ _HOMES = {
     "fused_cuda": "restt.chain.cuda.contraction",
 }
 BACKENDS = tuple(_HOMES)
+_FUSED = {"cpu": "fused_cpu", "cuda": "fused_cuda"}
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
     "eager": "works everywhere, but step by step",
@@ -43,7 +44,7 @@ TREE_WORK_PER_SITE = 20_000
 TREE_SITES = 16
 # Both from `restt bench crossover`.
 
-_forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)
+_forced: Setting[str | None] = Setting("backend", None)
 _modules: dict[str, ModuleType] = {}
 
 
@@ -60,11 +61,8 @@ def backend(name: str) -> Iterator[None]:
     True
     """
     check_choice("backend", name, ("auto", *BACKENDS))
-    token = _forced.set(None if name == "auto" else name)
-    try:
+    with _forced.set_to(None if name == "auto" else name):
         yield
-    finally:
-        _forced.reset(token)
 
 
 def contract(
@@ -74,13 +72,20 @@ def contract(
 ) -> Tensor:  # (S, B, O)
     """The output of the chain, by the forced backend or the one chosen for these inputs.
 
-    A forced backend that cannot take them raises a RuntimeError that says why.
+    A single model may leave the runs axis out, of x, weights and output alike. A forced backend that cannot take the
+    inputs raises a RuntimeError that says why.
     """
     name = _forced.get()
     if name is None:
         name, _ = choose(x, weights, topology)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
+    if name in _FUSED.values() or has_runs(weights):
+        return _contracted(name, x, weights, topology)
+    return _contracted(name, *with_runs(x, weights), topology)[0]
+
+
+def _contracted(name: str, x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     if name == "eager" and recomputing():
         return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
@@ -97,23 +102,27 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     """
     if torch._C._are_functorch_transforms_active():
         return "reference", "inside a torch.func transform only plain operations work"
-    if x.is_cuda and recomputing():
+    kind = x.device.type
+    if kind == "cuda" and recomputing():
         return "eager", "it can recompute states, the fused GPU kernels keep them"
-    fused = {"cpu": "fused_cpu", "cuda": "fused_cuda"}.get(x.device.type)
-    problem = f"there are no fused kernels for {x.device.type}"
-    if fused is not None:
-        missing = unsupported(fused, x, weights, topology)
+    fused = _FUSED.get(kind)
+    if fused is None:
+        problem = f"there are no fused kernels for {kind}"
+    else:
+        missing = _module(fused).unsupported(x, weights, topology)
         if missing is None:
             return fused, "fused kernels were the fastest at every size measured"
         problem = f"{fused} is not available: {missing}"
-    if x.device.type == "cpu" and _tree_is_faster(x, weights, topology):
+    if kind == "cpu" and _tree_is_faster(x, weights, topology):
         return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
     return "eager", problem
 
 
 def _tree_is_faster(x: Tensor, weights: ChainWeights, topology: Topology) -> bool:
-    runs, _, bond = weights.first.shape
-    work = runs * x.shape[1] * (bond + 1) ** 3
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False  # a program for any number of samples has no size to choose by
+    runs, bond = weights.first.shape[:-2].numel(), weights.first.shape[-1]
+    work = runs * x.shape[-3] * (bond + 1) ** 3
     return topology.sites >= TREE_SITES and work <= TREE_WORK_PER_SITE and not recomputing()
 
 
@@ -132,9 +141,14 @@ def implementation(name: str) -> Contract:
 
 
 def _module(name: str) -> ModuleType:
-    if name not in _modules:
-        _modules[name] = importlib.import_module(_HOMES[name])
+    if torch.compiler.is_compiling() or name not in _modules:
+        _load(name)
     return _modules[name]
+
+
+@untraced  # called while a module is compiled, for there is nothing to trace in an import
+def _load(name: str) -> None:
+    _modules[name] = importlib.import_module(_HOMES[name])
 
 
 class Contractible(Protocol):

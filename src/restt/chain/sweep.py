@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from restt.chain.reference import ChainWeights, disconnected_output
+from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
 from restt.topology import Topology
 
 # (y(1) (S,B,R), x (N-2, S or 1, B, I), chain or None, linear or None, topology of sites 2…N-1)
@@ -128,7 +128,7 @@ def plain_gradients(
 
 
 def plain_contraction_gradients(
-    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I), then the six roles of ChainWeights
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I), then the six roles of ChainWeights; or all without S
     wanted: Sequence[bool],
     grad: Tensor,  # (S, B, O)
     outputs: int,
@@ -137,9 +137,21 @@ def plain_contraction_gradients(
     """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
 
     def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
-        return (contract_with(plain_sweep, x, ChainWeights._make((*roles, outputs)), topology),)
+        weights = ChainWeights._make((*roles, outputs))
+        if has_runs(weights):
+            return (contract_with(plain_sweep, x, weights, topology),)
+        return (contract_with(plain_sweep, *with_runs(x, weights), topology)[0],)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
+
+
+def needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether there will be a backward pass to these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def contiguous(roles: Sequence[Tensor | None]) -> list[Tensor | None]:
