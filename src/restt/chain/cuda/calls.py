@@ -24,6 +24,7 @@ class KernelCall:
     def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[int, ...], constants: dict[str, Any]) -> None:
         self.kernel, self.grid = kernel, (*grid, 1, 1)[:3]
         self.numbers, self.constants = numbers, constants
+        self.remembers = True
         self._launchers: dict[int, Any] = {}
         self._rest: tuple[Any, ...] = ()
 
@@ -37,12 +38,18 @@ class KernelCall:
         launch = self._launchers.get(aligned)
         if launch is None:
             self._first_launch(aligned, pointers)
-        else:
+            return
+        try:
             launch(*pointers, *self._rest)
+        except TypeError:
+            # Nothing was launched: a compiled kernel of this Triton takes other arguments than one of Triton 3.6.
+            self.remembers = False
+            self._first_launch(aligned, pointers)
 
     def _first_launch(self, aligned: int, pointers: tuple[Any, ...]) -> None:
         compiled = self.kernel[self.grid](*pointers, *self.numbers, **self.constants)
-        if compiled is None:  # an interpreted kernel is no other the second time
+        if compiled is None or not self.remembers:  # an interpreted kernel is no other the second time
+            self._launchers.clear()
             return
         names = self.kernel.arg_names[len(pointers) + len(self.numbers) :]
         self._rest = (*self.numbers, *(self.constants[name] for name in names))
