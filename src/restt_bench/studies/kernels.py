@@ -22,6 +22,7 @@ import torch
 import restt
 from restt import Topology
 from restt.chain.cuda import launch as cuda_launch
+from restt.chain.cuda.contraction import forget_plans
 from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
 from restt_bench.case import Settings
 from restt_bench.implementations.base import captured
@@ -315,12 +316,14 @@ def _launching(case: Record) -> Iterator[None]:
         cuda_launch._PROCESSORS = 1 << 30
     if "weights" in case:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
+    forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
             yield
     finally:
         for name, value in before.items():
             setattr(cuda_launch, name, value)
+        forget_plans()
 
 
 def _fastest(rows: list[Record]) -> list[Record]:

@@ -42,6 +42,14 @@ def poisoned_memory():
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
+@pytest.fixture(autouse=True)
+def no_plans_of_other_tests():
+    """Tests change the tables that launches are worked out from."""
+    contraction.forget_plans()
+    yield
+    contraction.forget_plans()
+
+
 class TestFusedCuda(ChainParity):
     backend = "fused_cuda"
     dtype = torch.float32

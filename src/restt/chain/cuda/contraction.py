@@ -371,6 +371,12 @@ _Contraction = register(
 )
 
 
+def forget_plans() -> None:
+    """Have launches worked out anew, for whoever changes the tables of launch.py."""
+    _forward_plan.cache_clear()
+    _backward_plan.cache_clear()
+
+
 def _operand(core: Tensor | None, block: list[int] | None, stand_in: Tensor) -> Any:
     """The packed cores as a sweep takes them: a pointer, or a descriptor for the copy engine."""
     if core is None or block is None:
