@@ -1,12 +1,13 @@
 """The module in a loop of one's own: call by call, compiled, graphed, beside restt's captured step.
 
-First whether it is right there: ``torch.library.opcheck`` of every registered operator on this device, and outputs and
-gradients of every way against float64, warnings told. Then time, and where the time of the plain loop goes. A part
-that fails is told with its traceback and costs no other; after ``SECONDS`` no further size is started.
+Times first, then where the time of the plain loop goes, outputs and gradients of every way against float64 with the
+warnings told, and ``torch.library.opcheck`` of the operators. A part that fails is told with its traceback and costs no
+other; after ``SECONDS`` no further part is started. Everything found is printed at once, for a run that is cut short.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 import warnings
@@ -32,43 +33,42 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Record = dict[str, Any]
-SECONDS = 120.0
+SECONDS = 125.0
 # What a way of torch's own may cost over the captured step, by bond dimension.
 TIMES_OWN_STEP = {20: 1.5, 50: 1.15, 100: 1.15}
 CAPTURED_WAYS = ("reduce-overhead", "graphed")
 
 
 def loops(device: str, settings: Settings, console: Console) -> Record:
-    """Checks, then a row per way, size and precision, quickest sizes and torch's usual precision first."""
+    """Every way at every size in torch's usual precision, the plain loop and the captured step in the others too."""
     began = time.perf_counter()
-    checks = _guarded(_operators_checked, device, console)
     base = replace(QUICK_IMAGE if settings.quick else IMAGE, device=device)
-    on_gpu = base.on_gpu
-    field: list[Implementation] = [Ours("auto", graph=True)] if on_gpu else []
-    field += [Ours("auto"), *(Ours("auto", way=way) for way in (WAYS if on_gpu else ("compiled",)))]
-    rows, parity, phases, targets = [], [], [], []
-    for precision in ("tf32", "float32", "bf16") if on_gpu else ("float32",):
-        for bond in (4,) if settings.quick else (20, 50, 100):
-            case = replace(base, bond_dim=bond, precision=precision)
-            if time.perf_counter() - began > SECONDS:
-                console.print(f"{case}: not started, {SECONDS:.0f} s are over")
-                continue
-            for implementation in field:
-                parity.append(_guarded(_checked, implementation, case.scaled_down(), settings, console))
-            rows += _guarded(_raced, case, field, settings, console).get("rows", [])
-            targets += _targets(rows, case)
-            if precision == "tf32":
-                phases.append(_guarded(breakdown, Ours("auto"), case, settings))
-                console.print(str(phases[-1]), markup=False)
+    bonds = (4,) if settings.quick else (20, 50, 100)
+    plain: list[Implementation] = [*([Ours("auto", graph=True)] if base.on_gpu else []), Ours("auto")]
+    ways = ("graphed", "compiled", "reduce-overhead") if base.on_gpu else ("compiled",)
+    every = [*plain, *(Ours("auto", way=way) for way in ways)]
+    usual, *others = ("tf32", "float32", "bf16") if base.on_gpu else ("float32",)
+    timed = [(replace(base, bond_dim=bond, precision=usual), every) for bond in bonds]
+    timed += [(replace(base, bond_dim=bond, precision=name), plain) for name in others for bond in bonds]
+    parts: list[tuple[str, Callable[..., Record], tuple[Any, ...]]] = []
+    for case, field in timed:
+        parts.append(("steps", _raced, (case, field, settings)))
+        if field is every and case.bond_dim == bonds[0]:
+            parts.append(("phases", breakdown, (Ours("auto"), case, settings)))
+    small = replace(base, bond_dim=bonds[0], precision=usual).scaled_down()
+    parts += [("parity", _checked, (implementation, small, settings)) for implementation in every]
+    parts += [("operators", _operators_checked, (device,))]
+    found: dict[str, list[Record]] = {name: [] for name, _, _ in parts}
+    for name, work, arguments in parts:
+        seconds = time.perf_counter() - began
+        record = _guarded(work, *arguments) if seconds < SECONDS else {"left_out": f"{SECONDS:.0f} s were over"}
+        found[name].append(record)
+        console.print(f"{seconds:.0f} s, {name}: {json.dumps(record)}", markup=False, soft_wrap=True)
+    rows = [row for record in found.pop("steps") for row in record.get("rows", [])]
+    targets = [target for case, _ in timed for target in _targets(rows, case)]
     title = f"The module in a loop of one's own on {device}"
-    return {
-        "title": title,
-        "operators": checks,
-        "checks": parity,
-        "steps": rows,
-        "phases": phases,
-        "targets": [target.as_dict() for target in targets],
-    }
+    named = {"checks": found.pop("parity"), "steps": rows, **found}
+    return {"title": title, **named, "targets": [target.as_dict() for target in targets]}
 
 
 def _guarded(work: Callable[..., Record], *arguments: Any) -> Record:
@@ -82,22 +82,16 @@ def _guarded(work: Callable[..., Record], *arguments: Any) -> Record:
         torch.compiler.reset()
 
 
-def _operators_checked(device: str, console: Console) -> Record:
-    """``opcheck`` of forward and backward, with and without runs, of straight and mixed topologies."""
-    name = "fused_cuda" if device.startswith("cuda") else "fused_cpu"
-    settings: list[tuple[Any, ...]] = [(1,)]
-    if device.startswith("cuda"):
-        settings = [(precision, True) for precision in ("float32", "tf32", "bf16", "fp16")]
-    failed = {}
+def _operators_checked(device: str) -> Record:
+    """``opcheck`` of forward and backward, with runs and without, of a topology with every kind of connection."""
+    on_gpu = device.startswith("cuda")
+    name, settings = ("fused_cuda", ("float32", True)) if on_gpu else ("fused_cpu", (1,))
     mixed = Topology.residual(6).skip_to_output(3).without_chain(4).without_linear(2)
-    for topology in (Topology.residual(6), mixed):
-        for runs in (None, 2):
-            for setting in settings:
-                key = f"{name} {topology.name} runs={runs} {setting}"
-                found = _guarded(_operator_checked, name, topology, runs, setting, device)
-                failed |= {key: found["error"]} if "error" in found else {}
-                console.print(f"opcheck {key}: {found.get('error', 'passed')}", markup=False)
-    return {"failed": failed}
+    found = {}
+    for runs in (None, 2):
+        record = _guarded(_operator_checked, name, mixed, runs, settings, device)
+        found[f"{name} and {name}_backward, runs={runs}, {settings}"] = record.get("error", "passed")
+    return found
 
 
 def _operator_checked(name: str, topology: Topology, runs: int | None, setting: tuple[Any, ...], device: str) -> Record:
@@ -120,24 +114,21 @@ def _operator_checked(name: str, topology: Topology, runs: int | None, setting: 
     return {}
 
 
-def _checked(implementation: Implementation, case: Case, settings: Settings, console: Console) -> Record:
+def _checked(implementation: Implementation, case: Case, settings: Settings) -> Record:
     """The worst error against float64, and what torch warned of on the way."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        began = time.perf_counter()
         found = check(implementation, case, settings.seed)
     assert found is not None
     told = sorted({f"{warning.category.__name__}: {str(warning.message)[:200]}" for warning in heard})
-    console.print(f"{found}; {time.perf_counter() - began:.1f} s; warnings: {told or 'none'}", markup=False)
-    return {**found.as_dict(), "raised": found.raised, "passed": found.passed, "warnings": told}
+    error = found.error if found.raised is None else None  # JSON has no infinity
+    return {**found.as_dict(), "error": error, "raised": found.raised, "passed": found.passed, "warnings": told}
 
 
-def _raced(case: Case, field: list[Implementation], settings: Settings, console: Console) -> Record:
+def _raced(case: Case, field: list[Implementation], settings: Settings) -> Record:
+    began = time.perf_counter()
     rows = race(case, field, settings, modes=("step",))
-    for row in rows:
-        told = row.get("skipped") or f"{row['step']['median']:.3f} ms, fastest {row['step']['fastest']:.3f}"
-        console.print(f"{case}: {row['implementation']}: {told}", markup=False)
-    return {"rows": rows}
+    return {"rows": rows, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def _targets(rows: list[Record], case: Case) -> list[Target]:
