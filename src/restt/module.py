@@ -130,6 +130,10 @@ class ResTT(nn.Module):
         self._mark_padding(self.first.device)
         return module
 
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._mark_padding(self.first.device)  # assigned parameters may lie elsewhere than those they replace
+
     @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
