@@ -5,12 +5,17 @@ import pytest
 from restt.chain.setting import Setting
 
 
+def fail_at(setting: Setting[int], depth: int) -> None:
+    with setting.set_to(depth):
+        assert setting.get() == setting.latest == depth
+        raise KeyError
+
+
 def test_blocks_nest_and_end_with_errors():
     setting = Setting("depth", 0)
     with setting.set_to(1):
-        with pytest.raises(KeyError), setting.set_to(2):
-            assert setting.get() == setting.latest == 2
-            raise KeyError
+        with pytest.raises(KeyError):
+            fail_at(setting, 2)
         assert setting.get() == setting.latest == 1
     assert setting.get() == setting.latest == 0
 
