@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
+from restt.chain import packed
 from restt.chain.recompute import in_segments, recomputing
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contract_with
@@ -68,19 +69,26 @@ def backend(name: str) -> Iterator[None]:
 
 
 def contract(
-    x: Tensor,  # (S or 1, B, N, I)
+    x: Tensor,  # (S or 1, B, N, I); with widths (S or 1, B, ΣI)
     weights: ChainWeights,
     topology: Topology,
+    widths: tuple[int, ...] | None = None,
 ) -> Tensor:  # (S, B, O)
     """The output of the chain, by the forced backend or the one chosen for these inputs.
 
-    A forced backend that cannot take them raises a RuntimeError that says why.
+    With the ``widths`` of the sites x is packed (packed.py). A forced backend that cannot take the inputs raises a
+    RuntimeError that says why.
     """
     name = _forced.get()
     if name is None:
         name, _ = choose(x, weights, topology)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
+    if widths is not None:
+        contract_packed = _packed_implementation(name)
+        if contract_packed is not None:
+            return contract_packed(x, weights, topology, widths)
+        x = packed.unpack(x, widths)
     if name == "eager" and recomputing():
         return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
@@ -131,6 +139,15 @@ def implementation(name: str) -> Contract:
     return found
 
 
+def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
+    """What contracts packed features as they are; None where the backend must be given the padded form."""
+    if recomputing():
+        return None
+    if name == "eager":
+        return packed.contract
+    return getattr(_module(name), "contract_packed", None)
+
+
 def _module(name: str) -> ModuleType:
     if name not in _modules:
         _modules[name] = importlib.import_module(_HOMES[name])
@@ -145,13 +162,13 @@ class Contractible(Protocol):
     def weights(self) -> ChainWeights:
         """Its tensors, with the runs axis in front."""
 
-    def check_input(self, x: Tensor) -> None:
-        """Raise where ``x`` does not fit."""
+    def padded(self, x: Tensor) -> Tensor:
+        """``x`` as (S or 1, B, N, I); raises where it does not fit."""
 
 
 def explain(
     module: Contractible | None = None,
-    x: Tensor | None = None,  # (B, N, I) or (S, B, N, I)
+    x: Tensor | None = None,  # what the module takes
     *,
     sites: int = 196,
     feature_dim: int = 2,
@@ -175,9 +192,8 @@ def explain(
     if (module is None) != (x is None):
         raise TypeError("explain takes a module together with its input x, or sizes alone")
     if module is not None and x is not None:
-        module.check_input(x)
         weights, topology = module.weights(), module.topology
-        x = x.unsqueeze(0) if x.dim() == 3 else x
+        x = module.padded(x)
     else:
         numbers = {"sites": sites, "feature_dim": feature_dim, "bond_dim": bond_dim, "runs": runs}
         for name, value in numbers.items():
