@@ -105,8 +105,6 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     """
     if torch._C._are_functorch_transforms_active():
         return "reference", "inside a torch.func transform only plain operations work"
-    if x.is_cuda and recomputing():
-        return "eager", "it can recompute states, the fused GPU kernels keep them"
     fused = {"cpu": "fused_cpu", "cuda": "fused_cuda"}.get(x.device.type)
     problem = f"there are no fused kernels for {x.device.type}"
     if fused is not None:

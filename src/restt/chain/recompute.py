@@ -65,8 +65,17 @@ def segment_length(sites: int) -> int:
     if segments is None or sites < 2:
         return 1
     if segments == _AUTO:
-        return math.isqrt(sites - 1) + 1
+        return square_root_length(sites)
     return -(-sites // min(segments, sites))
+
+
+def square_root_length(sites: int) -> int:
+    """The length of segments that keeps the least of this many inner sites' states.
+
+    >>> square_root_length(101)
+    11
+    """
+    return math.isqrt(max(0, sites - 1)) + 1
 
 
 def recomputing() -> bool:

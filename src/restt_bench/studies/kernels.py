@@ -309,10 +309,10 @@ def _kernel_times(call: Callable[[], object], device: str, repeats: int = 5) -> 
 def _launching(case: Record) -> Iterator[None]:
     """The case's constants instead of the table's; a tried sweep keeps its batch tile however many programs it has."""
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
-    before = {name: getattr(cuda_launch, name) for name in ("SWEEPS", "WEIGHTS", "_PROCESSORS")}
+    before = {name: getattr(cuda_launch, name) for name in ("SWEEPS", "WEIGHTS", "PROCESSORS")}
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
-        cuda_launch._PROCESSORS = 1 << 30
+        cuda_launch.PROCESSORS = 1 << 30
     if "weights" in case:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
     try:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -15,10 +16,15 @@ from torch import Tensor
 
 from restt.chain import eager
 from restt.chain.cuda.launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
+from restt.chain.recompute import recomputing, segment_length, square_root_length
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
+
+# States below this are kept without a look at what the GPU has left.
+_ALWAYS_KEPT_BYTES = 2**30
 
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
@@ -30,8 +36,27 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         return eager.contract(x, weights, topology)
     tensors = [tensor for tensor in (x, *weights[:-1]) if tensor is not None]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    length = _segment_length(x, weights, topology) if keep else 1
+    if length > 1:
+        from restt.chain.cuda import segments
+
+        return segments.contract(x, weights, topology, current_precision(), length)
     output: Tensor = _Chain.apply(x, *weights[:-1], weights.outputs, topology, current_precision(), keep)
     return output
+
+
+def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
+    """The output (S,B,O) for packed x (S or 1, B, ΣI)."""
+    reason = unsupported(x, weights, topology)
+    if reason is not None:
+        raise ValueError(f"the fused GPU backend cannot run this: {reason}")
+    layout = Layout(weights.first.shape[-1], current_precision())
+    # Equal widths are padded as they are, and cores wider than a tile have only the sweep over whole sites.
+    if topology.sites == 1 or x.shape[1] == 0 or layout.is_wide or min(widths) == max(widths):
+        return contract(unpack(x, widths), weights, topology)
+    from restt.chain.cuda import ragged
+
+    return ragged.contract(x, weights, topology, widths, layout.precision)
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
@@ -44,6 +69,25 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     if x.device.type != "cuda" and not _interpreted():
         return f"it needs CUDA tensors, got {x.device.type} (or TRITON_INTERPRET=1 to run its kernels as Python)"
     return None
+
+
+def _segment_length(x: Tensor, weights: ChainWeights, topology: Topology) -> int:
+    """One in how many states is kept: all, unless recomputing is asked for or they would not fit on the GPU."""
+    inner = topology.sites - 2
+    if recomputing() or inner < 2:
+        return segment_length(inner)
+    # The states and, in the backward pass, as many gradients.
+    needed = 2 * (topology.sites - 1) * len(weights.first) * weights.first.shape[-1] * x.shape[1] * x.element_size()
+    if needed < _ALWAYS_KEPT_BYTES or needed < _free_bytes(x.device):
+        return 1
+    return square_root_length(inner)
+
+
+def _free_bytes(device: torch.device) -> float:
+    """What torch may still take of the GPU's memory, if nobody else does."""
+    if device.type != "cuda":
+        return math.inf
+    return torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
 
 
 @cache
@@ -218,7 +262,8 @@ class _Chain(torch.autograd.Function):
         head = (last_chain, last_linear, last_skip)
         head_gradients = _head_gradients(x, head, states[-1], leaving, grad_output, layout, wanted[3:])
         if grad_x is not None:
-            _end_features(grad_x, first, last_chain, last_linear, states, grads, grad_output)
+            ends = grad_x[:, :, 0], grad_x[:, :, -1]
+            _end_features(*ends, first, last_chain, last_linear, states[-1], grads[0], grad_output)
             if x.shape[0] != runs:
                 grad_x = grad_x.sum(dim=0, keepdim=True)
         return grad_x, *inner_gradients, *head_gradients, None, None, None, None
@@ -292,24 +337,24 @@ def _head_gradients(
 
 
 def _end_features(
-    grad_x: Tensor,  # (S, B, N, I), its inner sites filled
+    at_first: Tensor,  # (S, B, I), filled
+    at_last: Tensor,  # (S, B, I), filled
     first: Tensor,
     last_chain: Tensor | None,
     last_linear: Tensor | None,
-    states: Tensor,
-    grads: Tensor,
+    last: Tensor,  # (S, R, columns), y(N-1)
+    grad: Tensor,  # (S, R, columns), dL/dy(1)
     grad_output: Tensor,
 ) -> None:
     """The features' gradient at the first and the last site, where there is no sweep to share."""
-    batch = grad_x.shape[1]
-    grad_x[:, :, 0] = (first @ grads[0, ..., :batch]).transpose(1, 2)
-    share = grad_x[:, :, -1]
-    share.zero_()
+    batch = at_first.shape[1]
+    at_first.copy_((first @ grad[..., :batch]).transpose(1, 2))
+    at_last.zero_()
     if last_chain is not None:
-        reached = torch.einsum("siko,skb->sbio", last_chain, states[-1, ..., :batch])
-        share += torch.einsum("sbio,sbo->sbi", reached, grad_output)
+        reached = torch.einsum("siko,skb->sbio", last_chain, last[..., :batch])
+        at_last += torch.einsum("sbio,sbo->sbi", reached, grad_output)
     if last_linear is not None:
-        share += grad_output @ last_linear.transpose(1, 2)
+        at_last += grad_output @ last_linear.transpose(1, 2)
 
 
 def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ NARROW = 128
 # The tile of wider ones.
 WIDE_TILE = 64
 # Multiprocessors of a Hopper card: sweeps keep one program on each.
-_PROCESSORS = 132
+PROCESSORS = 132
 # What the cores in flight may take of a multiprocessor's 227 KiB of shared memory.
 _CORE_BYTES = 192 * 1024
 _SHARED_BYTES = 216 * 1024
@@ -136,7 +136,7 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
 
     def time(columns: int) -> float:
         programs = runs * -(-batch // columns)
-        return -(-programs // _PROCESSORS) * _COLUMN_COST[layout.tile][columns]
+        return -(-programs // PROCESSORS) * _COLUMN_COST[layout.tile][columns]
 
     return min((columns for columns in (16, 32, 64) if columns >= launch.columns), key=time)
 
