@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from restt.chain import eager
-from restt.chain.cuda.launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, SweepLaunch, head_batch, head_tile, round_up, sweep_launch, weight_launch
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
 from restt.chain.recompute import recomputing, segment_length, square_root_length
@@ -329,7 +329,7 @@ def _head_gradients(
     head_gradients[grid](
         _or(grad_chain, last), _or(grad_linear, last), _or(grad_skip, last), last, leaving, grad_output,
         x[:, :, -1], x.shape[1], columns, x.stride(0) if x.shape[0] > 1 else 0, x.stride(1), x.stride(3), outputs,
-        I=x.shape[-1], BOND=bond, K=rows, OT=across, BB=32, PRECISION=layout.precision,
+        I=x.shape[-1], BOND=bond, K=rows, OT=across, BB=head_batch(), PRECISION=layout.precision,
         CHAIN_HEAD=grad_chain is not None, LINEAR_HEAD=grad_linear is not None, SKIP_HEAD=grad_skip is not None,
         num_warps=4, num_stages=2,
     )  # fmt: skip

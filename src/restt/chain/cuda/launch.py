@@ -57,10 +57,10 @@ _WIDE = SweepLaunch(16, 1, 4, 3)
 
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
 _COLUMN_COST = {
-    16: {16: 1.0, 32: 1.1, 64: 1.8},
-    32: {16: 1.0, 32: 1.1, 64: 1.8},
-    64: {16: 1.0, 32: 1.2, 64: 2.0},
-    128: {16: 1.0, 32: 1.4, 64: 3.0},
+    16: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
+    32: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
+    64: {8: 1.0, 16: 1.0, 32: 1.2, 64: 2.0},
+    128: {8: 1.0, 16: 1.0, 32: 1.4, 64: 3.0},
 }
 
 WEIGHTS = {
@@ -69,6 +69,9 @@ WEIGHTS = {
     64: WeightLaunch(64, 64, 32, 4, 4),
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
+
+# Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
+HEAD_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -138,12 +141,17 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
         programs = runs * -(-batch // columns)
         return -(-programs // PROCESSORS) * _COLUMN_COST[layout.tile][columns]
 
-    return min((columns for columns in (16, 32, 64) if columns >= launch.columns), key=time)
+    return min((columns for columns in (8, 16, 32, 64) if columns >= launch.columns), key=time)
 
 
 def weight_launch(layout: Layout) -> WeightLaunch:
     """Constants of the weight gradient."""
     return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def head_batch() -> int:
+    """Batch per loop step of the output site's gradient."""
+    return HEAD_BATCH
 
 
 def head_tile(outputs: int) -> int:
