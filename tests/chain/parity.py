@@ -69,8 +69,9 @@ class ChainParity:
         bond: int = 4,
         outputs: int = 3,
         packed: bool = False,
+        sparse: bool = False,
     ):
-        """``packed``: the backend gets (B, ΣI), the reference always the padded form."""
+        """``packed``: the backend gets (B, ΣI), the reference always the padded form. ``sparse``: most of x is zero."""
         widths = [2] * topology.sites if widths is None else widths
         module = random_module(
             topology, widths, runs=runs, bond=bond, outputs=outputs, dtype=self.dtype, device=self.device
@@ -78,6 +79,8 @@ class ChainParity:
         generator = torch.Generator().manual_seed(11)
         leading = (runs,) if own_data and runs is not None else ()
         x = torch.randn(*leading, batch, topology.sites, max(widths), generator=generator, dtype=torch.float64)
+        if sparse:
+            x = x.where(torch.rand(x.shape, generator=generator) < 0.1, 0)
         shape = (batch, outputs) if runs is None else (runs, batch, outputs)
         cotangent = torch.randn(shape, generator=generator, dtype=torch.float64)
         given = pack(x, widths) if packed else x

@@ -139,10 +139,8 @@ def implementation(name: str) -> Contract:
 
 def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
     """What contracts packed features as they are; None where the backend must be given the padded form."""
-    if recomputing():
-        return None
     if name == "eager":
-        return packed.contract
+        return None if recomputing() else packed.contract
     return getattr(_module(name), "contract_packed", None)
 
 

@@ -149,16 +149,23 @@ def plain_gradients(
 
 
 def plain_contraction_gradients(
-    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I), then the six roles of ChainWeights
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I) or packed, then the six roles of ChainWeights
     wanted: Sequence[bool],
     grad: Tensor,  # (S, B, O)
     outputs: int,
     topology: Topology,
+    widths: Sequence[int] | None = None,
 ) -> list[Tensor | None]:
-    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
+    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it.
+
+    With the ``widths`` of the sites x is packed.
+    """
 
     def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
-        return (contract_with(plain_sweep, x, ChainWeights._make((*roles, outputs)), topology),)
+        weights = ChainWeights._make((*roles, outputs))
+        if widths is not None:
+            return (contract_sites(x.split(list(widths), -1), weights, topology),)
+        return (contract_with(plain_sweep, x, weights, topology),)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
 

@@ -8,6 +8,8 @@ comparison with other means.
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -26,11 +28,23 @@ _SITE_SCRATCH_BYTES = 4 * 2**20
 # Below this many floating point operations waking a second thread costs more than it saves.
 _SERIAL_OPERATIONS = 2_000_000
 
-_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs")
+_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs", "packed")
 _STRIDES = ("x_run", "x_sample", "x_site", "x_feature", "g_run", "g_sample", "g_output")
 _PLAN = ("threads", "keep_every", "site_scratch", "saved_size", "forward_size", "backward_size")
 _POINTERS = (
-    *("flags", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip", "output", "grad_output"),
+    *(
+        "flags",
+        "offsets",
+        "x",
+        "first",
+        "chain",
+        "linear",
+        "last_chain",
+        "last_linear",
+        "last_skip",
+        "output",
+        "grad_output",
+    ),
     *("grad_x", "grad_first", "grad_chain", "grad_linear", "grad_last_chain", "grad_last_linear", "grad_last_skip"),
     *("saved", "scratch", "parallel"),
 )
@@ -62,10 +76,26 @@ def contract(
     """The output of Algorithm 1."""
     if topology.sites == 1:
         return x[:, :, 0] @ weights.first
+    return _contracted(x, weights, topology, None)
+
+
+def contract_packed(
+    x: Tensor,  # (S or 1, B, ΣI)
+    weights: ChainWeights,
+    topology: Topology,
+    widths: tuple[int, ...],
+) -> Tensor:  # (S, B, O)
+    """The output for packed features: each site costs its own width, less where features are zero in a whole tile."""
+    if topology.sites == 1:
+        return x @ weights.first
+    return _contracted(x, weights, topology, widths)
+
+
+def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None) -> Tensor:
     tensors = (x, *weights[:-1])
     # Inside forward() gradients are off, so this is the place to ask whether there will be a backward pass.
     training = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    output: Tensor = _Contraction.apply(*tensors, weights.outputs, topology, training)
+    output: Tensor = _Contraction.apply(*tensors, weights.outputs, topology, widths, training)
     return output
 
 
@@ -83,11 +113,13 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
 class _Contraction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:
-        *roles, outputs, topology, training = given
+        *roles, outputs, topology, widths, training = given
         library = _library(x.dtype)
         # C is given addresses: what lies there is held by a name until the call is over.
         weights, flags = contiguous(roles), topology.connection_flags
-        chain = _described(x, weights, outputs, flags)
+        offsets = _offsets(widths or (weights[0].shape[1],) * topology.sites)
+        chain = _described(x, weights, outputs, flags, widths is not None)
+        chain.offsets = ctypes.addressof(offsets)
         chain.keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
         library.plan(ctypes.byref(chain))
         saved, scratch = uninitialised(chain.saved_size, x.dtype), torch.empty(chain.forward_size, dtype=x.dtype)
@@ -96,7 +128,7 @@ class _Contraction(torch.autograd.Function):
         library.forward(ctypes.byref(chain))
         if training:
             ctx.save_for_backward(saved, x, *roles)
-            ctx.chain, ctx.topology = chain, topology
+            ctx.chain, ctx.topology, ctx.widths, ctx.offsets = chain, topology, widths, offsets
         return output
 
     @staticmethod
@@ -104,8 +136,8 @@ class _Contraction(torch.autograd.Function):
         saved, *inputs = ctx.saved_tensors
         wanted = ctx.needs_input_grad[: len(inputs)]
         if wants_plain_operations(grad):
-            again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology)
-            return (*again, None, None, None)
+            again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology, ctx.widths)
+            return (*again, None, None, None, None)
         library = _library(saved.dtype)
         weights, flags = contiguous(inputs[1:]), ctx.topology.connection_flags
         chain = _Chain.from_buffer_copy(ctx.chain)
@@ -122,7 +154,7 @@ class _Contraction(torch.autograd.Function):
         chain.g_run, chain.g_sample, chain.g_output = grad.stride()
         chain.grad_output, chain.saved, chain.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
         library.backward(ctypes.byref(chain))
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def _address(flags: bytes) -> int | None:
@@ -130,13 +162,20 @@ def _address(flags: bytes) -> int | None:
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 
-def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: bytes) -> _Chain:
+@lru_cache(maxsize=256)
+def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    """Where each site's features begin among all, and how many there are; the caller holds it while C reads it."""
+    return (ctypes.c_int64 * (len(widths) + 1))(0, *accumulate(widths))
+
+
+def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: bytes, packed: bool) -> _Chain:
     first = weights[0]
     assert first is not None
     chain = _Chain()
-    chain.x_runs, chain.batch, chain.sites, chain.width = x.shape
-    chain.x_run, chain.x_sample, chain.x_site, chain.x_feature = x.stride()
-    chain.runs, _, chain.bond = first.shape
+    chain.x_runs, chain.batch, chain.sites, chain.packed = *x.shape[:2], len(flags) + 1, packed
+    chain.x_run, chain.x_sample, chain.x_feature = x.stride(0), x.stride(1), x.stride(-1)
+    chain.x_site = 0 if packed else x.stride(2)
+    chain.runs, chain.width, chain.bond = first.shape
     chain.outputs, chain.flags, chain.x = outputs, _address(flags), x.data_ptr()
     chain.site_scratch = _SITE_SCRATCH_BYTES // x.element_size()
     _point_to(chain, weights)

@@ -51,8 +51,9 @@ def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths
     if reason is not None:
         raise ValueError(f"the fused GPU backend cannot run this: {reason}")
     layout = Layout(weights.first.shape[-1], current_precision())
-    # Equal widths are padded as they are, and cores wider than a tile have only the sweep over whole sites.
-    if topology.sites == 1 or x.shape[1] == 0 or layout.is_wide or min(widths) == max(widths):
+    # Equal widths are padded as they are; segments, and cores wider than a tile, know only whole sites.
+    padded = recomputing() or layout.is_wide or min(widths) == max(widths)
+    if padded or topology.sites == 1 or x.shape[1] == 0:
         return contract(unpack(x, widths), weights, topology)
     from restt.chain.cuda import ragged
 

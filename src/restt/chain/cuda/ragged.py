@@ -15,9 +15,8 @@ from torch import Tensor
 
 from restt.chain.cuda import contraction as whole
 from restt.chain.cuda.launch import Layout, head_tile, round_up, sweep_launch, weight_launch
-from restt.chain.packed import contract as contract_plainly
 from restt.chain.reference import ChainWeights
-from restt.chain.sweep import contiguous, plain_gradients, wants_plain_operations
+from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
 
@@ -132,14 +131,8 @@ class _Chain(torch.autograd.Function):
         outputs, topology, widths, precision = ctx.settings
         wanted = ctx.needs_input_grad[: len(inputs)]
         if wants_plain_operations(grad_output):
-            return (
-                *_plain_gradients(inputs, wanted, grad_output, outputs, topology, widths),
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
+            again = plain_contraction_gradients(inputs, wanted, grad_output, outputs, topology, widths)
+            return *again, None, None, None, None, None
         x, *roles = inputs
         grad_output = grad_output.contiguous()
         ragged, layout = _Ragged(x, roles, outputs, topology, widths), Layout(roles[0].shape[-1], precision)
@@ -224,19 +217,3 @@ def _padded(gradient: Tensor, like: Tensor) -> Tensor:
     padded = torch.zeros_like(like)
     padded[:, : gradient.shape[1]] = gradient
     return padded
-
-
-def _plain_gradients(
-    inputs: list[Tensor | None],
-    wanted: tuple[bool, ...],
-    grad: Tensor,  # (S, B, O)
-    outputs: int,
-    topology: Topology,
-    widths: tuple[int, ...],
-) -> list[Tensor | None]:
-    """The gradients in plain operations, which can be differentiated in turn."""
-
-    def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
-        return (contract_plainly(x, ChainWeights._make((*roles, outputs)), topology, widths),)
-
-    return plain_gradients(contract_again, inputs, wanted, (grad,))
