@@ -73,7 +73,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor. Studies: "
-            "import, check, tune, tune-step, long-chain, ragged, precision, guard, two-epochs, overhead, means, "
+            "import, check, tune, tune-step, long-chain, ragged, precision, guard, two-epochs, overhead, loops, means, "
             "crossover, calibration, tables, explain, volterra. Groups: scaling, all."
         ),
     ] = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import Protocol
 
@@ -13,9 +12,11 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
-from restt.chain import packed
+from restt.chain.packed import contract as contract_sites_apart
+from restt.chain.packed import unpack
 from restt.chain.recompute import in_segments, recomputing
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.setting import Setting, untraced
 from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
@@ -30,6 +31,7 @@ _HOMES = {
     "fused_cuda": "restt.chain.cuda.contraction",
 }
 BACKENDS = tuple(_HOMES)
+_FUSED = {"cpu": "fused_cpu", "cuda": "fused_cuda"}
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
     "eager": "works everywhere, but step by step",
@@ -44,7 +46,7 @@ TREE_WORK_PER_SITE = 20_000
 TREE_SITES = 16
 # Both from `restt bench crossover`.
 
-_forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)
+_forced: Setting[str | None] = Setting("backend", None)
 _modules: dict[str, ModuleType] = {}
 
 
@@ -61,11 +63,8 @@ def backend(name: str) -> Iterator[None]:
     True
     """
     check_choice("backend", name, ("auto", *BACKENDS))
-    token = _forced.set(None if name == "auto" else name)
-    try:
+    with _forced.set_to(None if name == "auto" else name):
         yield
-    finally:
-        _forced.reset(token)
 
 
 def contract(
@@ -76,25 +75,33 @@ def contract(
 ) -> Tensor:  # (S, B, O)
     """The output of the chain, by the forced backend or the one chosen for these inputs.
 
-    With the ``widths`` of the sites x is packed (packed.py). A forced backend that cannot take the inputs raises a
-    RuntimeError that says why.
+    A single model may leave the runs axis out, of x, weights and output alike. With the ``widths`` of the sites x is
+    packed (packed.py). A forced backend that cannot take the inputs raises a RuntimeError that says why.
     """
     name = _forced.get()
     if name is None:
-        name, _ = choose(x, weights, topology)
+        name, _ = choose(x, weights, topology, widths is not None)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
+    if name in _FUSED.values() or has_runs(weights):
+        return _contracted(name, x, weights, topology, widths)
+    return _contracted(name, *with_runs(x, weights), topology, widths)[0]
+
+
+def _contracted(
+    name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
+) -> Tensor:
     if widths is not None:
         contract_packed = _packed_implementation(name)
         if contract_packed is not None:
             return contract_packed(x, weights, topology, widths)
-        x = packed.unpack(x, widths)
+        x = unpack(x, widths)
     if name == "eager" and recomputing():
         return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
 
 
-def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, str]:
+def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = False) -> tuple[str, str]:
     """The backend for these inputs, and why.
 
     >>> import restt, torch
@@ -105,21 +112,25 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     """
     if torch._C._are_functorch_transforms_active():
         return "reference", "inside a torch.func transform only plain operations work"
-    fused = {"cpu": "fused_cpu", "cuda": "fused_cuda"}.get(x.device.type)
-    problem = f"there are no fused kernels for {x.device.type}"
-    if fused is not None:
-        missing = unsupported(fused, x, weights, topology)
+    kind = x.device.type
+    fused = _FUSED.get(kind)
+    if fused is None:
+        problem = f"there are no fused kernels for {kind}"
+    else:
+        missing = _module(fused).unsupported(x, weights, topology)
         if missing is None:
             return fused, "fused kernels were the fastest at every size measured"
         problem = f"{fused} is not available: {missing}"
-    if x.device.type == "cpu" and _tree_is_faster(x, weights, topology):
+    if kind == "cpu" and _tree_is_faster(x.shape[-2 if packed else -3], weights, topology):
         return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
     return "eager", problem
 
 
-def _tree_is_faster(x: Tensor, weights: ChainWeights, topology: Topology) -> bool:
-    runs, _, bond = weights.first.shape
-    work = runs * x.shape[1] * (bond + 1) ** 3
+def _tree_is_faster(batch: int, weights: ChainWeights, topology: Topology) -> bool:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False  # a program for any number of samples has no size to choose by
+    runs, bond = weights.first.shape[:-2].numel(), weights.first.shape[-1]
+    work = runs * batch * (bond + 1) ** 3
     return topology.sites >= TREE_SITES and work <= TREE_WORK_PER_SITE and not recomputing()
 
 
@@ -140,14 +151,19 @@ def implementation(name: str) -> Contract:
 def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
     """What contracts packed features as they are; None where the backend must be given the padded form."""
     if name == "eager":
-        return None if recomputing() else packed.contract
+        return None if recomputing() else contract_sites_apart
     return getattr(_module(name), "contract_packed", None)
 
 
 def _module(name: str) -> ModuleType:
-    if name not in _modules:
-        _modules[name] = importlib.import_module(_HOMES[name])
+    if torch.compiler.is_compiling() or name not in _modules:
+        _load(name)
     return _modules[name]
+
+
+@untraced  # called while a module is compiled, for there is nothing to trace in an import
+def _load(name: str) -> None:
+    _modules[name] = importlib.import_module(_HOMES[name])
 
 
 class Contractible(Protocol):

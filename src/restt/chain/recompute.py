@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 
@@ -18,11 +17,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from restt._common.errors import check_int
+from restt.chain.setting import Setting
 from restt.chain.sweep import Sweep
 from restt.topology import Topology
 
 _AUTO = 0
-_segments: ContextVar[int | None] = ContextVar("restt_chain_segments", default=None)
+_segments: Setting[int | None] = Setting("segments", None)
 
 
 @contextmanager
@@ -45,11 +45,8 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     >>> torch.allclose(output, model(x))
     True
     """
-    token = _segments.set(_AUTO if segments is None else check_int("segments", segments, minimum=1))
-    try:
+    with _segments.set_to(_AUTO if segments is None else check_int("segments", segments, minimum=1)):
         yield
-    finally:
-        _segments.reset(token)
 
 
 def segment_length(sites: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from restt.chain.reference import ChainWeights, disconnected_output
+from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
 from restt.topology import Topology
 
 # (y(1) (S,B,R), x (N-2, S or 1, B, I), chain or None, linear or None, topology of sites 2…N-1)
@@ -149,12 +149,12 @@ def plain_gradients(
 
 
 def plain_contraction_gradients(
-    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I) or packed, then the six roles of ChainWeights
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I) or packed, then the six roles of ChainWeights; or without S
     wanted: Sequence[bool],
     grad: Tensor,  # (S, B, O)
     outputs: int,
     topology: Topology,
-    widths: Sequence[int] | None = None,
+    widths: Sequence[int] = (),
 ) -> list[Tensor | None]:
     """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it.
 
@@ -163,11 +163,25 @@ def plain_contraction_gradients(
 
     def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
         weights = ChainWeights._make((*roles, outputs))
-        if widths is not None:
-            return (contract_sites(x.split(list(widths), -1), weights, topology),)
-        return (contract_with(plain_sweep, x, weights, topology),)
+        if not has_runs(weights):
+            return (output_of(*with_runs(x, weights))[0],)
+        return (output_of(x, weights),)
+
+    def output_of(x: Tensor, weights: ChainWeights) -> Tensor:
+        if widths:
+            return contract_sites(x.split(list(widths), -1), weights, topology)
+        return contract_with(plain_sweep, x, weights, topology)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
+
+
+def needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether there will be a backward pass to these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def contiguous(roles: Sequence[Tensor | None]) -> list[Tensor | None]:

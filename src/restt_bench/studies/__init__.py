@@ -26,6 +26,7 @@ STUDIES = {
     "guard": "training:guard",
     "two-epochs": "training:two_epochs",
     "overhead": "training:overhead",
+    "loops": "loops:loops",
     "means": "cpu_means:means",
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",

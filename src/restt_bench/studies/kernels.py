@@ -21,6 +21,7 @@ import torch
 
 import restt
 from restt import Topology
+from restt.chain.cuda import contraction
 from restt.chain.cuda import launch as cuda_launch
 from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
 from restt.chain.packed import pack
@@ -368,12 +369,20 @@ def _launching(case: Record) -> Iterator[None]:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
     if "head" in case:
         cuda_launch.HEAD_BATCH = case["head"]
+    _forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
             yield
     finally:
         for name, value in before.items():
             setattr(cuda_launch, name, value)
+        _forget_plans()
+
+
+def _forget_plans() -> None:
+    """Launches are planned once for all calls of the same sizes."""
+    contraction._forward_plan.cache_clear()
+    contraction._backward_plan.cache_clear()
 
 
 def _fastest(rows: list[Record]) -> list[Record]:

@@ -9,6 +9,7 @@ import torch
 import restt
 from restt import Topology
 from restt.chain.cpu import build, contraction
+from restt.chain.operators import topology_of
 from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import ChainParity, random_module
 
@@ -236,13 +237,15 @@ def test_threads_may_share_a_module():
 
 
 def test_the_flags_that_c_reads_outlive_every_other_use_of_them(monkeypatch):
-    """The address given to C is that of bytes somebody holds, even if the topology forgets them in between."""
+    """The address given to C is that of bytes somebody holds, even if everything kept is forgotten in between."""
     topology = Topology.residual(300)
     module = restt.ResTT(300, 2, 2, 1, topology)
     library, held = contraction._library(torch.float32), []
 
     def forward(chain):
-        topology.__dict__.pop("connection_flags")  # as if another thread had replaced them
+        topology.__dict__.pop("connection_flags")  # as if other threads had filled the caches
+        contraction._planned.cache_clear()
+        topology_of.cache_clear()
         gc.collect()
         held.append(ctypes.string_at(ctypes.cast(chain, ctypes.POINTER(contraction._Chain)).contents.flags, 299))
         library.forward(chain)

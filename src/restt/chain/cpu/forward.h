@@ -34,7 +34,7 @@ static void step(const struct work *w, int64_t s, int64_t t, int64_t site, const
         start = out;
         count = 0;
     } while (next < I);
-    fill(out + R * TILE, TILE, 1);
+    fill(out + R * TILE, w->l.state_tile - R * TILE, 1);
 }
 
 static void first_state(const struct work *w, int64_t s, int64_t t) {
@@ -42,7 +42,7 @@ static void first_state(const struct work *w, int64_t s, int64_t t) {
     REAL *out = state_at(w, 0, s, t);
     const struct term term = {x_at(w, s, t, 0), c->first + s * c->width * c->bond, 1, width_of(w, 0), 0};
     to_columns(out, c->bond, 0, c->bond, &term, 1);
-    fill(out + c->bond * TILE, TILE, 1);
+    fill(out + c->bond * TILE, w->l.state_tile - c->bond * TILE, 1);
 }
 
 static void last_site(const struct work *w, int64_t s, int64_t t, REAL *own) {
@@ -83,6 +83,9 @@ static void forward_task(const struct work *w, int64_t task, REAL *own) {
         if (w->c->x_runs == w->c->runs) load_x(w, s, t);
         first_state(w, s, t);
         if (w->l.any_leaving) fill(leaving_at(w, s, t), w->l.state_tile, 0);
+        /* What is saved has the same bits every time, whether or not anything reads it. */
+        for (int64_t slot = 0; w->c->keep_every > 1 && slot < 2; slot++)
+            fill(tile_of(w, w->c->saved + w->l.ring, slot, s, t), w->l.state_tile, 0);
     }
     for (int64_t n = 0; n < inner; n++)
         for (int64_t t = from; t < to; t++) {

@@ -11,6 +11,8 @@
 
 int64_t restt_chain_bytes(void) { return sizeof(struct chain); }
 
+int64_t restt_tile(void) { return TILE; }
+
 /* How many numbers the forward pass saves and how many each pass needs besides */
 void restt_plan(struct chain *c) {
     const struct layout l = layout_of(c);

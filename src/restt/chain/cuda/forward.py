@@ -22,6 +22,8 @@ def product(a, b, PRECISION: tl.constexpr):
     """a @ b with float32 sums."""
     if PRECISION == "bf16":
         return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    elif PRECISION == "fp16":
+        return tl.dot(a.to(tl.float16), b.to(tl.float16))
     elif PRECISION == "tf32":
         return tl.dot(a, b, input_precision="tf32")
     else:

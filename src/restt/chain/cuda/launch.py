@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+# Types of the operands that take half the memory.
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The largest bond whose whole core is one tile on chip.
 NARROW = 128
 # The tile of wider ones.
@@ -94,7 +96,7 @@ class Layout:
     @property
     def dtype(self) -> torch.dtype:
         """Of the packed cores."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return _HALVES.get(self.precision, torch.float32)
 
     @property
     def ld(self) -> int:
@@ -111,7 +113,7 @@ def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_sta
     """Constants of one sweep; one that also reads the states back keeps its tiles small, for shared memory."""
     if layout.is_wide:
         return _WIDE
-    operands = "bf16" if layout.precision == "bf16" else "tf32"
+    operands = "bf16" if layout.precision in _HALVES else "tf32"
     launch = SWEEPS[layout.tile, operands]
     columns = launch.columns if reads_states else _columns(layout, launch, runs, batch)
     stages, warps = launch.stages, launch.warps

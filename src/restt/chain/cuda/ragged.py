@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.chain.cuda import contraction as whole
+from restt.chain.cuda.contraction import device_flags
 from restt.chain.cuda.launch import Layout, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.parts import block_of, end_features, head_weight_gradients, operand, or_else, sweep_constants
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
@@ -57,7 +58,7 @@ class _Ragged:
         self.batch, self.inner, self.columns = x.shape[1], topology.sites - 2, round_up(x.shape[1], 16)
         self.first_width, self.last_width, self.steps = widths[0], widths[-1], sum(widths[1:-1])
         self.table = column_table(widths, x.device)
-        self.flags = whole._device_flags(topology, x.device)
+        self.flags = device_flags(topology.connections, x.device)
         self.strides = [x.stride(0) if len(x) > 1 else 0, x.stride(1), 0, x.stride(2)]
 
     @property
@@ -75,24 +76,24 @@ class _Ragged:
         return {
             "I": self.width, "BOND": self.bond, "R": layout.tile, "LD": layout.ld, "BN": launch.columns,
             "OT": head_tile(self.outputs), "PART": 1, "STAGES": launch.stages, "PRECISION": layout.precision,
-            "TMA": launch.tma, "num_warps": launch.warps, "num_stages": 1, **whole._constants(self.topology),
+            "TMA": launch.tma, "num_warps": launch.warps, "num_stages": 1, **sweep_constants(self.topology, layout),
             "p_table": self.table, "steps": self.steps, "first_width": self.first_width,
             "last_width": self.last_width, "RAGGED": True,
         }, launch  # fmt: skip
 
     def pack(self, layout: Layout, keep: bool) -> tuple[Tensor | None, Tensor | None]:
-        """The used cores (S, columns, R, LD) as the forward and, if ``keep``, the backward sweep read them."""
+        """The used cores (S · columns, R, LD) as the forward and, if ``keep``, the backward sweep read them."""
         from restt.chain.cuda.gradients import pack_cores
 
         if self.chain is None or self.steps == 0:
             return None, None
-        shape = (self.runs, self.steps, self.bond, layout.ld)
+        shape = (self.runs * self.steps, self.bond, layout.ld)
         forward = torch.empty(shape, dtype=layout.dtype, device=self.x.device)
         backward = torch.empty_like(forward) if keep else None
         tile = 32
         across = -(-layout.ld // tile)
         pack_cores[(self.runs * self.steps, across, across)](
-            forward, whole._or(backward, forward), self.chain, BOND=self.bond, LD=layout.ld, T=tile, FORWARD=True,
+            forward, or_else(backward, forward), self.chain, BOND=self.bond, LD=layout.ld, T=tile, FORWARD=True,
             BACKWARD=keep, p_table=self.table, steps=self.steps, per_run=self.inner * self.width, RAGGED=True,
             num_warps=4,
         )  # fmt: skip
@@ -114,9 +115,9 @@ class _Chain(torch.autograd.Function):
         output = x.new_empty((ragged.runs, ragged.batch, outputs))
         core, kept_core = ragged.pack(layout, keep)
         forward_sweep[-(-ragged.batch // launch.columns), ragged.runs](
-            output, whole._or(states, last), last, leaving, x, ragged.first,
-            whole._operand(core, layout, launch, last), whole._or(ragged.linear, last), ragged.flags,
-            whole._or(ragged.last_chain, last), whole._or(ragged.last_linear, last), whole._or(ragged.last_skip, last),
+            output, or_else(states, last), last, leaving, x, ragged.first,
+            operand(core, block_of(layout, launch), last), or_else(ragged.linear, last), ragged.flags,
+            or_else(ragged.last_chain, last), or_else(ragged.last_linear, last), or_else(ragged.last_skip, last),
             ragged.inner, ragged.batch, ragged.columns, ragged.runs, *ragged.strides, outputs,
             SAVE=keep, LAST_LINEAR=ragged.last_linear is not None, **constants,
         )  # fmt: skip
@@ -144,7 +145,7 @@ class _Chain(torch.autograd.Function):
         if grad_x is not None:
             ends = grad_x[:, :, : widths[0]], grad_x[:, :, -widths[-1] :]
             weights = ragged.first[:, : widths[0]], *ragged.head[:2]
-            whole._end_features(*ends, *weights, states[-1], grads[0], grad_output)
+            end_features(*ends, *weights, states[-1], grads[0], grad_output)
             if len(x) != ragged.runs:
                 grad_x = grad_x.sum(dim=0, keepdim=True)
         return grad_x, *of_inner, *of_head, None, None, None, None, None
@@ -163,9 +164,9 @@ def _sweep_back(
 
     constants, launch = ragged.constants(layout, reads_states=grad_x is not None)
     backward_sweep[-(-ragged.batch // launch.columns), ragged.runs](
-        grads, whole._or(grad_x, grads), grad_output, states, ragged.x, whole._operand(core, layout, launch, grads),
-        whole._or(ragged.linear, grads), ragged.flags, whole._or(ragged.last_chain, grads),
-        whole._or(ragged.last_skip, grads), ragged.inner, ragged.batch, ragged.columns, ragged.runs,
+        grads, or_else(grad_x, grads), grad_output, states, ragged.x, operand(core, block_of(layout, launch), grads),
+        or_else(ragged.linear, grads), ragged.flags, or_else(ragged.last_chain, grads),
+        or_else(ragged.last_skip, grads), ragged.inner, ragged.batch, ragged.columns, ragged.runs,
         ragged.topology.sites, *ragged.strides, ragged.outputs, WANT_X=grad_x is not None, **constants,
     )  # fmt: skip
 
@@ -187,7 +188,7 @@ def _weight_gradients(
     across, down = -(-ragged.bond // launch.columns), -(-ragged.bond // launch.rows)
     grid = (ragged.first_width + ragged.steps, ragged.runs, across * (1 if grad_chain is None else down))
     weight_gradients[grid](
-        *(whole._or(part, states) for part in (grad_chain, grad_linear, grad_first)), states, grads, ragged.x,
+        *(or_else(part, states) for part in (grad_chain, grad_linear, grad_first)), states, grads, ragged.x,
         ragged.flags, ragged.inner, ragged.batch, ragged.columns, ragged.runs, *ragged.strides,
         I=ragged.width, BOND=ragged.bond, K=launch.rows, L=launch.columns, BB=launch.batch, STAGES=launch.stages,
         PRECISION=layout.precision, CORE=grad_chain is not None,
@@ -201,8 +202,8 @@ def _head_gradients(
     ragged: _Ragged, layout: Layout, last: Tensor, leaving: Tensor, grad_output: Tensor, wanted: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """Those of W(N,1), W(N,2) and W(N,3)."""
-    x = ragged.x[:, :, -ragged.last_width :].unsqueeze(2)
-    found = whole._head_gradients(x, ragged.head, last, leaving, grad_output, layout, wanted)
+    x = ragged.x[:, :, -ragged.last_width :]
+    found = head_weight_gradients(x, ragged.head, last, leaving, grad_output, layout, wanted)
     roles = (ragged.last_chain, ragged.last_linear, ragged.last_skip)
     return [
         None if gradient is None or role is None else _padded(gradient, role)

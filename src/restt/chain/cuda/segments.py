@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.chain.cuda import contraction as whole
+from restt.chain.cuda.calls import ALIGNMENT
+from restt.chain.cuda.contraction import device_flags
 from restt.chain.cuda.launch import PROCESSORS, Layout, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.parts import block_of, end_features, head_weight_gradients, operand, or_else, sweep_constants
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
@@ -71,14 +73,12 @@ class _Sweeper:
         self.batch, self.sites = x.shape[1:3]
         self.inner, self.columns = self.sites - 2, round_up(self.batch, 16)
         self.layout = Layout(self.bond, precision)
-        self.flags = whole._device_flags(topology, x.device)
+        self.flags = device_flags(topology.connections, x.device)
         self.strides = [x.stride(0) if len(x) > 1 else 0, *x.stride()[1:]]
         self.shared = {
             "I": self.width, "BOND": self.bond, "LD": self.layout.ld, "OT": head_tile(outputs),
-            "PRECISION": precision, "num_stages": 1, **whole._constants(topology),
+            "PRECISION": precision, "num_stages": 1, **sweep_constants(topology, self.layout),
         }  # fmt: skip
-        if self.layout.is_wide:
-            del self.shared["MIXED"], self.shared["SKIP"]
 
     @cached_property
     def stretch_length(self) -> int:
@@ -99,8 +99,22 @@ class _Sweeper:
 
     def packed(self, stretch: _Stretch, keep: bool) -> tuple[Tensor | None, Tensor | None]:
         """The stretch's cores as the forward and, if ``keep``, the backward sweep read them."""
+        from restt.chain.cuda.gradients import pack_cores
+
         chain = stretch.of(self.chain)
-        return (None, None) if chain is None else whole._pack(chain, self.layout, keep)
+        if chain is None:
+            return None, None
+        matrices, layout = self.runs * stretch.count * self.width, self.layout
+        forward = torch.empty((matrices, layout.bond, layout.ld), dtype=layout.dtype, device=chain.device)
+        packs_backward = keep and not (layout.is_plain and chain.data_ptr() % ALIGNMENT == 0)
+        backward = torch.empty_like(forward) if packs_backward else None
+        tile = 32
+        across = -(-layout.ld // tile)
+        pack_cores[matrices, across, across](
+            forward, or_else(backward, forward), chain, BOND=layout.bond, LD=layout.ld, T=tile, FORWARD=True,
+            BACKWARD=packs_backward, num_warps=4,
+        )  # fmt: skip
+        return forward, chain.view(-1, layout.bond, layout.bond) if keep and backward is None else backward
 
     def forward(
         self,
@@ -120,9 +134,9 @@ class _Sweeper:
         replay = replay_from is not None
         pointers = [
             output, states, last, leaving, self.x[:, :, stretch.start :], self.first,
-            whole._operand(core, self.layout, launch, last), whole._or(stretch.of(self.linear), last),
-            self.flags[stretch.start :], whole._or(self.last_chain, last),
-            whole._or(self.last_linear, last), whole._or(self.last_skip, last),
+            operand(core, block_of(self.layout, launch), last), or_else(stretch.of(self.linear), last),
+            self.flags[stretch.start :], or_else(self.last_chain, last),
+            or_else(self.last_linear, last), or_else(self.last_skip, last),
         ]  # fmt: skip
         numbers = [stretch.count, self.batch, self.columns, self.runs, *self.strides, self.outputs]
         options = {
@@ -158,9 +172,9 @@ class _Sweeper:
         launch = sweep_launch(self.layout, self.width, self.runs, self.batch, reads_states=grad_x is not None)
         pointers = [
             grads, grads if grad_x is None else grad_x[:, :, stretch.start :], grad_output, states,
-            self.x[:, :, stretch.start :], whole._operand(core, self.layout, launch, grads),
-            whole._or(stretch.of(self.linear), grads), self.flags[stretch.start :],
-            whole._or(self.last_chain, grads), whole._or(self.last_skip, grads),
+            self.x[:, :, stretch.start :], operand(core, block_of(self.layout, launch), grads),
+            or_else(stretch.of(self.linear), grads), self.flags[stretch.start :],
+            or_else(self.last_chain, grads), or_else(self.last_skip, grads),
         ]  # fmt: skip
         numbers = [stretch.count, self.batch, self.columns, self.runs, self.sites, *self.strides, self.outputs]
         options = {
@@ -189,7 +203,7 @@ class _Sweeper:
         here = [None if stacked is None else stacked[:, stretch.start :] for stacked in (grad_chain, grad_linear)]
         grid = ((stretch.count + 1) * self.width, self.runs, across * (1 if grad_chain is None else down))
         weight_gradients[grid](
-            *(whole._or(part, states) for part in (*here, grad_first)), states, grads,
+            *(or_else(part, states) for part in (*here, grad_first)), states, grads,
             self.x[:, :, stretch.start :], self.flags[stretch.start :], self.inner, self.batch, self.columns, self.runs,
             *self.strides, I=self.width, BOND=self.bond, K=launch.rows, L=launch.columns, BB=launch.batch,
             STAGES=launch.stages, PRECISION=self.layout.precision, CORE=grad_chain is not None,
@@ -244,11 +258,11 @@ class _Chain(torch.autograd.Function):
             sweeper.backward(stretch, core, here, there, grad_left, grad_output, grad_x)
             sweeper.weight_gradients(stretch, here, there, made)
         head = (sweeper.last_chain, sweeper.last_linear, sweeper.last_skip)
-        of_head = whole._head_gradients(x, head, last, leaving, grad_output, sweeper.layout, wanted[4:])
+        of_head = head_weight_gradients(x[:, :, -1], head, last, leaving, grad_output, sweeper.layout, wanted[4:])
         if grad_x is not None:
             ends = grad_x[:, :, 0], grad_x[:, :, -1]
             weights = sweeper.first, sweeper.last_chain, sweeper.last_linear
-            whole._end_features(*ends, *weights, last, grads[0], grad_output)
+            end_features(*ends, *weights, last, grads[0], grad_output)
             if len(x) != sweeper.runs:
                 grad_x = grad_x.sum(dim=0, keepdim=True)
         return grad_x, *made, *of_head, None, None, None, None
