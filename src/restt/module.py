@@ -12,6 +12,7 @@ from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
 from restt.chain.packed import is_worth_packing, pack, unpack
+from restt.chain.precision import autocast_dtype
 from restt.chain.reference import ROLES, ChainWeights, role_shapes
 from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
@@ -106,21 +107,32 @@ class ResTT(nn.Module):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
-        self.second_moment = per_site("second_moment", second_moment, self.sites)
-        self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
-        if not isinstance(sigma2, str):
-            warn_if_unstable(self.topology, self.second_moment, self.sigma2)
+        device = torch.get_default_device() if device is None else device
+        with torch.device("cpu"):  # numbers for the host, wherever `with torch.device(…):` wants the parameters
+            self.second_moment = per_site("second_moment", second_moment, self.sites)
+            self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
+            if not isinstance(sigma2, str):
+                warn_if_unstable(self.topology, self.second_moment, self.sigma2)
         leading = [] if self.runs is None else [self.runs]
         shapes: dict[str, Sequence[int] | None] = dict(self._role_shapes())
         shapes["bias"] = (*[1] * len(leading), self.outputs) if bias else None
         for name, shape in shapes.items():
             value = None if shape is None else torch.empty(*leading, *shape, dtype=dtype, device=device)
             self.register_parameter(name, None if value is None else nn.Parameter(value))
-        widths = torch.tensor(self.feature_dims, device=device)
-        is_padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
-        ragged = len(set(self.feature_dims)) > 1
-        self.register_buffer("padding", is_padding if ragged else None, persistent=False)
+        self.register_buffer("padding", None, persistent=False)
+        self._mark_padding(self.first.device)
         self.reset_parameters()
+
+    def _mark_padding(self, device: torch.device) -> None:
+        if len(set(self.feature_dims)) > 1:
+            widths = torch.tensor(self.feature_dims, device=device)
+            self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> ResTT:
+        module = super()._apply(fn, recurse)
+        # No file holds the padding, and `to_empty` leaves a buffer unwritten.
+        self._mark_padding(self.first.device)
+        return module
 
     @property
     def feature_dim(self) -> int:
@@ -138,19 +150,19 @@ class ResTT(nn.Module):
         parameter = getattr(self, role)
         if parameter is None:
             return None
-        widths = torch.tensor(self.feature_dims)
-        real = torch.arange(self.feature_dim) < widths[:, None]  # (N, I)
+        widths = torch.tensor(self.feature_dims, device="cpu")
+        real = torch.arange(self.feature_dim, device="cpu") < widths[:, None]  # (N, I)
         if role == "first":
             return real[0, :, None]
         if role == "chain":
-            return (real[1:-1] & torch.tensor(self.topology.chains[:-1])[:, None])[..., None, None]
+            return (real[1:-1] & torch.tensor(self.topology.chains[:-1], device="cpu")[:, None])[..., None, None]
         if role == "linear":
-            return (real[1:-1] & torch.tensor(self.topology.linears[:-1])[:, None])[..., None]
+            return (real[1:-1] & torch.tensor(self.topology.linears[:-1], device="cpu")[:, None])[..., None]
         if role == "last_chain":
             return real[-1, :, None, None]
         if role == "last_linear":
             return real[-1, :, None]
-        return torch.ones(1, 1, dtype=torch.bool)
+        return torch.ones(1, 1, dtype=torch.bool, device="cpu")
 
     @torch.no_grad()
     def reset_parameters(self, seed: int | None = None, run_ids: Sequence[int] | None = None) -> None:
@@ -169,6 +181,12 @@ class ResTT(nn.Module):
         ids = list(range(count)) if run_ids is None else [check_int("run_ids", k, minimum=0) for k in run_ids]
         if len(ids) != count:
             raise ValueError(f"run_ids must name {count} run(s), got {len(ids)}")
+        with torch.device("cpu"):
+            self._draw(seed, ids)
+        if self.bias is not None:
+            self.bias.zero_()
+
+    def _draw(self, seed: int, ids: Sequence[int]) -> None:
         variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
         shapes = {role: shape for role, shape in self._role_shapes().items() if shape is not None}
         for slot, run in enumerate(ids):
@@ -178,8 +196,6 @@ class ResTT(nn.Module):
                 assert used is not None
                 target = parameter if self.runs is None else parameter[slot]
                 target.copy_(values.where(used, 0))
-        if self.bias is not None:
-            self.bias.zero_()
 
     def weights(self) -> ChainWeights:
         """The parameters as the chain takes them, with the runs axis in front."""
@@ -195,9 +211,14 @@ class ResTT(nn.Module):
         """The outputs. Values are not checked here, so that nothing waits for the device.
 
         Packed features are those of all sites side by side, without padding. Three axes whose last two are (N, I) are
-        the padded form.
+        the padded form. Under ``torch.autocast`` outputs have the type that torch's own layers give there, and x may
+        have it too. Sums and states stay in the parameters' type; products are rounded where the GPU has kernels for
+        that.
         """
         self.check_input(x)
+        lowered = self._autocast(x)
+        if lowered is not None:
+            x = x.to(self.first.dtype)
         widths: tuple[int, ...] | None = self.feature_dims
         if not self._is_packed(x):
             if is_worth_packing(self.feature_dims):
@@ -211,7 +232,14 @@ class ResTT(nn.Module):
             self.first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
         )
         output = chain.contract(x, weights, self.topology, widths)
-        return output if self.bias is None else output + self.bias
+        output = output if self.bias is None else output + self.bias
+        return output if lowered is None else output.to(lowered)
+
+    def _autocast(self, x: Tensor) -> torch.dtype | None:
+        """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
+        if torch.float64 in (x.dtype, self.first.dtype):
+            return None
+        return autocast_dtype(x.device.type)
 
     def padded(
         self,
@@ -238,7 +266,7 @@ class ResTT(nn.Module):
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
             )
         self._check_shape(tuple(x.shape), self._is_packed(x))
-        if x.dtype != self.first.dtype:
+        if x.dtype != self.first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
             hint = "" if x.dtype.is_floating_point else "; features must be floating point"
             raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
         if x.device != self.first.device:

@@ -10,10 +10,12 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from restt._common.errors import check_choice, check_int
 from restt.chain.packed import contract as contract_sites_apart
 from restt.chain.packed import unpack
+from restt.chain.precision import autocast_dtype
 from restt.chain.recompute import in_segments, recomputing
 from restt.chain.reference import ChainWeights, has_runs, with_runs
 from restt.chain.setting import Setting, untraced
@@ -83,7 +85,20 @@ def contract(
         name, _ = choose(x, weights, topology, widths is not None)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
-    if name in _FUSED.values() or has_runs(weights):
+    if name in _FUSED.values():
+        return _contracted(name, x, weights, topology, widths)
+    if autocast_dtype(x.device.type) is not None:
+        # Rounded at every site, states would lose more than one product does: autocast is for the output.
+        with torch.autocast(x.device.type, enabled=False):
+            return _plainly_contracted(name, x, weights, topology, widths)
+    return _plainly_contracted(name, x, weights, topology, widths)
+
+
+def _plainly_contracted(
+    name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
+) -> Tensor:
+    """By a backend of plain operations, which knows runs only."""
+    if has_runs(weights):
         return _contracted(name, x, weights, topology, widths)
     return _contracted(name, *with_runs(x, weights), topology, widths)[0]
 
@@ -110,8 +125,8 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = 
     ...     choose(torch.rand(1, 5, 3, 2, dtype=torch.bfloat16), model.weights(), model.topology)[0]
     'eager'
     """
-    if torch._C._are_functorch_transforms_active():
-        return "reference", "inside a torch.func transform only plain operations work"
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
     kind = x.device.type
     fused = _FUSED.get(kind)
     if fused is None:

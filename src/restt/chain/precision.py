@@ -53,9 +53,20 @@ def current_precision(device: str = "cuda") -> str:
     chosen = _precision.get()
     if chosen != _AS_TORCH:
         return chosen
-    if torch.is_autocast_enabled(device):
-        return _OF_AUTOCAST.get(torch.get_autocast_dtype(device), "float32")
-    return _of_torch()
+    lowered = autocast_dtype(device)
+    return _of_torch() if lowered is None else _OF_AUTOCAST.get(lowered, "float32")
+
+
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """What a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     autocast_dtype("cpu"), autocast_dtype("meta")
+    (torch.bfloat16, None)
+    """
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return None
 
 
 @untraced  # compiled code is traced anew where torch's setting changes

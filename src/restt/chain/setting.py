@@ -47,10 +47,11 @@ class Setting(Generic[T]):
     @contextmanager
     def set_to(self, value: T) -> Iterator[None]:
         """Hold this value inside a ``with`` block."""
-        token = self._variable.set(value)
-        self.latest = value
+        before, self.latest = self.get(), value
+        token = None if torch.compiler.is_compiling() else self._variable.set(value)
         try:
             yield
         finally:
-            self._variable.reset(token)
-            self.latest = self._variable.get()
+            if token is not None:
+                self._variable.reset(token)
+            self.latest = before

@@ -21,8 +21,8 @@ import torch
 
 import restt
 from restt import Topology
-from restt.chain.cuda import contraction
 from restt.chain.cuda import launch as cuda_launch
+from restt.chain.cuda.contraction import forget_plans
 from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
 from restt.chain.packed import pack
 from restt_bench.case import Settings
@@ -361,28 +361,24 @@ def _kernel_times(call: Callable[[], object], device: str, repeats: int = 5) -> 
 def _launching(case: Record) -> Iterator[None]:
     """The case's constants instead of the table's; a tried sweep keeps its batch tile however many programs it has."""
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
-    before = {name: getattr(cuda_launch, name) for name in ("SWEEPS", "WEIGHTS", "HEAD_BATCH", "PROCESSORS")}
+    before = {
+        name: getattr(cuda_launch, name) for name in ("SWEEPS", "ONE_WAVE", "WEIGHTS", "HEAD_BATCH", "PROCESSORS")
+    }
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
-        cuda_launch.PROCESSORS = 1 << 30
+        cuda_launch.ONE_WAVE, cuda_launch.PROCESSORS = {}, 1 << 30
     if "weights" in case:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
     if "head" in case:
         cuda_launch.HEAD_BATCH = case["head"]
-    _forget_plans()
+    forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
             yield
     finally:
         for name, value in before.items():
             setattr(cuda_launch, name, value)
-        _forget_plans()
-
-
-def _forget_plans() -> None:
-    """Launches are planned once for all calls of the same sizes."""
-    contraction._forward_plan.cache_clear()
-    contraction._backward_plan.cache_clear()
+        forget_plans()
 
 
 def _fastest(rows: list[Record]) -> list[Record]:

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from restt.chain.cuda import backward, forward, gradients
-from restt.chain.cuda.launch import Layout, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, head_batch, sweep_launch, weight_launch
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_BYTES = 227 * 1024
@@ -94,7 +94,7 @@ def others(bond: int, precision: str, part_of: dict[str, Any] | None = None):
         BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3, **part_of,
     )  # fmt: skip
     yield compile_kernel(
-        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=32, PRECISION=precision,
+        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=head_batch(), PRECISION=precision,
         CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
     )  # fmt: skip
     yield compile_kernel(gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True, **part_of)
@@ -115,6 +115,7 @@ def main() -> int:
         *sweeps(20, "bf16", mixed=True, want_x=True),
         *others(20, "tf32"),
         *others(200, "tf32"),
+        *sweeps(20, "tf32"),
         *sweeps(50, "tf32", part_of=STRETCH),
         *sweeps(50, "float32", part_of={**STRETCH, "every": ..., "REPLAY": True}),
         *sweeps(50, "tf32", 1000, part_of=RAGGED),

@@ -13,6 +13,7 @@ from tests.chain.parity import random_module
 
 pytestmark = storing.pytestmark
 poisoned_memory = storing.poisoned_memory
+no_plans_of_other_tests = storing.no_plans_of_other_tests
 
 MIXED = Topology.residual(20).skip_to_output(2, 8, 14).without_chain(7).without_linear(12).without_skip(16)
 

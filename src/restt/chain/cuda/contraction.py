@@ -199,7 +199,7 @@ def _forward_plan(sizes: _Sizes, keep: bool) -> _ForwardPlan:
         "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
         "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
     }  # fmt: skip
-    grid = (-(-batch // launch.columns), runs)
+    grid = (-(-columns // launch.columns), runs)
     if layout.is_wide:
         slots = inner + 1 if keep else 2
         sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
@@ -302,7 +302,7 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
         "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
         "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
     }  # fmt: skip
-    grid = (-(-batch // launch.columns), runs)
+    grid = (-(-columns // launch.columns), runs)
     if layout.is_wide:
         sweep = KernelCall(backward_sweep_wide, grid, numbers, {**constants, "T": layout.tile})
     else:
@@ -404,3 +404,9 @@ _Contraction = register(
     forward=(_forward, _forward_fake),
     backward=(_backward, _backward_fake),
 )
+
+
+def forget_plans() -> None:
+    """Have launches worked out anew, for whoever changes the tables of launch.py."""
+    _forward_plan.cache_clear()
+    _backward_plan.cache_clear()

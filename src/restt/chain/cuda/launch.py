@@ -57,6 +57,14 @@ SWEEPS = {
 }
 _WIDE = SweepLaunch(16, 1, 4, 3)
 
+# The same for narrow batch tiles, by tile of tf32 products, where each program has a multiprocessor of its own: a sweep
+# is then bound by its steps, and those of 8 columns are shorter. results/bench/tune-step-h200.json has the times.
+ONE_WAVE = {
+    32: SweepLaunch(8, 0, 2, 5),
+    64: SweepLaunch(8, 0, 4, 3, tma=True),
+    128: SweepLaunch(8, 1, 4, 3, tma=True),
+}
+
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
 _COLUMN_COST = {
     16: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
@@ -73,7 +81,7 @@ WEIGHTS = {
 }
 
 # Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
-HEAD_BATCH = 32
+HEAD_BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,9 @@ def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_sta
     operands = "bf16" if layout.precision in _HALVES else "tf32"
     launch = SWEEPS[layout.tile, operands]
     columns = launch.columns if reads_states else _columns(layout, launch, runs, batch)
+    narrow = ONE_WAVE.get(layout.tile) if layout.precision == "tf32" and not reads_states else None
+    if narrow is not None and runs * -(-batch // narrow.columns) <= PROCESSORS:
+        launch, columns = narrow, narrow.columns
     stages, warps = launch.stages, launch.warps
     if columns > launch.columns:
         warps = _wide_batch_warps(layout, columns, warps)

@@ -114,7 +114,7 @@ class _Chain(torch.autograd.Function):
         leaving = x.new_empty(shape) if topology.has_output_skip else last
         output = x.new_empty((ragged.runs, ragged.batch, outputs))
         core, kept_core = ragged.pack(layout, keep)
-        forward_sweep[-(-ragged.batch // launch.columns), ragged.runs](
+        forward_sweep[-(-ragged.columns // launch.columns), ragged.runs](
             output, or_else(states, last), last, leaving, x, ragged.first,
             operand(core, block_of(layout, launch), last), or_else(ragged.linear, last), ragged.flags,
             or_else(ragged.last_chain, last), or_else(ragged.last_linear, last), or_else(ragged.last_skip, last),
@@ -163,7 +163,7 @@ def _sweep_back(
     from restt.chain.cuda.backward import backward_sweep
 
     constants, launch = ragged.constants(layout, reads_states=grad_x is not None)
-    backward_sweep[-(-ragged.batch // launch.columns), ragged.runs](
+    backward_sweep[-(-ragged.columns // launch.columns), ragged.runs](
         grads, or_else(grad_x, grads), grad_output, states, ragged.x, operand(core, block_of(layout, launch), grads),
         or_else(ragged.linear, grads), ragged.flags, or_else(ragged.last_chain, grads),
         or_else(ragged.last_skip, grads), ragged.inner, ragged.batch, ragged.columns, ragged.runs,

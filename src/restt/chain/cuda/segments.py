@@ -84,7 +84,7 @@ class _Sweeper:
     def stretch_length(self) -> int:
         """How many sites are replayed at once: whole segments."""
         launch = sweep_launch(self.layout, self.width, self.runs, self.batch)
-        programs = self.runs * -(-self.batch // launch.columns)
+        programs = self.runs * -(-self.columns // launch.columns)
         at_once = 1 if self.layout.is_wide else max(1, min(_SEGMENTS_AT_ONCE, PROCESSORS // programs))
         return min(at_once * self.length, self.inner)
 
@@ -146,7 +146,7 @@ class _Sweeper:
         }  # fmt: skip
         if replay:  # what leaves was summed by the first pass
             options["HAS_OUTPUT_SKIP"] = False
-        grid = (-(-self.batch // launch.columns), self.runs)
+        grid = (-(-self.columns // launch.columns), self.runs)
         if self.layout.is_wide:
             forward_sweep_wide[grid](*pointers, *numbers, len(states), T=self.layout.tile, **options)
             return
@@ -181,7 +181,7 @@ class _Sweeper:
             **self.shared, "BN": launch.columns, "STAGES": launch.stages, "num_warps": launch.warps,
             "WANT_X": grad_x is not None, "HEAD": stretch.is_last,
         }  # fmt: skip
-        grid = (-(-self.batch // launch.columns), self.runs)
+        grid = (-(-self.columns // launch.columns), self.runs)
         if self.layout.is_wide:
             backward_sweep_wide[grid](*pointers, grad_left, *numbers, T=self.layout.tile, **options)
         else:
