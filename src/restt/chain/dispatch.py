@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -18,21 +17,14 @@ from restt.chain.packed import unpack
 from restt.chain.precision import autocast_dtype
 from restt.chain.recompute import in_segments, recomputing
 from restt.chain.reference import ChainWeights, has_runs, with_runs
-from restt.chain.setting import Setting, untraced
+from restt.chain.setting import Setting
 from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
 # Each is a module with `contract` and, unless it takes everything, `unsupported`; loaded when first asked for.
-_HOMES = {
-    "reference": "restt.chain.reference",
-    "eager": "restt.chain.eager",
-    "tree": "restt.chain.tree",
-    "fused_cpu": "restt.chain.cpu.contraction",
-    "fused_cuda": "restt.chain.cuda.contraction",
-}
-BACKENDS = tuple(_HOMES)
+BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
 _FUSED = {"cpu": "fused_cpu", "cuda": "fused_cuda"}
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
@@ -171,14 +163,26 @@ def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topolog
 
 
 def _module(name: str) -> ModuleType:
-    if torch.compiler.is_compiling() or name not in _modules:
-        _load(name)
+    if torch.compiler.is_compiling():
+        return _imported(name)  # what changes from call to call, as a cache does, would be traced anew
+    if name not in _modules:
+        _modules[name] = _imported(name)
     return _modules[name]
 
 
-@untraced  # called while a module is compiled, for there is nothing to trace in an import
-def _load(name: str) -> None:
-    _modules[name] = importlib.import_module(_HOMES[name])
+def _imported(name: str) -> ModuleType:
+    """By statements, which a compiler can follow; one by one, so that nothing is loaded that is not used."""
+    if name == "fused_cpu":
+        from restt.chain.cpu import contraction as module
+    elif name == "fused_cuda":
+        from restt.chain.cuda import contraction as module
+    elif name == "tree":
+        from restt.chain import tree as module
+    elif name == "eager":
+        from restt.chain import eager as module
+    else:
+        from restt.chain import reference as module
+    return module
 
 
 class Contractible(Protocol):

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from restt.chain.reference import ROLES
+from restt.chain.setting import untraced
 from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
@@ -110,8 +111,13 @@ def cannot_read(x: Tensor) -> bool:
     A program written by ``torch.export`` or ``torch.jit.trace`` is to run where there is no restt: plain operations.
     """
     if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting()
+        return _exporting()
     return torch.jit.is_tracing() or not (type(x) in _PLAIN or isinstance(x, FakeTensor))
+
+
+@untraced  # traced, older versions of torch take it for true
+def _exporting() -> bool:
+    return torch.compiler.is_exporting()
 
 
 @lru_cache(maxsize=256)
