@@ -49,7 +49,7 @@ def long_chain(device: str, settings: Settings, console: Console) -> Record:
             found = {name: step() for name, step in steps.items()}
             same = all(torch.equal(found["stored"][key], found["recomputed"][key]) for key in found["stored"])
             del found
-            row = {"precision": precision, "sites": sites, "bond": bond, "batch": batch, "same_bits": same}
+            row: Record = {"precision": precision, "sites": sites, "bond": bond, "batch": batch, "same_bits": same}
             row |= {"error": error, "allowed": ALLOWED[precision], **_compared(device, steps, settings)}
         rows.append(row)
         console.print(row, markup=False)
@@ -77,7 +77,12 @@ def ragged_widths(device: str, settings: Settings, console: Console) -> Record:
         found = {name: step() for name, step in steps.items()}
         error = max(relative_error(found["packed"][key], want) for key, want in found["padded"].items())
         del found
-        row = {"batch": batch, "widths": sum(widths), "padded_widths": len(widths) * max(widths), "error": error}
+        row: Record = {
+            "batch": batch,
+            "widths": sum(widths),
+            "padded_widths": len(widths) * max(widths),
+            "error": error,
+        }
         row |= {"features_mib": {"padded": _mib(padded), "packed": _mib(packed)}, **_compared(device, steps, settings)}
         rows.append(row)
         console.print(row, markup=False)
@@ -147,9 +152,9 @@ def _peak_mib(device: str, step: Step) -> float:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        held = torch.cuda.memory_allocated()
         step()
-        return round((torch.cuda.max_memory_allocated() - before) / 2**20, 1)
+        return round((torch.cuda.max_memory_allocated() - held) / 2**20, 1)
     if not CLEAR.exists():
         return float("nan")
     CLEAR.write_text("5")

@@ -144,8 +144,8 @@ class _Chain(torch.autograd.Function):
         of_head = _head_gradients(ragged, layout, states[-1], leaving, grad_output, wanted[4:])
         if grad_x is not None:
             ends = grad_x[:, :, : widths[0]], grad_x[:, :, -widths[-1] :]
-            weights = ragged.first[:, : widths[0]], *ragged.head[:2]
-            end_features(*ends, *weights, states[-1], grads[0], grad_output)
+            first, (last_chain, last_linear, _) = ragged.first[:, : widths[0]], ragged.head
+            end_features(*ends, first, last_chain, last_linear, states[-1], grads[0], grad_output)
             if len(x) != ragged.runs:
                 grad_x = grad_x.sum(dim=0, keepdim=True)
         return grad_x, *of_inner, *of_head, None, None, None, None, None

@@ -260,9 +260,9 @@ class _Chain(torch.autograd.Function):
         head = (sweeper.last_chain, sweeper.last_linear, sweeper.last_skip)
         of_head = head_weight_gradients(x[:, :, -1], head, last, leaving, grad_output, sweeper.layout, wanted[4:])
         if grad_x is not None:
+            first, last_chain, last_linear = sweeper.first, sweeper.last_chain, sweeper.last_linear
             ends = grad_x[:, :, 0], grad_x[:, :, -1]
-            weights = sweeper.first, sweeper.last_chain, sweeper.last_linear
-            end_features(*ends, *weights, last, grads[0], grad_output)
+            end_features(*ends, first, last_chain, last_linear, last, grads[0], grad_output)
             if len(x) != sweeper.runs:
                 grad_x = grad_x.sum(dim=0, keepdim=True)
         return grad_x, *made, *of_head, None, None, None, None
