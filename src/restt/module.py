@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
+from restt.chain.packed import is_worth_packing, pack, unpack
 from restt.chain.precision import autocast_dtype
 from restt.chain.reference import ROLES, ChainWeights, role_shapes
 from restt.cores import cores_of, read_cores
@@ -31,7 +32,8 @@ class ResTT(nn.Module):
     sites : int
         Number of sites N.
     feature_dim : int or sequence of int
-        Feature width I of every site, or [I_1 … I_N]. With ragged widths x is padded to the widest; padding is ignored.
+        Feature width I of every site, or [I_1 … I_N]. With ragged widths x is padded to the widest, and padding is
+        ignored; or packed, the sites' features side by side in (B, ΣI).
     bond_dim : int
         Width r of the state.
     outputs : int
@@ -66,6 +68,8 @@ class ResTT(nn.Module):
     43020
     >>> restt.ResTT(sites=4, feature_dim=[2, 3, 1, 2], bond_dim=5, outputs=1, runs=3)(torch.rand(7, 4, 3)).shape
     torch.Size([3, 7, 1])
+    >>> restt.ResTT(sites=4, feature_dim=[2, 3, 1, 2], bond_dim=5, outputs=1)(torch.rand(7, 8)).shape  # packed
+    torch.Size([7, 1])
     """
 
     first: nn.Parameter
@@ -206,26 +210,32 @@ class ResTT(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
+        x: Tensor,  # (B, N, I) or packed (B, ΣI); with runs also (S, B, N, I) or (S, B, ΣI)
     ) -> Tensor:  # (B, O) or, with runs, (S, B, O)
         """The outputs. Values are not checked here, so that nothing waits for the device.
 
-        Under ``torch.autocast`` they have the type that torch's own layers give there, and x may have it too. Sums and
-        states stay in the parameters' type; products are rounded where the GPU has kernels for that.
+        Packed features are those of all sites side by side, without padding. Three axes whose last two are (N, I) are
+        the padded form. Under ``torch.autocast`` outputs have the type that torch's own layers give there, and x may
+        have it too. Sums and states stay in the parameters' type; products are rounded where the GPU has kernels for
+        that.
         """
         self.check_input(x)
         lowered = self._autocast(x)
         if lowered is not None:
             x = x.to(self.first.dtype)
-        if self.runs is not None and x.dim() == 3:
+        widths: tuple[int, ...] | None = self.feature_dims
+        if not self._is_packed(x):
+            if is_worth_packing(self.feature_dims):
+                x = pack(x, self.feature_dims)
+            else:
+                x, widths = self._zero_padded(x), None
+        if self.runs is not None and x.dim() == (3 if widths is None else 2):
             x = x.unsqueeze(0)
-        if self.padding is not None:
-            x = x.masked_fill(self.padding, 0)
         # As they are: a single model has no runs axis, and giving it one takes longer than a small contraction.
         weights = ChainWeights(
             self.first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
         )
-        output = chain.contract(x, weights, self.topology)
+        output = chain.contract(x, weights, self.topology, widths)
         output = output if self.bias is None else output + self.bias
         return output if lowered is None else output.to(lowered)
 
@@ -235,29 +245,59 @@ class ResTT(nn.Module):
             return None
         return autocast_dtype(x.device.type)
 
+    def padded(
+        self,
+        x: Tensor,  # what forward takes
+    ) -> Tensor:  # (S or 1, B, N, I)
+        """The features in their padded form, checked, with the runs axis in front and zeros as padding."""
+        self.check_input(x)
+        x = unpack(x, self.feature_dims) if self._is_packed(x) else self._zero_padded(x)
+        return x.unsqueeze(0) if x.dim() == 3 else x
+
+    def _zero_padded(self, x: Tensor) -> Tensor:
+        return x if self.padding is None else x.masked_fill(self.padding, 0)
+
+    def _is_packed(self, x: Tensor) -> bool:
+        """Whether x is (B, ΣI) or (S, B, ΣI). The two readings of three axes agree in shape only where N = B = 1."""
+        if x.dim() == 3 and self.runs is not None:
+            return tuple(x.shape[1:]) != (self.sites, self.feature_dim) and x.shape[-1] == sum(self.feature_dims)
+        return x.dim() == 2
+
     def check_input(self, x: Any) -> None:
         """Raise TypeError or ValueError, naming what was expected, where ``x`` is nothing for :meth:`forward`."""
         if not isinstance(x, Tensor):
             raise TypeError(
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
             )
-        accepted = "(B, N, I)" if self.runs is None else "(B, N, I) or (S, B, N, I)"
-        shape = tuple(x.shape)
-        if x.dim() != 3 and not (x.dim() == 4 and self.runs is not None):
+        self._check_shape(tuple(x.shape), self._is_packed(x))
+        if x.dtype != self.first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
+            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
+            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
+        if x.device != self.first.device:
+            raise ValueError(f"x is on {x.device}, the module's parameters are on {self.first.device}")
+
+    def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
+        accepted = "(B, N, I) or packed (B, ΣI)"
+        if self.runs is not None:
+            accepted = "(B, N, I), (S, B, N, I) or packed (B, ΣI), (S, B, ΣI)"
+        total = sum(self.feature_dims)
+        if packed and shape[-1] != total:
+            raise ValueError(
+                f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects {total}, the sum "
+                f"of feature_dim; x must have shape {accepted}"
+            )
+        if not packed and len(shape) != 3 and not (len(shape) == 4 and self.runs is not None):
             raise ValueError(f"x must have shape {accepted}, got {shape}")
-        if x.dim() == 4 and shape[0] != self.runs:
+        if len(shape) == (3 if packed else 4) and shape[0] != self.runs:
             raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {self.runs}")
+        if packed:
+            return
         if shape[-2] != self.sites:
             raise ValueError(f"x has {shape[-2]} sites (axis -2 of shape {shape}), the module expects {self.sites}")
         if shape[-1] != self.feature_dim:
             raise ValueError(
                 f"x has feature width {shape[-1]} (last axis of shape {shape}), the module expects {self.feature_dim}"
             )
-        if x.dtype != self.first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
-            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
-            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
-        if x.device != self.first.device:
-            raise ValueError(f"x is on {x.device}, the module's parameters are on {self.first.device}")
 
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.

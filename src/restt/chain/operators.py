@@ -40,12 +40,14 @@ def register(
     kept: Sequence[str],
     forward: tuple[Kernel, Kernel],
     backward: tuple[Kernel, Kernel],
+    packed: bool = False,
 ) -> type[torch.autograd.Function]:
     """Register a pair of operators, each a kernel with its fake; the result is the same pair for eager code.
 
     ``settings`` are the arguments after ``outputs`` and ``connections``, ``kept`` the names of what the forward pass
     gives besides its output, for the backward pass: ``forward(x, *roles, outputs, connections, *settings)`` and
     ``backward(grad, *kept, x, *roles, connections, *settings, wanted)``, the latter a list of the wanted gradients.
+    ``packed`` says that the first setting are the sites' widths, for x (…, B, ΣI), or nothing for x (…, B, N, I).
     """
     returned = ", ".join(["Tensor"] * (1 + len(kept)))
     LIBRARY.define(f"{name}({_INPUTS}, int outputs, str connections, {settings}) -> ({returned})")
@@ -71,7 +73,8 @@ def register(
         nothing = (None,) * (2 + len(ctx.settings))
         if wants_plain_operations(grad):
             topology = topology_of(ctx.connections)
-            return *plain_contraction_gradients(inputs, wanted, grad, ctx.outputs, topology), *nothing
+            widths = ctx.settings[0] if packed else ()
+            return *plain_contraction_gradients(inputs, wanted, grad, ctx.outputs, topology, widths), *nothing
         found = iter(run(grad, *saved, *inputs, ctx.connections, *ctx.settings, wanted))
         return *(next(found) if want else None for want in wanted), *nothing
 

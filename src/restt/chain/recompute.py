@@ -34,7 +34,8 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     segments : int, optional
         How many segments the inner sites are cut into, whose first states are kept; by default about √N.
 
-    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it.
+    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it, and so do compiled modules on
+    the GPU.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=50, feature_dim=2, bond_dim=4, outputs=1)
@@ -62,8 +63,17 @@ def segment_length(sites: int) -> int:
     if segments is None or sites < 2:
         return 1
     if segments == _AUTO:
-        return math.isqrt(sites - 1) + 1
+        return square_root_length(sites)
     return -(-sites // min(segments, sites))
+
+
+def square_root_length(sites: int) -> int:
+    """The length of segments that keeps the least of this many inner sites' states.
+
+    >>> square_root_length(101)
+    11
+    """
+    return math.isqrt(max(0, sites - 1)) + 1
 
 
 def recomputing() -> bool:

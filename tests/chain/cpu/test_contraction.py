@@ -46,6 +46,13 @@ class Sizes(ChainParity):
     def test_many_runs(self, runs, own_data):
         self.assert_parity(MIXED, runs=runs, own_data=own_data, batch=37, bond=7)
 
+    @pytest.mark.parametrize("sparse", [False, True])
+    @pytest.mark.parametrize("widths", [[2, 40, 1, 3, 17, 2], [33, 1, 1, 16, 2, 20]])
+    def test_more_features_than_are_held_at_once(self, widths, sparse):
+        self.assert_parity(MIXED, widths=widths, packed=True, sparse=sparse, batch=70)
+        self.assert_parity(MIXED, widths=widths, sparse=sparse, batch=37, runs=3, own_data=True)
+        self.assert_parity(MIXED, widths=[40] * 6, sparse=sparse, batch=21, runs=9)
+
     def test_nothing_is_left_unwritten(self, monkeypatch):
         real = torch.empty
 
@@ -55,6 +62,7 @@ class Sizes(ChainParity):
         monkeypatch.setattr(torch, "empty", poisoned)
         self.assert_parity(MIXED, batch=21, bond=5, runs=2)
         self.assert_parity(MIXED, batch=21, bond=5, runs=9, own_data=True)
+        self.assert_parity(MIXED, batch=70, bond=5, widths=[2, 40, 1, 3, 17, 2], packed=True, sparse=True)
 
 
 class TestFusedCpu(Sizes):
@@ -132,6 +140,13 @@ def test_any_strides(problem):
     with restt.chain.backend("fused_cpu"):
         outputs = [restt.chain.contract(x[None], given, module.topology) for given in (weights, strided)]
     assert torch.equal(*outputs)
+
+
+def test_packed_features_may_be_any_view():
+    module = random_module(MIXED, [2, 5, 1, 1, 30, 3], runs=None, bond=7, outputs=2, dtype=torch.float32)
+    wide = torch.randn(42, 80, generator=torch.Generator().manual_seed(4)).T[::2]
+    expected = gradients(module, wide.contiguous())
+    assert all(torch.equal(a, b) for a, b in zip(gradients(module, wide), expected, strict=True))
 
 
 def test_a_graph_can_be_walked_twice(problem):

@@ -18,7 +18,7 @@ import restt
 from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction
-from restt.chain.cuda.launch import SweepLaunch
+from restt.chain.cuda.launch import Layout, SweepLaunch, sweep_launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -83,6 +83,12 @@ class TestFusedCuda(ChainParity):
         mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
         for topology in (Topology.residual(3), mixed):
             self.assert_parity(topology, widths=[width] * topology.sites, bond=17)
+
+    def test_narrow_batch_tiles(self):
+        assert sweep_launch(Layout(20, "tf32"), width=2, runs=2, batch=21).columns == 8
+        assert sweep_launch(Layout(20, "tf32"), width=2, runs=20, batch=512).columns > 8
+        with restt.chain.precision("tf32"):  # which the interpreter does not round
+            self.assert_parity(Topology.residual(4).skip_to_output(2), bond=20, batch=21, runs=2)
 
     def test_cores_by_copy_engine(self, monkeypatch):
         monkeypatch.setattr("restt.chain.cuda.launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})

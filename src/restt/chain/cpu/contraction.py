@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -29,11 +30,12 @@ _SITE_SCRATCH_BYTES = 4 * 2**20
 # Below this many floating point operations waking a second thread costs more than it saves.
 _SERIAL_OPERATIONS = 2_000_000
 
-_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs")
+_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs", "packed")
 _STRIDES = ("x_run", "x_sample", "x_site", "x_feature", "g_run", "g_sample", "g_output")
 _PLAN = ("threads", "keep_every", "site_scratch", "saved_size", "forward_size", "backward_size")
 _POINTERS = (
-    *("flags", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip", "output", "grad_output"),
+    *("flags", "offsets", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip"),
+    *("output", "grad_output"),
     *("grad_x", "grad_first", "grad_chain", "grad_linear", "grad_last_chain", "grad_last_linear", "grad_last_skip"),
     *("saved", "scratch", "parallel"),
 )
@@ -69,10 +71,26 @@ def contract(
     """The output of Algorithm 1; x, weights and output may all be without the runs axis."""
     if topology.sites == 1:
         return x[..., 0, :] @ weights.first
+    return _contracted(x, weights, topology, ())
+
+
+def contract_packed(
+    x: Tensor,  # (S or 1, B, ΣI)
+    weights: ChainWeights,
+    topology: Topology,
+    widths: tuple[int, ...],
+) -> Tensor:  # (S, B, O)
+    """The output for packed features: each site costs its own width, less where features are zero in a whole tile."""
+    if topology.sites == 1:
+        return x @ weights.first
+    return _contracted(x, weights, topology, widths)
+
+
+def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     tensors = (x, *weights[:-1])
     training = needs_gradient(tensors)
     keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
-    given = (*tensors, weights.outputs, topology.connections, keep_every)
+    given = (*tensors, weights.outputs, topology.connections, widths, keep_every)
     output: Tensor
     if is_watched(x, weights.first):
         output = torch.ops.restt.fused_cpu(*given)[0]
@@ -104,33 +122,34 @@ def _forward(
     last_skip: Tensor | None,
     outputs: int,
     connections: str,
+    widths: Sequence[int],
     keep_every: int,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the states with the features as the backward pass reads them."""
     # C is given addresses: what lies there is held by a name until the call is over.
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, flags = _call(x, first, outputs, connections, keep_every, grad_x=False)
+    call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
     saved, scratch = uninitialised(call.saved_size, x.dtype), torch.empty(call.forward_size, dtype=x.dtype)
-    samples = x.shape[-3]
+    samples = x.shape[-2 if widths else -3]
     leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
     output = torch.empty(*leading, outputs, dtype=x.dtype)
     _point_to(call, weights)
     call.x, call.output = x.data_ptr(), output.data_ptr()
     call.saved, call.scratch = saved.data_ptr(), scratch.data_ptr()
     _library(x.dtype).forward(ctypes.byref(call))
-    del flags
+    del held
     return output, saved
 
 
 def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    outputs, connections, keep_every = given[-3:]
-    library = _library(x.dtype)
+    outputs, connections, widths, keep_every = given[-4:]
+    library, axis = _library(x.dtype), x.dim() - (2 if widths else 3)
     # Only the batch may be a symbol here, and what is saved grows with its whole tiles.
-    one_tile = (*map(int, x.shape[:-3]), 1, *map(int, x.shape[-2:]))
+    one_tile = (*map(int, x.shape[:axis]), 1, *map(int, x.shape[axis + 1 :]))
     sizes = one_tile, (0,) * x.dim(), tuple(map(int, first.shape))
-    plan, _ = _planned(x.dtype, *sizes, outputs, connections, keep_every, 1, False)
-    tiles = (x.shape[-3] + library.tile - 1) // library.tile
-    return x.new_empty(*first.shape[:-2], x.shape[-3], outputs), x.new_empty(tiles * plan.saved_size)
+    plan, _ = _planned(x.dtype, *sizes, outputs, connections, tuple(widths), keep_every, 1, False)
+    tiles = (x.shape[axis] + library.tile - 1) // library.tile
+    return x.new_empty(*first.shape[:-2], x.shape[axis], outputs), x.new_empty(tiles * plan.saved_size)
 
 
 def _backward(
@@ -144,11 +163,12 @@ def _backward(
     last_linear: Tensor | None,
     last_skip: Tensor | None,
     connections: str,
+    widths: Sequence[int],
     keep_every: int,
     wanted: Sequence[bool],
 ) -> list[Tensor]:
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, flags = _call(x, first, grad.shape[-1], connections, keep_every, grad_x=wanted[0])
+    call, held = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
     grads = []
     if wanted[0]:
         grads.append(torch.empty(x.shape, dtype=x.dtype))
@@ -163,12 +183,12 @@ def _backward(
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
     call.grad_output, call.saved, call.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
     _library(x.dtype).backward(ctypes.byref(call))
-    del flags
+    del held
     return grads
 
 
 def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
-    *tensors, _, _, wanted = given
+    *tensors, _, _, _, wanted = given
     return [
         tensor.new_empty(tensor.shape)
         for tensor, want in zip(tensors, wanted, strict=True)
@@ -179,7 +199,8 @@ def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
 _Contraction = register(
     "fused_cpu",
     "CPU",
-    settings="int keep_every",
+    settings="int[] widths, int keep_every",
+    packed=True,
     kept=("saved",),
     forward=(_forward, _forward_fake),
     backward=(_backward, _backward_fake),
@@ -187,15 +208,18 @@ _Contraction = register(
 
 
 def _call(
-    x: Tensor, first: Tensor, outputs: int, connections: str, keep_every: int, *, grad_x: bool
-) -> tuple[_Chain, bytes]:
-    """What C is given but for the addresses, and the flags it points to, to be held until C is done."""
-    operations = 2 * x.shape[-3] * x.shape[-2] * first.numel() * first.shape[-1]
+    x: Tensor, first: Tensor, outputs: int, connections: str, widths: Sequence[int], keep_every: int, *, grad_x: bool
+) -> tuple[_Chain, Any]:
+    """What C is given but for the addresses, and what it points to already, to be held until C is done."""
+    samples = x.shape[-2 if widths else -3]
+    features = sum(widths) if widths else x.shape[-2] * x.shape[-1]
+    operations = 2 * samples * features * first.numel() // first.shape[-2] * first.shape[-1]
     threads = torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
-    plan, flags = _planned(x.dtype, x.shape, x.stride(), first.shape, outputs, connections, keep_every, threads, grad_x)
+    shapes = x.shape, x.stride(), first.shape
+    plan, held = _planned(x.dtype, *shapes, outputs, connections, tuple(widths), keep_every, threads, grad_x)
     call = _Chain.from_buffer_copy(plan)
     call.parallel = build.thread_team()
-    return call, flags
+    return call, held
 
 
 @lru_cache(maxsize=1024)
@@ -206,24 +230,36 @@ def _planned(
     first_shape: tuple[int, ...],
     outputs: int,
     connections: str,
+    widths: tuple[int, ...],
     keep_every: int,
     threads: int,
     grad_x: bool,
-) -> tuple[_Chain, bytes]:
+) -> tuple[_Chain, Any]:
     """The sizes of one kind of call, worked out once."""
     flags = topology_of(connections).connection_flags
     plan = _Chain()
-    plan.batch, plan.sites, plan.width = x_shape[-3:]
-    plan.x_runs = x_shape[0] if len(x_shape) == 4 else 1
-    plan.x_sample, plan.x_site, plan.x_feature = x_stride[-3:]
-    plan.x_run = x_stride[0]
-    plan.runs, plan.bond = first_shape[0] if len(first_shape) == 3 else 1, first_shape[-1]
+    plan.sites, plan.packed, plan.x_run = len(flags) + 1, bool(widths), x_stride[0]
+    if widths:
+        plan.batch, plan.x_sample, plan.x_feature = x_shape[-2], *x_stride[-2:]
+        plan.x_runs = x_shape[0] if len(x_shape) == 3 else 1
+    else:
+        plan.batch, plan.x_sample, plan.x_site, plan.x_feature = x_shape[-3], *x_stride[-3:]
+        plan.x_runs = x_shape[0] if len(x_shape) == 4 else 1
+    plan.runs, plan.width, plan.bond = first_shape[0] if len(first_shape) == 3 else 1, *first_shape[-2:]
+    offsets = _offsets(widths or (plan.width,) * plan.sites)
     plan.outputs, plan.flags, plan.keep_every, plan.threads = outputs, _address(flags), keep_every, threads
+    plan.offsets = ctypes.addressof(offsets)
     plan.site_scratch = _SITE_SCRATCH_BYTES // dtype.itemsize
     plan.grad_x = 1 if grad_x else None  # only asked whether it is there
     _library(dtype).plan(ctypes.byref(plan))
     plan.grad_x = None
-    return plan, flags
+    return plan, (flags, offsets)
+
+
+@lru_cache(maxsize=256)
+def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    """Where each site's features begin among all, and how many there are."""
+    return (ctypes.c_int64 * (len(widths) + 1))(0, *accumulate(widths))
 
 
 def _address(flags: bytes) -> int | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -15,13 +16,19 @@ import torch
 from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT, KernelCall
-from restt.chain.cuda.launch import Layout, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, head_batch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.parts import block_of, end_features, operand, or_else, sweep_constants
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
+from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
-from restt.chain.reference import ChainWeights
+from restt.chain.recompute import recomputing, segment_length, square_root_length
+from restt.chain.reference import ChainWeights, has_runs, with_runs
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
+
+# States below this are kept without a look at what the GPU has left.
+_ALWAYS_KEPT_BYTES = 2**30
 
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
@@ -36,9 +43,17 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         return x[..., 0, :] @ weights.first
     tensors = (x, *weights[:-1])
     keep = needs_gradient(tensors)
-    given = (*tensors, weights.outputs, topology.connections, current_precision(x.device.type), keep)
+    precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
+    length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
+    if length > 1:
+        from restt.chain.cuda import segments
+
+        if has_runs(weights):
+            return segments.contract(x, weights, topology, precision, length)
+        return segments.contract(*with_runs(x, weights), topology, precision, length)[0]
+    given = (*tensors, weights.outputs, topology.connections, precision, keep)
     output: Tensor
-    if is_watched(x, weights.first):
+    if watched:
         _flags_ready(topology.connections, x.device)
         output = torch.ops.restt.fused_cuda(*given)[0]
     elif keep:
@@ -46,6 +61,23 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     else:
         output = _forward(*given)[0]
     return output
+
+
+def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
+    """The output for packed x (S or 1, B, ΣI), with or without the runs axis."""
+    reason = unsupported(x, weights, topology)
+    if reason is not None:
+        raise ValueError(f"the fused GPU backend cannot run this: {reason}")
+    layout = Layout(weights.first.shape[-1], current_precision(x.device.type))
+    # Equal widths are padded as they are; segments, operators and cores wider than a tile know only whole sites.
+    padded = recomputing() or layout.is_wide or min(widths) == max(widths) or is_watched(x, weights.first)
+    if padded or topology.sites == 1 or x.shape[-2] == 0:
+        return contract(unpack(x, widths), weights, topology)
+    from restt.chain.cuda import ragged
+
+    if has_runs(weights):
+        return ragged.contract(x, weights, topology, widths, layout.precision)
+    return ragged.contract(*with_runs(x, weights), topology, widths, layout.precision)[0]
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
@@ -60,6 +92,25 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     if x.device.type != "cuda" and not _interpreted():
         return f"it needs CUDA tensors, got {x.device.type} (or TRITON_INTERPRET=1 to run its kernels as Python)"
     return None
+
+
+def _segment_length(x: Tensor, weights: ChainWeights, topology: Topology) -> int:
+    """One in how many states is kept: all, unless recomputing is asked for or they would not fit on the GPU."""
+    inner = topology.sites - 2
+    if recomputing() or inner < 2:
+        return segment_length(inner)
+    # The states and, in the backward pass, as many gradients.
+    needed = 2 * (inner + 1) * weights.first[..., 0, :].numel() * x.shape[-3] * x.element_size()
+    if needed < _ALWAYS_KEPT_BYTES or needed < _free_bytes(x.device):
+        return 1
+    return square_root_length(inner)
+
+
+def _free_bytes(device: torch.device) -> float:
+    """What torch may still take of the GPU's memory, if nobody else does."""
+    if device.type != "cuda":
+        return math.inf
+    return torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
 
 
 @untraced
@@ -78,7 +129,7 @@ def _interpreted() -> bool:
 
 
 @cache
-def _device_flags(connections: str, device: torch.device) -> Tensor:
+def device_flags(connections: str, device: torch.device) -> Tensor:
     """Made once per topology: a copy from the host could neither be captured nor overlap."""
     flags = topology_of(connections).connection_flags
     return torch.tensor(list(flags), dtype=torch.int32, device=device)
@@ -87,23 +138,7 @@ def _device_flags(connections: str, device: torch.device) -> Tensor:
 @untraced
 def _flags_ready(connections: str, device: torch.device) -> None:
     """Made while a module is traced: what is made where a graph is recorded belongs to the graph's memory."""
-    _device_flags(connections, device)
-
-
-def _sweep_constants(topology: Topology, layout: Layout) -> dict[str, Any]:
-    """What every sweep over this topology is compiled with; MIXED ones read their sites' flags instead of SKIP."""
-    constants = {
-        "HAS_CHAIN": topology.has_chain,
-        "HAS_LINEAR": topology.has_linear,
-        "HAS_OUTPUT_SKIP": topology.has_output_skip,
-        "ENDS_WITH_SKIP": topology.ends_with_skip,
-        "LAST_CHAIN": topology.chains[-1],
-        "LAST_SKIP": topology.has_skip_head,
-    }
-    if layout.is_wide:
-        return constants
-    mixed = len(set(topology.connection_flags[:-1])) > 1
-    return {**constants, "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0]}
+    device_flags(connections, device)
 
 
 class _Sizes(NamedTuple):
@@ -162,9 +197,9 @@ def _forward_plan(sizes: _Sizes, keep: bool) -> _ForwardPlan:
     constants = {
         "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
         "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
-        "num_warps": launch.warps, "num_stages": 1, **_sweep_constants(topology, layout),
+        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
     }  # fmt: skip
-    grid = (-(-batch // launch.columns), runs)
+    grid = (-(-columns // launch.columns), runs)
     if layout.is_wide:
         slots = inner + 1 if keep else 2
         sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
@@ -178,7 +213,7 @@ def _forward_plan(sizes: _Sizes, keep: bool) -> _ForwardPlan:
         pack if topology.has_chain else None,
         (runs * inner * width, bond, layout.ld),
         packs_backward,
-        [1, layout.tile, layout.tile] if launch.tma and not layout.is_wide else None,
+        block_of(layout, launch),
         sweep,
     )
 
@@ -213,12 +248,12 @@ def _forward(
         core = torch.empty(plan.packed, dtype=plan.layout.dtype, device=x.device)
         kept_core = torch.empty_like(core) if plan.packs_backward else None
         if batch > 0:
-            plan.pack(core, _or(kept_core, core), chain)
+            plan.pack(core, or_else(kept_core, core), chain)
     if batch > 0:
         plan.sweep(
-            output, _or(states, last), last, _or(leaving, last), x, first, _operand(core, plan.descriptor, last),
-            _or(linear, last), _device_flags(connections, x.device),
-            _or(last_chain, last), _or(last_linear, last), _or(last_skip, last),
+            output, or_else(states, last), last, or_else(leaving, last), x, first,
+            operand(core, plan.descriptor, last), or_else(linear, last), device_flags(connections, x.device),
+            or_else(last_chain, last), or_else(last_linear, last), or_else(last_skip, last),
         )  # fmt: skip
     # An operator's outputs are tensors of their own, none of them missing.
     kept = (tensor if keep and tensor is not None else first.new_empty(0) for tensor in (states, leaving, kept_core))
@@ -265,9 +300,9 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
     constants = {
         "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
         "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
-        "num_warps": launch.warps, "num_stages": 1, **_sweep_constants(topology, layout),
+        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
     }  # fmt: skip
-    grid = (-(-batch // launch.columns), runs)
+    grid = (-(-columns // launch.columns), runs)
     if layout.is_wide:
         sweep = KernelCall(backward_sweep_wide, grid, numbers, {**constants, "T": layout.tile})
     else:
@@ -288,15 +323,14 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
         rows, across = layout.tile, head_tile(sizes.outputs)
         stride_s, stride_b, _, stride_i = sizes.x_strides
         constants = {
-            "I": width, "BOND": bond, "K": rows, "OT": across, "BB": 32, "PRECISION": sizes.precision,
+            "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
             **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), want_head, strict=True)),
             "num_warps": 4, "num_stages": 2,
         }  # fmt: skip
         grid = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
         numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
         head = KernelCall(head_gradients, grid, numbers, constants)
-    block = [1, layout.tile, layout.tile] if launch.tma and not layout.is_wide else None
-    return _BackwardPlan(layout, topology, sweep, block, weights, head)
+    return _BackwardPlan(layout, topology, sweep, block_of(layout, launch), weights, head)
 
 
 def _backward(
@@ -326,27 +360,28 @@ def _backward(
     grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
     grad_x = first.new_empty(sizes.runs, *x.shape[-3:]) if wanted[0] else None
     made = [torch.empty_like(t) if t is not None and want else None for t, want in zip(roles, wanted[1:], strict=True)]
-    flags, last = _device_flags(connections, x.device), states[-1]
+    flags, last = device_flags(connections, x.device), states[-1]
     cores: Tensor | None = core
     if not core.numel():
         # The parameter itself, which only a view into something else may have put where the copies cannot start.
         cores = chain if chain is None or chain.data_ptr() % ALIGNMENT == 0 else chain.clone()
         cores = None if cores is None else cores.view(-1, *cores.shape[-2:])
     pointers = [
-        grads, _or(grad_x, grads), grad, states, x, _operand(cores, plan.descriptor, grads), _or(linear, grads), flags,
-        _or(last_chain, grads), _or(last_skip, grads),
+        grads, or_else(grad_x, grads), grad, states, x, operand(cores, plan.descriptor, grads), or_else(linear, grads),
+        flags, or_else(last_chain, grads), or_else(last_skip, grads),
     ]  # fmt: skip
     if plan.layout.is_wide:
         pointers.append(torch.empty_like(last))
     plan.sweep(*pointers)
     if plan.weights is not None:
-        grad_first, grad_chain, grad_linear = (_or(tensor, states) for tensor in made[:3])
+        grad_first, grad_chain, grad_linear = (or_else(tensor, states) for tensor in made[:3])
         plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags)
     if plan.head is not None:
         left = leaving if leaving.numel() else last
-        plan.head(*(_or(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :])
+        plan.head(*(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :])
     if grad_x is not None:
-        _end_features(grad_x, first, last_chain, last_linear, states, grads, grad)
+        ends = grad_x[:, :, 0], grad_x[:, :, -1]
+        end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
         if grad_x.shape[:-3] != x.shape[:-3]:
             grad_x = grad_x.sum(dim=0, keepdim=True) if x.dim() == 4 else grad_x[0]
     return [tensor for tensor in (grad_x, *made) if tensor is not None]
@@ -375,39 +410,3 @@ def forget_plans() -> None:
     """Have launches worked out anew, for whoever changes the tables of launch.py."""
     _forward_plan.cache_clear()
     _backward_plan.cache_clear()
-
-
-def _operand(core: Tensor | None, block: list[int] | None, stand_in: Tensor) -> Any:
-    """The packed cores as a sweep takes them: a pointer, or a descriptor for the copy engine."""
-    if core is None or block is None:
-        return _or(core, stand_in)
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor.from_tensor(core, block)
-
-
-def _end_features(
-    grad_x: Tensor,  # (S, B, N, I), its inner sites filled
-    first: Tensor,
-    last_chain: Tensor | None,
-    last_linear: Tensor | None,
-    states: Tensor,
-    grads: Tensor,
-    grad: Tensor,  # (S, B, O)
-) -> None:
-    """The features' gradient at the first and the last site, where there is no sweep to share."""
-    batch = grad_x.shape[1]
-    grad_x[:, :, 0] = (first @ grads[0, ..., :batch]).transpose(1, 2)
-    share = grad_x[:, :, -1]
-    share.zero_()
-    if last_chain is not None:
-        runs = last_chain.reshape(-1, *last_chain.shape[-3:])
-        reached = torch.einsum("siko,skb->sbio", runs, states[-1, ..., :batch])
-        share += torch.einsum("sbio,sbo->sbi", reached, grad.view(len(reached), batch, -1))
-    if last_linear is not None:
-        share += grad @ last_linear.transpose(-1, -2)
-
-
-def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
-    """Kernels take a pointer for every argument; one whose constants switch it off is never followed."""
-    return stand_in if tensor is None else tensor
