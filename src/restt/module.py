@@ -99,6 +99,9 @@ class ResTT(nn.Module):
         super().__init__()
         self.sites = check_int("sites", sites, minimum=1)
         self.feature_dims = _checked_widths(feature_dim, self.sites)
+        # Of hundreds of sites: looked at in every call, worked out once.
+        self._widest, self._total_width = max(self.feature_dims), sum(self.feature_dims)
+        self._packs = is_worth_packing(self.feature_dims)
         self.bond_dim = check_int("bond_dim", bond_dim, minimum=1)
         self.outputs = check_int("outputs", outputs, minimum=1)
         self.topology = _checked_topology(topology, self.sites)
@@ -141,7 +144,7 @@ class ResTT(nn.Module):
     @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
-        return max(self.feature_dims)
+        return self._widest
 
     def _role_shapes(self) -> dict[str, tuple[int, ...] | None]:
         return role_shapes(self.topology, self.feature_dim, self.bond_dim, self.outputs)
@@ -225,7 +228,7 @@ class ResTT(nn.Module):
             x = x.to(self.first.dtype)
         widths: tuple[int, ...] | None = self.feature_dims
         if not self._is_packed(x):
-            if is_worth_packing(self.feature_dims):
+            if self._packs:
                 x = pack(x, self.feature_dims)
             else:
                 x, widths = self._zero_padded(x), None
@@ -260,7 +263,7 @@ class ResTT(nn.Module):
     def _is_packed(self, x: Tensor) -> bool:
         """Whether x is (B, ΣI) or (S, B, ΣI). The two readings of three axes agree in shape only where N = B = 1."""
         if x.dim() == 3 and self.runs is not None:
-            return tuple(x.shape[1:]) != (self.sites, self.feature_dim) and x.shape[-1] == sum(self.feature_dims)
+            return tuple(x.shape[1:]) != (self.sites, self.feature_dim) and x.shape[-1] == self._total_width
         return x.dim() == 2
 
     def check_input(self, x: Any) -> None:
@@ -269,22 +272,25 @@ class ResTT(nn.Module):
             raise TypeError(
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
             )
+        first = self.first
+        usual = x.dim() == 3 and x.shape[1] == self.sites and x.shape[2] == self._widest
+        if usual and x.dtype == first.dtype and x.device == first.device:
+            return
         self._check_shape(tuple(x.shape), self._is_packed(x))
-        if x.dtype != self.first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
+        if x.dtype != first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
             hint = "" if x.dtype.is_floating_point else "; features must be floating point"
-            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
-        if x.device != self.first.device:
-            raise ValueError(f"x is on {x.device}, the module's parameters are on {self.first.device}")
+            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {first.dtype}{hint}")
+        if x.device != first.device:
+            raise ValueError(f"x is on {x.device}, the module's parameters are on {first.device}")
 
     def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
         accepted = "(B, N, I) or packed (B, ΣI)"
         if self.runs is not None:
             accepted = "(B, N, I), (S, B, N, I) or packed (B, ΣI), (S, B, ΣI)"
-        total = sum(self.feature_dims)
-        if packed and shape[-1] != total:
+        if packed and shape[-1] != self._total_width:
             raise ValueError(
-                f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects {total}, the sum "
-                f"of feature_dim; x must have shape {accepted}"
+                f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects "
+                f"{self._total_width}, the sum of feature_dim; x must have shape {accepted}"
             )
         if not packed and len(shape) != 3 and not (len(shape) == 4 and self.runs is not None):
             raise ValueError(f"x must have shape {accepted}, got {shape}")

@@ -200,7 +200,7 @@ class Topology:
         >>> Topology.from_connections("777") == Topology.residual(4)
         True
         """
-        modes = {flag: mode for mode, flag in SKIP_FLAGS.items()}
+        modes = {SKIP_FLAGS[mode]: mode for mode in SKIP_MODES}
         flags = [int(digit, 16) for digit in connections]
         chains, linears = (tuple(bool(site & flag) for site in flags) for flag in (CHAIN_FLAG, LINEAR_FLAG))
         skips = tuple(modes[site & ~(CHAIN_FLAG | LINEAR_FLAG)] for site in flags)

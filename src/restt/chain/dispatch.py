@@ -173,16 +173,24 @@ def _module(name: str) -> ModuleType:
 def _imported(name: str) -> ModuleType:
     """By statements, which a compiler can follow; one by one, so that nothing is loaded that is not used."""
     if name == "fused_cpu":
-        from restt.chain.cpu import contraction as module
-    elif name == "fused_cuda":
-        from restt.chain.cuda import contraction as module
-    elif name == "tree":
-        from restt.chain import tree as module
-    elif name == "eager":
-        from restt.chain import eager as module
-    else:
-        from restt.chain import reference as module
-    return module
+        from restt.chain.cpu import contraction as fused_cpu
+
+        return fused_cpu
+    if name == "fused_cuda":
+        from restt.chain.cuda import contraction as fused_cuda
+
+        return fused_cuda
+    if name == "tree":
+        from restt.chain import tree
+
+        return tree
+    if name == "eager":
+        from restt.chain import eager
+
+        return eager
+    from restt.chain import reference
+
+    return reference
 
 
 class Contractible(Protocol):

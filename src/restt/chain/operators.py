@@ -92,7 +92,7 @@ def register(
             return output
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
             return gradients(ctx, grad, backward[0])
 
     return Eager

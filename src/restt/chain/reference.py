@@ -46,8 +46,8 @@ def with_runs(
     weights: ChainWeights,  # of one model, without the runs axis
 ) -> tuple[Tensor, ChainWeights]:
     """The same as one run among others, S = 1."""
-    roles = (None if role is None else role.unsqueeze(0) for role in weights[:-1])
-    return x.unsqueeze(0), ChainWeights(*roles, outputs=weights.outputs)
+    roles = [None if role is None else role.unsqueeze(0) for role in weights[:-1]]
+    return x.unsqueeze(0), ChainWeights._make((*roles, weights.outputs))
 
 
 def has_runs(weights: ChainWeights) -> bool:

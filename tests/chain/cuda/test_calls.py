@@ -22,6 +22,7 @@ class Compiled:
 
 class Kernel:
     arg_names = ("p_a", "p_b", "count", "WIDTH", "SAVE")
+    params = ()  # those with a default value
 
     def __init__(self, interpreted=False, accepts=True):
         self.log, self.interpreted, self.accepts = [], interpreted, accepts

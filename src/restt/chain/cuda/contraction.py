@@ -317,8 +317,8 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
             "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
             "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
         }  # fmt: skip
-        grid = ((inner + 1) * width, runs, across * (down if want_chain else 1))
-        weights = KernelCall(weight_gradients, grid, (inner, batch, columns, runs, *sizes.x_strides), constants)
+        programs = ((inner + 1) * width, runs, across * (down if want_chain else 1))
+        weights = KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
     if any(want_head):
         rows, across = layout.tile, head_tile(sizes.outputs)
         stride_s, stride_b, _, stride_i = sizes.x_strides
@@ -327,9 +327,9 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
             **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), want_head, strict=True)),
             "num_warps": 4, "num_stages": 2,
         }  # fmt: skip
-        grid = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
+        programs = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
         numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
-        head = KernelCall(head_gradients, grid, numbers, constants)
+        head = KernelCall(head_gradients, programs, numbers, constants)
     return _BackwardPlan(layout, topology, sweep, block_of(layout, launch), weights, head)
 
 
