@@ -273,6 +273,17 @@ class TestAutocast:
             assert torch.equal(compiled(x), module(x))
             assert compiled(x).dtype == torch.bfloat16
 
+    def test_inside_a_compiled_function(self):
+        module, x = restt.ResTT(5, 2, 3, 2), torch.rand(4, 5, 2)
+
+        def function(x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                inside = module(x)
+            return inside, module(x)
+
+        inside, outside = torch.compile(function, fullgraph=True, backend="aot_eager")(x)
+        assert (inside.dtype, outside.dtype) == (torch.bfloat16, torch.float32)
+
     def test_float64_is_left_alone(self, module, x):
         expected = module(x)
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -57,6 +57,7 @@ def current_precision(device: str = "cuda") -> str:
     return _of_torch() if lowered is None else _OF_AUTOCAST.get(lowered, "float32")
 
 
+@untraced  # a compiler that traces inside of one has entered it
 def autocast_dtype(device: str) -> torch.dtype | None:
     """What a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
 

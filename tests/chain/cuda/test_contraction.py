@@ -113,7 +113,7 @@ class TestTf32(ChainParity):
         return max(self.tolerance, sites * 2.0**-11)
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("tf32", 3e-3), ("fp16", 3e-3), ("bf16", 2e-2)])
 def test_error_of_each_precision(precision, bound):
     module = random_module(Topology.residual(6), [2] * 6, runs=1, bond=33, outputs=10, device=DEVICE)
     x = torch.rand(20, 6, 2, generator=torch.Generator().manual_seed(3)) / 2
