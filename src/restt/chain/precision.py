@@ -14,8 +14,9 @@ import torch
 from restt._common.errors import check_choice
 from restt.chain.setting import Setting, untraced
 
-PRECISIONS = ("float32", "tf32", "bf16", "fp16")
-_OF_AUTOCAST = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+PRECISIONS = ("float32", "tf32", "bf16")
+_NARROW = "fp16"  # small gradients vanish in its range unless somebody scales them, which restt's own training does not
+_OF_AUTOCAST = {torch.bfloat16: "bf16", torch.float16: _NARROW}
 _AS_TORCH = "auto"
 
 _precision: Setting[str] = Setting("precision", _AS_TORCH)
@@ -26,7 +27,8 @@ def precision(name: str) -> Iterator[None]:
     """Choose the operands of the matrix products inside a ``with`` block; the backward pass follows its forward.
 
     ``"float32"`` splits every product into three tf32 products, which is float32 to within its own rounding;
-    ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7, ``"fp16"`` to 10 within its narrower range.
+    ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7, ``"fp16"`` to 10 within a range that
+    wants a ``torch.amp.GradScaler``.
     ``"auto"`` (default) does as torch does on the GPU: ``"float32"``, or ``"tf32"`` after
     ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which there is the same), or what a surrounding
     ``torch.autocast`` says. Backends other than the fused GPU one ignore it.
@@ -37,12 +39,12 @@ def precision(name: str) -> Iterator[None]:
     ...     model(torch.rand(5, 3, 2)).shape
     torch.Size([5, 1])
     """
-    with _precision.set_to(check_choice("precision", name, (_AS_TORCH, *PRECISIONS))):
+    with _precision.set_to(check_choice("precision", name, (_AS_TORCH, *PRECISIONS, _NARROW))):
         yield
 
 
 def current_precision(device: str = "cuda") -> str:
-    """The one of PRECISIONS that holds here and now, for tensors on this type of device.
+    """The precision that holds here and now, for tensors on this type of device.
 
     >>> current_precision()
     'float32'
