@@ -19,6 +19,8 @@ from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_var
 from restt.init.stability import warn_if_unstable
 from restt.topology import Topology
 
+_ROLES = frozenset(ROLES)
+
 
 class ResTT(nn.Module):
     """A residual tensor train (paper, Sec. III): all multilinear interactions of N site vectors, orders 1 to N.
@@ -234,13 +236,18 @@ class ResTT(nn.Module):
                 x, widths = self._zero_padded(x), None
         if self.runs is not None and x.dim() == (3 if widths is None else 2):
             x = x.unsqueeze(0)
-        # As they are: a single model has no runs axis, and giving it one takes longer than a small contraction.
-        weights = ChainWeights(
-            self.first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
-        )
-        output = chain.contract(x, weights, self.topology, widths)
+        output = chain.contract(x, self._given_weights(), self.topology, widths)
         output = output if self.bias is None else output + self.bias
         return output if lowered is None else output.to(lowered)
+
+    def _given_weights(self) -> ChainWeights:
+        """The parameters as they are: giving a single model a runs axis takes longer than a small contraction."""
+        stored = self._parameters
+        if torch.compiler.is_compiling() or not stored.keys() >= _ROLES:  # some parametrised or pruned
+            tensors = [getattr(self, role) for role in ROLES]
+        else:
+            tensors = [stored[role] for role in ROLES]  # at once, without a search for each name
+        return ChainWeights._make((*tensors, self.outputs))
 
     def _autocast(self, x: Tensor) -> torch.dtype | None:
         """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
