@@ -251,9 +251,8 @@ class ResTT(nn.Module):
 
     def _autocast(self, x: Tensor) -> torch.dtype | None:
         """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
-        if torch.float64 in (x.dtype, self.first.dtype):
-            return None
-        return autocast_dtype(x.device.type)
+        lowered = autocast_dtype(x.device.type)
+        return None if lowered is None or torch.float64 in (x.dtype, self.first.dtype) else lowered
 
     def padded(
         self,

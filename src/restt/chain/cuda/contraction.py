@@ -36,9 +36,8 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
 
     x, weights and output may all be without the runs axis.
     """
-    reason = unsupported(x, weights, topology)
-    if reason is not None:
-        raise ValueError(f"the fused GPU backend cannot run this: {reason}")
+    if x.dtype != torch.float32:  # whoever chose this backend has asked for everything already
+        raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
     if topology.sites == 1:
         return x[..., 0, :] @ weights.first
     tensors = (x, *weights[:-1])
@@ -65,9 +64,6 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
 
 def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     """The output for packed x (S or 1, B, ΣI), with or without the runs axis."""
-    reason = unsupported(x, weights, topology)
-    if reason is not None:
-        raise ValueError(f"the fused GPU backend cannot run this: {reason}")
     layout = Layout(weights.first.shape[-1], current_precision(x.device.type))
     # Equal widths are padded as they are; segments, operators and cores wider than a tile know only whole sites.
     padded = recomputing() or layout.is_wide or min(widths) == max(widths) or is_watched(x, weights.first)
