@@ -10,7 +10,7 @@ import torch
 from scipy.special import softmax
 
 import restt
-from restt.estimators import ResTTClassifier, candidates, selection
+from restt.estimators import ResTTClassifier, candidates, many_rows, selection
 from restt.estimators.many_rows import split
 
 
@@ -215,3 +215,29 @@ def test_a_split_leaves_a_row_of_every_class_to_train_on():
     assert sorted(np.concatenate([kept, held]).tolist()) == list(range(503))
     assert set(y[kept]) == {0, 1, 2}
     assert len(held) == 50
+
+
+def test_with_many_more_rows_than_the_sample_the_largest_setting_is_tried_on_all_of_them(monkeypatch):
+    """What has most weights loses on a sample; held-out rows decide after both have seen everything."""
+    monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
+    monkeypatch.setattr(many_rows, "SAMPLE", 100)
+    seen = []
+    trained = many_rows._trained
+
+    def noting(estimator, settings, kept, held, *others):
+        made = trained(estimator, settings, kept, held, *others)
+        if held is not None:
+            seen.append((settings["bond_dim"], len(kept), made.module_))
+        return made
+
+    monkeypatch.setattr(many_rows, "_trained", noting)
+    monkeypatch.setattr(many_rows, "HOPEFUL", np.inf)
+    x, y = interacting(700)
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert [bond for bond, _, _ in seen][-1] == 50
+    assert {rows for _, rows, _ in seen} == {630}
+    assert len(seen) == 2
+    losses = {name: loss for name, (loss, _) in model.candidates_.items()}
+    (chosen,) = [name for name, (_, share) in model.candidates_.items() if share]
+    assert model.module_ is seen[0 if chosen != "trigonometric, bond 50" else 1][2]
+    assert losses[chosen] <= losses["trigonometric, bond 50"]
