@@ -215,6 +215,6 @@ def test_a_compiled_module_on_the_gpu_refuses_to_keep_states_that_were_to_be_rec
     module = restt.ResTT(sites=6, feature_dim=2, bond_dim=3, outputs=1)
     x = torch.rand(4, 6, 2)
     with restt.chain.backend("fused_cuda"), restt.chain.recompute():
-        compiled = torch.compile(module, backend="aot_eager")
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
         with pytest.raises(Exception, match="leave the module uncompiled"):
             compiled(x)
