@@ -98,7 +98,7 @@ def test_a_float32_module_is_explained_in_float64() -> None:
 
 
 def test_shap_agrees_on_the_same_game() -> None:
-    shap = pytest.importorskip("shap", reason="shap is not installed: pip install shap")
+    shap = pytest.importorskip("shap", reason="shap is not installed: it is in the dev extra")
     module, x, background = made("residual")
     means = background.mean(0)
 
@@ -113,7 +113,7 @@ def test_shap_agrees_on_the_same_game() -> None:
 
 @pytest.mark.parametrize("index", ["SII", "STII"])
 def test_shapiq_agrees_on_the_same_game(index: str) -> None:
-    shapiq = pytest.importorskip("shapiq", reason="shapiq is not installed: pip install shapiq")
+    shapiq = pytest.importorskip("shapiq", reason="shapiq is not installed: it is in the dev extra")
     module, x, background = made("residual")
     means = background.mean(0)
 
