@@ -129,8 +129,9 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to one input sequence X, (T,) or (T, channels), and its outputs y (T,), on the complete windows."""
         u = self._read(X, reset=True)
-        targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-        check_consistent_length(u, targets)
+        if y is None:
+            raise ValueError("VolterraRegressor requires y to be passed, but the target y is None")
+        targets = _outputs(y, u)
         first = max(self.memory - 1, self.feedback)
         if len(u) <= first + 1:
             raise ValueError(
@@ -177,9 +178,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         u = self._read(X, reset=False)
         if y is not None:
-            measured = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"))
-            check_consistent_length(u, measured)
-            return self._evaluate(self._windows(u, measured))
+            return self._evaluate(self._windows(u, _outputs(y, u)))
         if self.feedback == 0:
             return self._evaluate(self._windows(u, np.zeros(len(u))))
         return self._free_run(u)
@@ -210,6 +209,11 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:  # (T, channels)
         values = np.asarray(X) if getattr(X, "ndim", None) is None else X
         if values.ndim == 1:
+            if not reset and self.n_features_in_ > 1:
+                raise ValueError(
+                    f"X must have shape (T, {self.n_features_in_}), as many channels as the fit had, got "
+                    f"{values.shape}. Reshape your data with X.reshape(1, -1) if it is one moment of all channels."
+                )
             values = np.asarray(values)[:, None]
         return np.asarray(validate_data(self, values, reset=reset, dtype=np.float64))
 
@@ -240,6 +244,12 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
                 )
             outputs[t + self.feedback] = value
         return outputs[self.feedback :]
+
+
+def _outputs(y: Any, u: np.ndarray) -> np.ndarray:  # (T,)
+    targets = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, input_name="y"), warn=True)
+    check_consistent_length(u, targets)
+    return targets
 
 
 def _delayed(values: np.ndarray, lag: int) -> np.ndarray:
