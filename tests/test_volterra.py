@@ -18,7 +18,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from restt.volterra import VolterraRegressor, kernels_of_train, train_of_kernels
+from restt.volterra import VolterraRegressor
+from restt.volterra.kernels import kernels_of_train, train_of_kernels
 
 MEMORY = 5
 
@@ -217,7 +218,7 @@ def test_it_is_an_estimator() -> None:
     assert np.array_equal(fitted.predict(u), clone(fitted).fit(u, u[:, 0]).predict(u))
 
 
-# Where rows are moments of a sequence, scikit-learn's checks of rows that have nothing to do with each other cannot hold.
+# scikit-learn's checks of rows that have nothing to do with each other cannot hold where rows are a sequence.
 SEQUENCE = {
     "check_methods_sample_order_invariance": "in another order it is another sequence",
     "check_methods_subset_invariance": "a part of a sequence has lost its past",
