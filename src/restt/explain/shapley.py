@@ -208,12 +208,12 @@ def _pair_indices(
     derivatives = [torch.einsum("slir,bi->sblr", core[:, :, 1:], way[:, n]) for n, core in enumerate(cores)]
     behind = _derivatives_behind(cores, derivatives, nodes)
     times = nodes[:, None, None]  # (K, 1, 1)
+    single_weights, pair_weights = (each[:, None, None] / runs for each in (single_weights, pair_weights))
     found = way.new_zeros(batch, sites, sites, cores[-1].shape[-1])
     states = way.new_ones(runs, batch, count, 1, 1)  # (S, B, K, 1 + sites so far, left): none replaced, then each
     for n, (core, derivative) in enumerate(zip(cores, derivatives, strict=True)):
-        slopes = (states @ behind[n]).mean(dim=0)  # (B, K, 1 + n, D)
-        found[:, n, n] = torch.einsum("k,bkd->bd", single_weights, slopes[:, :, 0])
-        found[:, :n, n] = torch.einsum("k,bkid->bid", pair_weights, slopes[:, :, 1:])
+        found[:, n, n] = torch.einsum("sbkr,sbkrd->bd", states[:, :, :, 0], single_weights * behind[n])
+        found[:, :n, n] = (states[:, :, :, 1:] @ (pair_weights * behind[n])).sum(dim=(0, 2))
         found[:, n, :n] = found[:, :n, n]
         if n + 1 < sites:
             replaced = (states[:, :, :, 0] @ derivative).unsqueeze(-2)
