@@ -122,6 +122,14 @@ def test_rows_that_say_nothing_leave_the_prior(model):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
+def test_outputs_have_it_in_their_own_units():
+    x, y = additive(60, seed=0)
+    found = effect(ResTTRegressor(random_state=0).fit(x, np.stack([y, -3 * y, np.ones(60)], axis=1)), 0)
+    torch.testing.assert_close(found.spread[:, 1], 3 * found.spread[:, 0])
+    assert found.spread[:, 0].min() > 0
+    assert (found.spread[:, 2] == 0).all()
+
+
 def test_a_loaded_model_and_a_frame_have_it(model, tmp_path):
     found = effect(model, "size")
     assert found.to_frame()["spread"].tolist() == found.spread[:, 0].tolist()
