@@ -93,7 +93,19 @@ class Hat(NumericMap):
         rows = self.site_knots
         return tensor64([row[0] for row in rows]), tensor64([row[-1] for row in rows])
 
-    def _map(self, values: Tensor) -> Tensor:
+    def positions(self, values: Tensor) -> Tensor:  # (B, N)
+        """Where values known to be finite lie among their site's knots: knot i is at i, and between two it is linear.
+
+        The hats of a value at p are max(0, 1 - |i - p|), so that one number holds the whole site vector.
+
+        >>> Hat(knots=[0.0, 1.0, 3.0]).positions(torch.tensor([[1.0], [2.5], [9.0]])).tolist()
+        [[1.0], [1.75], [2.0]]
+        """
+        below, _, share = self._places(self._inside(values))
+        return below + share
+
+    def _places(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, N) each
+        """The knots below and above each value, and its share of the way between them."""
         rows = self.site_knots
         padded = tensor64([row + (row[-1],) * (self.width - len(row)) for row in rows])
         knots = padded.to(values).expand(values.shape[1], -1)  # (N, K)
@@ -105,11 +117,13 @@ class Hat(NumericMap):
         left, right = knots[sites, below], knots[sites, above]
         # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal.
         gap = torch.where(right > left, right - left, torch.ones_like(left))
-        share = ((values - left) / gap).unsqueeze(-1)
-        share = torch.where((right > left).unsqueeze(-1), share, torch.zeros_like(share))
+        return below, above, torch.where(right > left, (values - left) / gap, torch.zeros_like(left))
+
+    def _map(self, values: Tensor) -> Tensor:
+        below, above, share = (each.unsqueeze(-1) for each in self._places(values))
         vectors = values.new_zeros(*values.shape, self.width)
-        vectors = vectors.scatter_add(-1, below.unsqueeze(-1), 1 - share)
-        return vectors.scatter_add(-1, above.unsqueeze(-1), share)
+        vectors = vectors.scatter_add(-1, below, 1 - share)
+        return vectors.scatter_add(-1, above, share)
 
     def _fitted_config(self) -> dict[str, Any] | None:
         fitted = super()._fitted_config()
