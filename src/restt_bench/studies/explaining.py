@@ -1,6 +1,6 @@
 """What exact explanations cost: seconds by sites, bond and rows, beside sampling at equal error.
 
-Samplers (shap and shapiq, in the dev extra; left out where missing) explain one row of the same game, values by the same
+Samplers (shap and shapiq of the dev extra; left out where missing) explain one row of the same game, values by the same
 module, with twice the budget each time until their root mean square error is below 1 % of the values' own.
 """
 
