@@ -45,7 +45,7 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
     if watched and keep and recomputing():
         raise ValueError(
-            "restt.chain.recompute() cannot be used inside a compiled function on the GPU, which would keep all states: "
+            "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
             "leave the module uncompiled there"
         )
     length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
