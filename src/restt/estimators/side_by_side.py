@@ -104,7 +104,8 @@ def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int 
 def _kind(fit: Fit) -> tuple[Any, ...]:
     """What must be the same for fits to be runs of one module."""
     module = fit.module
-    penalty = replace(fit.config.penalty or Penalty(), **dict.fromkeys(GRADES, 0.0))
+    ungraded: dict[str, Any] = dict.fromkeys(GRADES, 0.0)
+    penalty = replace(fit.config.penalty or Penalty(), **ungraded)
     shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=penalty, seed=None)
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
@@ -264,7 +265,8 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
     changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
-    changes["penalty"] = replace(penalties[0], **{name: of_runs(name, penalties) for name in GRADES})
+    graded: dict[str, Any] = {name: of_runs(name, penalties) for name in GRADES}
+    changes["penalty"] = replace(penalties[0], **graded)
     changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
     return replace(configs[0], **changes)
 
