@@ -62,7 +62,8 @@ def _regressors(fixture: Fixture, seed: int) -> dict[str, Maker]:
         "SVM": lambda: _of_scaled_y(GridSearchCV(make_pipeline(_scaled(fixture), SVR()), {"svr__C": SVM_GRID}, cv=3)),
         "MLP": lambda: _of_scaled_y(
             make_pipeline(
-                _scaled(fixture), MLPRegressor((64, 64), max_iter=1000, early_stopping=True, random_state=seed)
+                _scaled(fixture),
+                MLPRegressor(hidden_layer_sizes=(64, 64), max_iter=1000, early_stopping=True, random_state=seed),
             )
         ),
         "random forest": lambda: RandomForestRegressor(200, random_state=seed),
@@ -91,7 +92,9 @@ def _classifiers(fixture: Fixture, seed: int) -> dict[str, Maker]:
         "SVM": lambda: GridSearchCV(
             make_pipeline(_scaled(fixture), SVC(probability=True, random_state=seed)), {"svc__C": SVM_GRID}, cv=3
         ),
-        "MLP": lambda: make_pipeline(_scaled(fixture), MLPClassifier((64, 64), max_iter=1000, random_state=seed)),
+        "MLP": lambda: make_pipeline(
+            _scaled(fixture), MLPClassifier(hidden_layer_sizes=(64, 64), max_iter=1000, random_state=seed)
+        ),
         "random forest": lambda: RandomForestClassifier(200, random_state=seed),
         "boosting": lambda: HistGradientBoostingClassifier(random_state=seed, categorical_features=categories),
     }
