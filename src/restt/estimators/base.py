@@ -360,7 +360,7 @@ class BaseResTT(Parameters):
 
     def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
         """The table as an exported graph takes it: NaN for a missing value, a category as the number of its level."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self.encoding_.numbers(read_x(self, X, reset=False))
 
     def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
@@ -457,6 +457,11 @@ class BaseResTT(Parameters):
         made: Self = super().__sklearn_clone__()
         made._cloned = True
         return made
+
+    def _check_fitted(self) -> None:
+        # scikit-learn's own check collects all tags first, at every prediction.
+        if "module_" not in self.__dict__:
+            check_is_fitted(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")

@@ -30,7 +30,7 @@ static void step(const struct work *w, int64_t s, int64_t t, int64_t site, const
         outer(own, x, y, I, R);
         terms[count++] = (struct term){own, c->chain + index * I * R * R, 1, I * R, 0};
     }
-    to_columns(out, R, flags & FULL ? y : 0, R, terms, count);
+    to_columns(out, R, flags & FULL ? y : 0, R, terms, count, c->batch);
     fill(out + R * TILE, TILE, 1);
 }
 
@@ -38,7 +38,7 @@ static void first_state(const struct work *w, int64_t s, int64_t t) {
     const struct chain *c = w->c;
     REAL *out = state_at(w, 0, s, t);
     const struct term term = {x_at(w, s, t, 0), c->first + s * c->width * c->bond, 1, c->width, 0};
-    to_columns(out, c->bond, 0, c->bond, &term, 1);
+    to_columns(out, c->bond, 0, c->bond, &term, 1, c->batch);
     fill(out + c->bond * TILE, TILE, 1);
 }
 
@@ -61,7 +61,7 @@ static void last_site(const struct work *w, int64_t s, int64_t t, REAL *own) {
     }
     if (flags & LINEAR) terms[count++] = (struct term){x, c->last_linear + s * I * O, 1, I, 0};
     if (c->last_skip) terms[count++] = (struct term){head, c->last_skip + s * R * O, 1, R, 0};
-    to_columns(out, O, 0, O, terms, count);
+    to_columns(out, O, 0, O, terms, count, c->batch);
     for (int64_t b = 0; b < smaller(TILE, c->batch - t * TILE); b++)
         for (int64_t o = 0; o < O; o++) c->output[(s * c->batch + t * TILE + b) * O + o] = out[o * TILE + b];
 }
