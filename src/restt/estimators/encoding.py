@@ -144,8 +144,9 @@ class Encoding:
     def quick_map(self) -> features.Hat | None:
         """The map, where all sites read numbers and it has a way for few rows."""
         kind = self.feature_map
-        has_way = isinstance(kind, features.Hat) and kind.outside == "clamp"
-        return kind if has_way and not self.holds_categories else None
+        if not isinstance(kind, features.Hat) or kind.outside != "clamp" or self.holds_categories:
+            return None
+        return kind
 
     def _few_vectors(self, numbers: np.ndarray, quick_map: features.Hat) -> np.ndarray | None:  # (B, C) -> (B, N, I)
         """The bits of :meth:`vectors`, sooner; None where a number is missing."""
