@@ -30,6 +30,7 @@ STUDIES = {
     "tables": "restt_bench.league:league",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
+    "serving": "serving:serving",
 }
 
 
