@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from restt import ResTTClassifier, ResTTRegressor, interop, load
+from restt import ResTTRegressor, interop, load
 from restt.estimators import posterior
 from restt.estimators.targets import PENALISED_ROWS, Values
 
@@ -144,10 +144,6 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
         ValueError, match=r"X is too large: 4 columns as sites of width up to 33 on 400 rows would need"
     ):
         ResTTRegressor().fit(x, y)
-
-
-def test_a_classifier_has_no_solver():
-    assert "solver" not in ResTTClassifier().get_params()
 
 
 def test_bonds_and_orders_can_be_given():

@@ -36,8 +36,11 @@ def test_import_time_reports_medians_and_what_came_along(quiet):
 def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_or_skip):
     if name in NEED_DATA:
         load_or_skip(NEED_DATA[name])
-    if name in ("check", "tune"):
+    if name in ("check", "tune", "tune-step"):
         pytest.importorskip("triton")
+        from tests.chain.cuda.interpreter import mend_interpreter
+
+        mend_interpreter()
     [result] = bench.run([name], quick=True, threads=1, rounds=1, output=tmp_path, console=quiet)
     saved = json.loads((tmp_path / f"{name}-cpu.json").read_text())
     assert saved == json.loads(json.dumps(result))
@@ -68,7 +71,9 @@ def test_every_study_is_there(name):
 def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch):
     pytest.importorskip("triton")
     from restt_bench.studies import kernels
+    from tests.chain.cuda.interpreter import mend_interpreter
 
+    mend_interpreter()
     right = kernels._outputs_and_gradients
 
     def off(backend, *arguments):

@@ -91,6 +91,14 @@ def test_a_resumed_training_ends_with_the_same_bits(tmp_path, uninterrupted, sto
     assert f"after epoch {stop_after}" in resumed.message
 
 
+def test_a_resumed_training_is_pulled_towards_where_it_began(tmp_path):
+    config = replace(FULL, penalty=Penalty(chain=0.5, linear=0.1, towards="start"), augment=None)
+    expected, _ = full_training(config=config)
+    full_training(tmp_path, config=config, stop_after=3)
+    module, _ = full_training(tmp_path, config=config, module=small_module(runs=4, sites=9, seed=99))
+    assert_same_bits(module, expected)
+
+
 def test_a_finished_training_is_told_again_without_training(tmp_path, uninterrupted, monkeypatch):
     full_training(tmp_path)
     monkeypatch.setattr("restt.train.step.TrainStep.__call__", None)

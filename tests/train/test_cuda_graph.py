@@ -36,6 +36,7 @@ def weights_after(config, runs=3, device="cpu", **options):
 CONFIGS = {
     "cosine": {"schedule": "cosine", "clip_norm": 0.5, "penalty": Penalty(chain=1e-2)},
     "own rates": {"lr": (1e-3, 1e-2, 1e-2), "ema": 0.9},
+    "towards the start": {"epochs": (2, 4, 3), "penalty": Penalty(chain=1.0, head=(0.1, 1.0, 10.0), towards="start")},
     "own lengths": {"epochs": (2, 4, 3), "weight_decay": 1e-3, "optimizer": "adamw"},
 }
 

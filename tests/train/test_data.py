@@ -1,7 +1,10 @@
 import pytest
 import torch
 
+from restt.features import Trigonometric
+from restt.train import Augmentation, TrainConfig, train
 from restt.train.data import Batches, read_data
+from tests.train.problems import assert_same_bits, measured, small_module
 
 ROWS = 23
 
@@ -52,6 +55,14 @@ def test_rows_that_fit_one_batch_keep_their_order_and_are_shared():
     assert batch.x[1, :, 0, 0].tolist() == [2, 7, 5]
 
 
+def test_rows_that_are_one_batch_are_gathered_once():
+    subset = [torch.arange(4), torch.arange(9)]
+    whole, parts = batches(subset, runs=2, batch_size=None), batches(subset, runs=2, batch_size=5)
+    [first], [second] = whole.epoch(1), whole.epoch(2)
+    assert first is second
+    assert next(parts.epoch(1)) is not next(parts.epoch(1))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("batch_size", [None, 4, 7])
 def test_shares_add_up_to_the_mean_over_the_runs_own_rows(batch_size, weighted):
@@ -100,3 +111,52 @@ def test_bad_subsets_are_named(subset, error, message):
 def test_bad_weights_are_named(weight, message):
     with pytest.raises(ValueError, match=message):
         batches(weight=weight)
+
+
+@pytest.mark.parametrize("batch_size", [16, None])
+@pytest.mark.parametrize("held_out", ["rows", "row numbers"])
+def test_mapping_each_batch_is_the_same_training(batch_size, held_out):
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.rand(60, 5, generator=generator)
+    y = raw[:, 0] * raw[:, 2] - raw[:, 1]
+    options = {"validation": (raw[:20], y[:20])} if held_out == "rows" else {"validation_subset": [range(20)]}
+    config = TrainConfig(epochs=3, batch_size=batch_size, lr=0.01, seed=0)
+    found = []
+    for map_batches in (False, True):
+        module, seen = small_module(), []
+
+        def feature_map(values, seen=seen):
+            seen.append(len(values))
+            return Trigonometric()(values)
+
+        records = list(
+            train(module, raw, y, config=config, feature_map=feature_map, map_batches=map_batches, **options)
+        )
+        found.append((module, [measured(record) for record in records], seen))
+    assert_same_bits(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    assert len(found[0][2]) <= 3 < len(found[1][2])  # a probe, the rows, the held-out rows
+    assert batch_size is None or max(found[1][2]) <= 20
+
+
+def test_augmented_rows_are_mapped_by_batch_and_held_out_rows_once():
+    raw = torch.rand(30, 9, generator=torch.Generator().manual_seed(0))
+    seen = []
+
+    def feature_map(values):
+        seen.append(len(values))
+        return Trigonometric()(values)
+
+    config = TrainConfig(epochs=2, batch_size=8, augment=Augmentation(shift=1.0), seed=0)
+    list(
+        train(
+            small_module(sites=9, outputs=2),
+            raw,
+            torch.arange(30) % 2,
+            config=config,
+            validation=(raw, torch.arange(30) % 2),
+            feature_map=feature_map,
+        )
+    )
+    assert seen.count(30) == 1
+    assert seen.count(8) == 2 * 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import restt
-from restt.train import TrainConfig
+from restt.train import Penalty, TrainConfig
 from restt.train.memory import bytes_per_row, rows_in_budget, training_bytes, weight_copies
 from restt.train.state import TrainState
 
@@ -38,14 +38,22 @@ def test_other_modules_are_told_to_use_micro_batch():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"ema": 0.9}, {"max_failures": None}, {"keep": "best"}, {"ema": 0.9, "keep": "best"}]
+    "settings",
+    [
+        {},
+        {"ema": 0.9},
+        {"max_failures": None},
+        {"keep": "best"},
+        {"ema": 0.9, "keep": "best"},
+        {"penalty": Penalty(chain=1.0, towards="start")},
+    ],
 )
 @pytest.mark.parametrize("saved", [False, True])
 def test_the_copies_of_the_weights_are_those_a_training_holds(settings, saved):
     module = restt.ResTT(sites=6, feature_dim=2, bond_dim=4, outputs=2, runs=2)
     config = TrainConfig(**settings)
     state = TrainState(module, config, saved)
-    groups = [dict(module.named_parameters()), state.tensors, state._epoch_tensors, state.best or {}]
+    groups = [dict(module.named_parameters()), state.tensors, state._epoch_tensors, state.best or {}, state.start or {}]
     if state.guard is not None:
         groups += [state.guard.newest, state.guard.proven]
     held = sum(value.numel() for group in groups for value in group.values())

@@ -8,7 +8,7 @@ from restt._common.seeds import stream_keys
 from restt.train import Penalty, TrainConfig, train
 from restt.train.regularisation import GRADE_OF_ROLE, SiteDropout, droppable_sites, penalty_slopes
 from restt.train.runs import RunsView
-from tests.train.problems import regression, small_module
+from tests.train.problems import regression, small_module, weights
 
 
 def test_slopes_are_the_gradient_of_the_penalty():
@@ -40,6 +40,50 @@ def test_a_heavy_grade_shrinks_its_role_in_its_run_only():
     size = module.chain.detach().flatten(1).norm(dim=1)
     assert size[1] < 0.05 * size[0]
     assert module.linear.detach()[1].norm() > 0.1
+
+
+def trained_by_hand(module, x, y, steps, lr, grades):
+    """Adam on the mean squared error plus Σ weight · ‖W - W₀‖², by autograd."""
+    start = {name: value.detach().clone() for name, value in module.named_parameters()}
+    optimizer = torch.optim.Adam(module.parameters(), lr=lr)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (module(x)[..., 0] - y).square().mean()
+        for role, grade in GRADE_OF_ROLE.items():
+            loss = loss + grades[grade] * (getattr(module, role) - start[role]).square().sum()
+        loss.backward()
+        optimizer.step()
+
+
+def test_a_penalty_towards_the_start_is_the_one_that_autograd_sees():
+    x, y = regression(dtype=torch.float64)
+    grades = {"chain": 0.3, "linear": 0.1, "head": 0.02}
+    expected = small_module(dtype=torch.float64)
+    trained_by_hand(expected, x, y, 7, 0.05, grades)
+    module = small_module(dtype=torch.float64)
+    config = TrainConfig(epochs=7, batch_size=None, lr=0.05, penalty=Penalty(**grades, towards="start"), seed=0)
+    list(train(module, x, y, config=config))
+    for role in GRADE_OF_ROLE:
+        torch.testing.assert_close(getattr(module, role), getattr(expected, role), rtol=1e-9, atol=1e-12)
+
+
+def test_a_heavy_penalty_towards_the_start_leaves_a_run_where_it_was():
+    x, y = regression()
+    module = small_module(runs=3)
+    before = weights(module)
+    heavy = Penalty(chain=(1e-6, 1e3, 1e3), linear=(0.0, 1e3, 1e3), head=(0.0, 1e3, 1e3), towards="start")
+    config = TrainConfig(epochs=(100, 50, 100), batch_size=None, lr=0.02, schedule="cosine", penalty=heavy, seed=0)
+    list(train(module, x, y, config=config))
+    moved = (module.chain.detach() - before["chain"]).flatten(1).norm(dim=1)
+    assert moved[1] < 1e-2 * moved[0]
+    assert moved[2] < 1e-2 * moved[0]
+
+
+def test_what_a_penalty_may_pull_towards():
+    with pytest.raises(ValueError, match=r"penalty\.towards must be"):
+        Penalty(chain=1.0, towards="mean")
+    assert Penalty(chain=1.0).to_dict() == {"chain": 1.0, "linear": 0.0, "head": 0.0}  # as checkpoints have it
+    assert Penalty(chain=1.0, towards="start").to_dict()["towards"] == "start"
 
 
 def test_a_module_without_roles_is_refused():

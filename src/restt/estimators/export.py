@@ -207,7 +207,10 @@ class Undone(GraphPart):
 
     def build(self, ops: Ops, x: Value) -> Value:
         values = ops.add(ops.multiply(x, ops.constant(self.std)), ops.constant(self.mean))
-        if self.scale != "identity":
+        if self.scale == "sqrt":
+            positive = ops.multiply(ops.add(values, ops.absolute(values)), ops.number(0.5))
+            values = ops.multiply(positive, positive)
+        elif self.scale != "identity":
             base = ops.constant(self.base)
             up, down = ops.power(base, values), ops.power(base, ops.subtract(ops.number(0.0), values))
             values = up if self.scale == "log" else ops.multiply(ops.subtract(up, down), ops.number(0.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +13,17 @@ from torch import Tensor
 from restt import prior
 from restt._common.devices import available_memory, fitting_threads, gibibytes, read_device
 from restt.estimators.columns import Column, site_columns
-from restt.estimators.encoding import Encoding, fit_columns, with_site_means
+from restt.estimators.compact import prior_bases, state_positions, with_moments
+from restt.estimators.encoding import Encoding, fit_columns, site_covariances, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
+from restt.estimators.refinement import Rows, held_out, outputs_of, refine
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Spread
-from restt.prior.fit import MAX_ROWS
+from restt.prior.fit import MAX_ROWS, without_accidents
 from restt.prior.learning import LEARNING_ROWS
 from restt.prior.sites import KNOTS
 
@@ -43,22 +47,48 @@ ONLY_GRADIENT = (
 MOST_COLUMNS = 500
 
 
+# Longer tables are refined by gradients: the solver sees this many rows of them at most.
+REFINED_FROM = 5_000
+SOLVED_ROWS = 8_000
+# Sites wider than this are not refined: site vectors would be as large as the table.
+WIDEST_REFINED = 512
+# Held-out rows whose residuals set the width of intervals.
+CALIBRATED_ROWS = 5_000
+
+
 @dataclass(frozen=True, eq=False)
 class Solved:
     """What the posterior solver found."""
 
     module: ResTT
     encoding: Encoding
+    site_covariances: Tensor | None  # (N, I, I)
     target: Modelled
     spread: Spread
     evaluations: int
+    history: History  # of the refinement, where there was one
     precision: str
 
 
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """All rows, read."""
+
+    columns: tuple[Column, ...]
+    numbers: np.ndarray  # (B, C)
+    y: np.ndarray  # (B, O)
+    weights: np.ndarray  # (B,)
+
+    def take(self, rows: np.ndarray) -> _Table:
+        return _Table(self.columns, self.numbers[rows], self.y[rows], self.weights[rows])
+
+
 def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) -> Solved:
-    """The posterior mean of the rows as a module with one run, with all that predicting and intervals need."""
-    began = time.monotonic()
-    device = torch.device("cpu") if parameters.device == "auto" else read_device(parameters.device, 0.0)
+    """The posterior mean of the rows as a module with one run, with all that predicting and intervals need.
+
+    A table of more than :data:`REFINED_FROM` rows is solved on a sample and refined on all rows.
+    """
+    device = read_device(parameters.device, 0.0)  # an argument that is none is refused before any work is done
     columns = fit_columns(
         given.table,
         given.weights,
@@ -66,41 +96,136 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         parameters.handle_unknown,
         parameters.handle_missing,
     )
-    numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
-    _check_fits(columns, len(given))
     order = parameters.site_order
+    if not isinstance(order, str) or order != "auto":
+        order = site_columns(order, given.table)
+    refined = len(given) > REFINED_FROM and max(column.states for column in columns) <= WIDEST_REFINED
+    _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given))
+    numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
     target, y = Modelled.scaled(given.y, given.weights)
-    with fitting_threads(float(min(len(y), MAX_ROWS)) ** 2 * len(columns) * KNOTS):
+    table = _Table(columns, numbers, y, given.weights)
+    precision = "float64" if parameters.precision == "auto" else parameters.precision
+    if refined:
+        return _solve_sample(table, target, parameters, order, names, seed, precision)
+    fitted = _fit_prior(table, parameters, order, names, seed)
+    encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
+    return Solved(
+        with_run(fitted.module, PRECISIONS[precision]).to(device),
+        encoding,
+        site_covariances(encoding, numbers, given.weights),
+        target.of(fitted.target),
+        fitted.spread,
+        _evaluations(fitted),
+        History(),
+        precision,
+    )
+
+
+def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
+    began = time.monotonic()
+    with fitting_threads(float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS):
         fitted = prior.fit(
-            numbers,
-            y,
-            given.weights,
-            [None if column.levels is None else column.states for column in columns],
+            table.numbers,
+            table.y,
+            table.weights,
+            [None if column.levels is None else column.states for column in table.columns],
             names=names,
             bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-            site_order=order if isinstance(order, str) and order == "auto" else site_columns(order, given.table),
+            site_order=order,
             average=False,
             seed=seed,
         )
-    encoding = _encoding(columns, fitted, numbers, given.weights)
-    precision = "float64" if parameters.precision == "auto" else parameters.precision
-    evaluations = sum(one.prior.evaluations for one in fitted.posteriors)
     if parameters.verbose:
         print(
-            f"posterior · {evaluations} evaluations of the evidence · bond {fitted.module.bond_dim} · "
-            f"noise {fitted.prior.noise:.3g} · left-out r2 {1 - fitted.left_out_error:.4g} · "
-            f"{time.monotonic() - began:.1f} s",
+            f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
+            f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
+            f"left-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
-    module = _with_run(fitted.module, PRECISIONS[precision]).to(device)
-    return Solved(module, encoding, target.of(fitted.target), fitted.spread, evaluations, precision)
+    return fitted
 
 
-def _check_fits(columns: tuple[Column, ...], rows: int) -> None:
-    """ValueError where the site vectors, the covariances of all columns and those of the rows do not fit in memory."""
+def _evaluations(fitted: prior.Fitted) -> int:
+    """How often the evidence was evaluated."""
+    return sum(one.prior.evaluations for one in fitted.mixture.posteriors)
+
+
+def _solve_sample(
+    table: _Table, target: Modelled, parameters: Parameters, order: Any, names: list[str], seed: int, precision: str
+) -> Solved:
+    """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
+    held, kept, sample = _split(table, np.random.default_rng(seed))
+    fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
+    work = float(len(kept)) * len(table.columns) * KNOTS * fitted.module.bond_dim**2
+    device = read_device(parameters.device, work)
+    found = _encoding(table.columns, fitted)
+    numbers = torch.from_numpy(table.numbers)
+    positions = state_positions(found, numbers.to(device) if device.type == "cuda" else numbers)
+    encoding, covariances = with_moments(found, positions, table.weights)
+    rows = Rows(positions, torch.from_numpy(fitted.target.encode(table.y)), table.weights)
+    start = with_run(fitted.module, PRECISIONS[precision])
+    refined = refine(
+        start,
+        encoding,
+        prior_bases([one.prior for one in fitted.mixture.posteriors], fitted.order),
+        rows.take(kept),
+        rows.take(held),
+        loss="mse",
+        penalty=fitted.prior.noise * start.bond_dim / len(kept),
+        device=device,
+        precision="float32" if parameters.precision == "auto" else precision,
+        seed=seed,
+        verbose=int(parameters.verbose),
+    )
+    if parameters.verbose:
+        told = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
+        print(f"refined · {len(kept)} rows · held-out loss {' → '.join(told)}", flush=True)
+    judged = held[:CALIBRATED_ROWS]
+    seen = rows.take(judged)
+    outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
+    spread = fitted.spread.recalibrated(
+        seen.targets.numpy() - outputs, spread_states(encoding, table.numbers[judged]), seen.weights
+    )
+    model = fitted.target.smeared(outputs, table.y[judged], seen.weights)
+    return Solved(
+        refined.module.to("cpu" if parameters.device == "auto" else device),
+        encoding,
+        covariances,
+        target.of(model),
+        spread,
+        _evaluations(fitted),
+        refined.history,
+        precision,
+    )
+
+
+def _split(table: _Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows held out, rows to train on, and those of them that are solved.
+
+    Solved are also the ends of every column and of y, and a missing value where there are any: the knots then span the
+    table, and a scale that y is modelled on suits all of it.
+    """
+    usable = np.flatnonzero(without_accidents(table.y, table.weights))
+    ends: set[int] = set()
+    for column in (*table.numbers.T, *table.y.T):
+        values = column[usable]
+        absent = np.isnan(values)
+        ends.add(int(usable[absent.argmax()]))
+        if not absent.all():
+            ends |= {int(usable[np.nanargmin(values)]), int(usable[np.nanargmax(values)])}
+    fixed = np.array(sorted(ends))
+    free = rng.permutation(np.setdiff1d(usable, fixed, assume_unique=True))
+    held, rest = np.split(free, [held_out(len(free))])
+    return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, SOLVED_ROWS - len(fixed))]])
+
+
+def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
+    """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
     widths = [KNOTS + 1 if column.levels is None else column.states + 1 for column in columns]
     own, learned = min(rows, MAX_ROWS), min(rows, LEARNING_ROWS)
-    need = 8.0 * (rows * sum(widths) + len(columns) * (learned**2 + own * max(widths)) + 4 * own**2)
+    # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
+    held = 3 * rows * len(columns)
+    need = 8.0 * (held + solved * sum(widths) + len(columns) * (learned**2 + own * max(widths)) + 4 * own**2)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(
@@ -117,15 +242,14 @@ def spread_states(encoding: Encoding, numbers: np.ndarray) -> list[Tensor]:  # (
     return [states[column] for column in range(len(encoding.columns))]
 
 
-def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted, numbers: np.ndarray, weights: np.ndarray) -> Encoding:
+def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:
     """The prior's states as the estimators' encoding: hats at its knots, one-hot levels, the missing state last."""
     hats, shift, scale = prior.hat_map(fitted.sites)
-    encoding = Encoding(columns, fitted.order, hats, shift, scale, shift.clone(), None)
-    return with_site_means(encoding, numbers, weights)
+    return Encoding(columns, fitted.order, hats, shift, scale, shift.clone(), None)
 
 
 @torch.no_grad()
-def _with_run(module: ResTT, dtype: torch.dtype) -> ResTT:
+def with_run(module: ResTT, dtype: torch.dtype) -> ResTT:
     """The module with a runs axis of one, as every estimator's has."""
     made = ResTT(
         module.sites,

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
-from restt.estimators.encoding import ROWS_AT_ONCE, site_covariances
+from restt.estimators.encoding import ROWS_AT_ONCE
 from restt.estimators.gradient import Examples, member_outputs
-from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT, solve, spread_states
 from restt.estimators.targets import Modelled, Values
@@ -36,11 +35,16 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing value is a state of
     its own. All interactions of all columns are in the model.
 
-    By default nothing is trained. The scales of a prior (how much and how smoothly each column matters, the noise, how
-    much interactions weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of
-    bond r (:mod:`restt.prior`). Scales are learned on at most 700 rows and the posterior mean is a sum over at most
-    2,000, drawn at random; beyond that all rows take part through these, so that time grows with the rows, not with
-    their cube. It runs on the CPU in float64. Rows whose y is beyond all measure are left out, with a warning.
+    By default the scales of a prior (how much and how smoothly each column matters, the noise, how much interactions
+    weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of bond r
+    (:mod:`restt.prior`). Scales are learned on at most 700 rows and the posterior mean is a sum over at most 2,000,
+    drawn at random, through which the others take part. It runs on the CPU in float64. Rows whose y is beyond all
+    measure are left out, with a warning.
+
+    A table of more than 5,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
+    gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
+    so the more rows there are, and kept where it predicts a tenth of the rows (at most 20,000), held out from both, the
+    better. Those rows also set the width of intervals. Memory grows with the table, not with its site vectors.
 
     Parameters
     ----------
@@ -98,10 +102,11 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
     device : "auto", str or torch.device
-        ``"auto"`` is the GPU where there is one and the problem is not small.
+        ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver refines there and
+        is back on the CPU afterwards.
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
-        problem is large.
+        problem is large. The posterior solver refines in float32 and ends in float64.
     random_state : int, RandomState or None
     verbose : int, default=0
         1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a table.
@@ -124,7 +129,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     feature_importances_ : ndarray (C,)
         Each column's share in the variance of the predictions.
     history_ : list of restt.train.EpochRecord
-        Empty for the posterior solver. ``history_.to_frame()`` is the same as a pandas data frame of plain columns.
+        Of the posterior solver the epochs of a long table's refinement. ``history_.to_frame()`` is the same as a pandas
+        data frame of plain columns.
     n_iter_ : int
         Epochs trained; evaluations of the evidence for the posterior solver.
     encoding_ : Encoding
@@ -305,9 +311,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
         self.spread_, self.prior_ = found.spread, found.spread.prior
         self.precision_, self.solver_ = found.precision, "posterior"
-        self.history_, self.n_iter_ = History(), found.evaluations
-        self.site_means_ = found.encoding.site_means
-        self.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
+        self.history_, self.n_iter_ = found.history, found.evaluations
+        self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)

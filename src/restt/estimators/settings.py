@@ -74,7 +74,7 @@ def read_penalty(penalty: Any, auto: float) -> Penalty | None:
     ``auto`` is the number for ``"auto"``.
 
     >>> read_penalty("auto", 1e-3)
-    Penalty(chain=0.01, linear=0.001, head=0.001)
+    Penalty(chain=0.01, linear=0.001, head=0.001, towards='zero')
     """
     if penalty is None or isinstance(penalty, Penalty):
         return penalty

@@ -93,7 +93,19 @@ class Hat(NumericMap):
         padded, _ = self._padded_knots()
         return padded[:, 0], padded[:, -1]
 
-    def _map(self, values: Tensor) -> Tensor:
+    def positions(self, values: Tensor) -> Tensor:  # (B, N)
+        """Where values known to be finite lie among their site's knots: knot i is at i, and between two it is linear.
+
+        The hats of a value at p are max(0, 1 - |i - p|), so that one number holds the whole site vector.
+
+        >>> Hat(knots=[0.0, 1.0, 3.0]).positions(torch.tensor([[1.0], [2.5], [9.0]])).tolist()
+        [[1.0], [1.75], [2.0]]
+        """
+        below, _, share = self._places(self._inside(values))
+        return below + share
+
+    def _places(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, N) each
+        """The knots below and above each value, and its share of the way between them."""
         padded, last = (part.to(values.device) for part in self._padded_knots())
         knots = padded.to(values.dtype).expand(values.shape[1], -1)  # (N, K)
         below = torch.searchsorted(knots.contiguous(), values.detach().T.contiguous(), right=True).T - 1
@@ -103,10 +115,13 @@ class Hat(NumericMap):
         left, right = knots[sites, below], knots[sites, above]
         # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal.
         rises = right > left
-        share = torch.where(rises, (values - left) / torch.where(rises, right - left, 1.0), 0.0).unsqueeze(-1)
-        vectors = values.new_zeros(*values.shape, padded.shape[1])
-        vectors = vectors.scatter_add(-1, below.unsqueeze(-1), 1 - share)
-        return vectors.scatter_add(-1, above.unsqueeze(-1), share)
+        return below, above, torch.where(rises, (values - left) / torch.where(rises, right - left, 1.0), 0.0)
+
+    def _map(self, values: Tensor) -> Tensor:
+        below, above, share = (each.unsqueeze(-1) for each in self._places(values))
+        vectors = values.new_zeros(*values.shape, self._padded_knots()[0].shape[1])
+        vectors = vectors.scatter_add(-1, below, 1 - share)
+        return vectors.scatter_add(-1, above, share)
 
     def map_few(self, values: np.ndarray) -> np.ndarray:  # (B, N) -> (B, N, I), float64 each
         """:meth:`map` with ``outside="clamp"`` for a few rows of finite numbers, to the bit.

@@ -21,7 +21,7 @@ from restt._common.errors import check_positive
 from restt.prior.evidence import cholesky
 from restt.prior.kernels import make_kernel
 from restt.prior.learning import Prior
-from restt.prior.posterior import Posterior, covariance, variance
+from restt.prior.posterior import covariance, variance
 from restt.prior.sites import Site
 from restt.prior.target import Target
 
@@ -31,9 +31,8 @@ KEPT_ROWS = 1000
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
 _GAUSSIAN_ROWS = 20
 _ROWS_AT_ONCE = 2048
-# Fewer fresh rows than this tell nothing about how optimistic left-out residuals are; this is then assumed.
-_FRESH_ROWS = 10
-_UNKNOWN_OPTIMISM = 1.2
+# Of the part of s² that is the same everywhere, against the part that depends on the row.
+_CONSTANT_BOUNDS = (0.05, 1e3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +105,22 @@ class Spread:
         unit = np.where(size > 0, size, 1.0)
         return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
 
+    def recalibrated(
+        self,
+        residuals: np.ndarray,  # (B, O), in standard deviations of the target
+        states: Sequence[Tensor],  # C of (B, I_n)
+        weights: np.ndarray,  # (B,)
+    ) -> Spread:
+        """The spread of another model of the same target, from its residuals on rows that it has not seen.
+
+        How far s grows where the kept rows know little is fitted too: a model of more rows than these knows more there.
+        """
+        variances = np.maximum(self.deviations(states) ** 2 - self.prior.noise - self.extra, 0)
+        squares = (residuals**2).mean(axis=1)
+        constant = _constant_part(variances, squares, weights)
+        scaled = residuals / np.sqrt(variances + constant)[:, None]
+        return replace(self, extra=constant - self.prior.noise, quantiles=_quantiles(scaled, weights))
+
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
         return {
@@ -132,25 +147,6 @@ class Spread:
         return cls(prior, **arrays, extra=config["extra"])
 
 
-def optimism(
-    posterior: Posterior,
-    targets: Tensor,  # (B, O)
-    seen: np.ndarray,  # rows that its prior was learned on
-    weights: np.ndarray,  # (B,)
-) -> float:
-    """By how much residuals of left-out rows grow when the prior was not learned from them either, at least 1."""
-    scaled = ((targets - posterior.left_out) / posterior.left_out_variance.sqrt()[:, None]).numpy()
-    fresh = np.ones(len(scaled), dtype=bool)
-    fresh[seen] = False
-    if fresh.sum() < _FRESH_ROWS:
-        return _UNKNOWN_OPTIMISM
-    squares = (scaled**2).mean(axis=1)
-    known = np.average(squares[seen], weights=weights[seen])
-    if known == 0:
-        return 1.0
-    return float(np.clip(np.sqrt(np.average(squares[fresh], weights=weights[fresh]) / known), 1.0, 2.0))
-
-
 @torch.no_grad()
 def measure_spread(
     prior: Prior,
@@ -170,12 +166,30 @@ def measure_spread(
     left_out = np.maximum(1 / inverse - prior.noise / weights[kept], 0) + prior.noise + extra
     deviations[kept] = np.sqrt(left_out)
     deviations[~kept] = empty.deviations(empty.states(numbers[~kept]))
-    scaled = residuals / deviations[:, None]
+    return replace(empty, quantiles=_quantiles(residuals / deviations[:, None], weights))
+
+
+def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:
+    """c such that squares (B,) are expected in proportion to variances (B,) + c, by the halves of small and large."""
+    large = variances > np.median(variances)
+    if not large.any():
+        return 1.0
+    (x0, y0), (x1, y1) = (
+        (np.average(variances[half], weights=weights[half]), np.average(squares[half], weights=weights[half]))
+        for half in (~large, large)
+    )
+    slope = (y1 - y0) / (x1 - x0)
+    least, most = (bound * x1 for bound in _CONSTANT_BOUNDS)
+    return float(np.clip(y0 / slope - x0, least, most)) if slope > 0 else float(most)
+
+
+def _quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (len(LEVELS), O)
+    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's."""
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
     gaussian = norm.ppf(LEVELS)[:, None] * size
-    share = len(numbers) / (len(numbers) + _GAUSSIAN_ROWS)
-    return replace(empty, quantiles=share * own + (1 - share) * gaussian)
+    share = len(scaled) / (len(scaled) + _GAUSSIAN_ROWS)
+    return share * own + (1 - share) * gaussian
 
 
 def _smooth_quantile(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

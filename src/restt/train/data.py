@@ -25,12 +25,13 @@ ROWS_AT_ONCE = 4096
 class RunData:
     """M rows on the device and, for each of S runs, which of them are its own."""
 
-    x: Tensor  # (M, N, I) features, or raw values (M, …) where each batch is augmented first
+    x: Tensor  # (M, N, I) features, or raw values (M, …) where a map is applied to each batch
     target: Tensor  # (M, O)
     weight: Tensor | None  # (M,)
     index: Tensor | None  # (S, longest subset), filled up with row 0; None where every run sees all rows
     sizes: tuple[int, ...]  # S: length of each run's subset
     weight_scale: Tensor | None  # (S, 1): 1 / mean weight of the run's rows
+    feature_map: FeatureMap | None = None  # from raw values to features, for the rows of one batch at a time
 
     def keep(self, runs: Sequence[int]) -> RunData:
         """The same rows for some of the runs."""
@@ -51,6 +52,12 @@ class RunData:
             return self.x[None], self.target[None], None if self.weight is None else self.weight[None]
         return self.x[chosen], self.target[chosen], None if self.weight is None else self.weight[chosen]
 
+    def features(self, values: Tensor) -> Tensor:  # (S or 1, B, …) -> (S or 1, B, N, I)
+        """Features of rows that were taken."""
+        if self.feature_map is None:
+            return values
+        return self.feature_map(values.flatten(0, 1)).to(self.target.dtype).unflatten(0, values.shape[:2])
+
 
 def read_data(
     x: Tensor,  # (M, …)
@@ -59,6 +66,7 @@ def read_data(
     subset: Any,  # (S, m), a list of S index tensors, or None
     runs: int,
     name: str = "subset",
+    feature_map: FeatureMap | None = None,
 ) -> RunData:
     """Checked data; everything is on ``target``'s device."""
     if len(x) != len(target):
@@ -77,7 +85,7 @@ def read_data(
             raise ValueError("sample_weight must be above 0 for at least one row of every run, got a run without any")
         scale = (1 / mean).to(target.dtype)
         weight = weight.to(target.dtype)
-    return RunData(x, target, weight, index, sizes, scale)
+    return RunData(x, target, weight, index, sizes, scale, feature_map)
 
 
 def read_x(x: Any, dtype: torch.dtype, device: torch.device, name: str = "x") -> Tensor:
@@ -129,22 +137,25 @@ class Batches:
         batch_size: int | None,
         seeds: Sequence[int],
         run_ids: Sequence[int],
-        feature_map: FeatureMap | None = None,  # applied to each batch, after augmentation
-        augment: Augmentation | None = None,
+        augment: Augmentation | None = None,  # of raw values, before their map
         dropout: SiteDropout | None = None,
     ) -> None:
         self.data = data
         self.longest = max(data.sizes)
         self.batch_size = self.longest if batch_size is None else batch_size
         self.seeds, self.run_ids = seeds, run_ids
-        self.feature_map, self.augment, self.dropout = feature_map, augment, dropout
+        self.augment, self.dropout = augment, dropout
         self.steps = tuple(math.ceil(size / self.batch_size) for size in data.sizes)  # S
         device = data.target.device
         self._sizes = torch.tensor(data.sizes, device=device)[:, None]  # (S, 1)
         self._even = len(set(data.sizes)) == 1
+        self._whole: Batch | None = None  # all rows as one batch, which is the same in every epoch
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of epoch ``epoch``."""
+        if self._whole is not None:
+            yield self._whole
+            return
         keys = {
             purpose: stream_keys(self.seeds, self.run_ids, purpose, epoch, self.data.target.device)
             for purpose, used in (("augment", self.augment), ("dropout", self.dropout))
@@ -154,7 +165,10 @@ class Batches:
         for step in range(max(self.steps)):
             start = step * self.batch_size
             chosen = None if order is None else order[:, start : start + self.batch_size]
-            yield self._batch(chosen, start, keys)
+            batch = self._batch(chosen, start, keys)
+            if self.longest <= self.batch_size and self.augment is None and self.dropout is None:
+                self._whole = batch
+            yield batch
 
     def order(self, epoch: int) -> Tensor | None:  # (S, longest)
         """Row numbers in the order of the epoch; None where every run takes all rows at once, as they are."""
@@ -174,8 +188,7 @@ class Batches:
         x, target, weight = data.take(chosen)
         if self.augment is not None:
             x = self.augment(x, keys["augment"], start)
-        if self.feature_map is not None:
-            x = self.feature_map(x.flatten(0, 1)).to(target.dtype).unflatten(0, x.shape[:2])
+        x = data.features(x)
         if self.dropout is not None:
             x = self.dropout(x, keys["dropout"], start * x.shape[2])
         share, count = self._share(target, start)

@@ -42,6 +42,7 @@ def train(
     validation: Sequence[Any] | None = None,  # (x, y) or (x, y, sample_weight)
     validation_subset: Any = None,  # S sequences of row numbers
     feature_map: FeatureMap | None = None,
+    map_batches: bool = False,
     checkpoint_dir: str | Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
 ) -> RecordStream:
@@ -68,6 +69,9 @@ def train(
         Held-out rows; with ``validation_subset`` alone, row numbers of ``x`` for each run.
     feature_map : callable
         From raw values to site vectors (B, N, I), after augmentation.
+    map_batches : bool
+        Apply ``feature_map`` to each batch, not once to all rows: memory then holds raw values alone, which for wide
+        site vectors is far less, and every epoch maps again. So it always is with augmentation.
     checkpoint_dir : path
         Save here and, if the folder holds the same training, go on from there: earlier records are told again with
         ``replayed=True``. Another training's folder is refused with a ValueError that says what differs, and one that
@@ -103,6 +107,7 @@ def train(
         validation,
         validation_subset,
         feature_map,
+        map_batches,
         saved=checkpoint_dir is not None,
     )
     if checkpoint_dir is None:

@@ -19,7 +19,8 @@ def weight_copies(config: TrainConfig, saved: bool = False) -> int:
     working = 3 + (config.ema is not None)  # a copy of the module, Adam's two moments, the moving average
     snapshots = 0 if config.max_failures is None else 2
     best = saved or config.keep == "best"
-    return 2 + working * (1 + snapshots + saved) + best  # the module itself and its gradients come first
+    start = config.penalty is not None and config.penalty.towards == "start"
+    return 2 + working * (1 + snapshots + saved) + best + start  # the module itself and its gradients come first
 
 
 def row_bytes(sites: int, width: int, bond_dim: int, runs: int, itemsize: int) -> int:

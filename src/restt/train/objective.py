@@ -148,7 +148,7 @@ def _sums(
         counted = (place < sizes).double()  # (S, B)
         if weight is not None:
             counted = counted * weight
-        output = model(x, weights)
+        output = model(data.features(x), weights)
         parts = {"loss": (loss(output, target).double() * counted).sum(1), "count": counted.sum(1)}
         if classes:
             parts["hits"] = ((output.argmax(-1) == target.argmax(-1)) * counted).sum(1)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_positive
+from restt._common.errors import check_choice, check_positive
 from restt._common.seeds import uniform
 from restt.topology import Topology
 from restt.train.runs import PerRun, as_list, check_each, per_run
@@ -26,6 +26,9 @@ GRADE_OF_ROLE = {
 }
 
 
+TOWARDS = ("zero", "start")
+
+
 @dataclass(frozen=True)
 class Penalty:
     """An L2 penalty graded by role, so that high orders have to earn their place.
@@ -33,25 +36,31 @@ class Penalty:
     Adds Σ weight · ‖W‖² to each run's mean loss: ``chain`` for the cores W(n,1), which carry the interactions;
     ``linear`` for the entries W(n,2) and W(1); ``head`` for the last site's tensors.
 
+    ``towards="start"`` penalises the distance from the weights that the training begins with, Σ weight · ‖W - W₀‖²,
+    for a module that knows something already.
+
     Each may be one number for all runs or a sequence, one per run. Unlike weight decay it is part of the gradient that
     Adam sees, whichever optimizer is used, and it never touches a bias.
 
     >>> Penalty(chain=1e-2, linear=1e-3)
-    Penalty(chain=0.01, linear=0.001, head=0.0)
+    Penalty(chain=0.01, linear=0.001, head=0.0, towards='zero')
     """
 
     chain: PerRun = 0.0
     linear: PerRun = 0.0
     head: PerRun = 0.0
+    towards: str = "zero"
 
     def __post_init__(self) -> None:
+        check_choice("penalty.towards", self.towards, TOWARDS)
         for name in ("chain", "linear", "head"):
             label = f"penalty.{name}"
             check_each(label, getattr(self, name), partial(check_positive, label, allow_zero=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {name: value if as_list(value) is None else as_list(value) for name, value in vars(self).items()}
+        """Plain values; ``towards`` only where it is not zero, which is all that older checkpoints know."""
+        plain = {name: value if as_list(value) is None else as_list(value) for name, value in vars(self).items()}
+        return {name: value for name, value in plain.items() if name != "towards" or value != "zero"}
 
 
 def penalty_slopes(
@@ -60,7 +69,7 @@ def penalty_slopes(
     runs: Sequence[int],  # which of ``total`` runs the stacked weights hold
     total: int,
 ) -> dict[str, Tensor]:  # (S, 1, …) each
-    """Twice the penalty's weight for each penalised tensor: what multiplies W in the gradient."""
+    """Twice the penalty's weight for each penalised tensor: what multiplies W, or W - W₀, in the gradient."""
     if not GRADE_OF_ROLE.keys() & weights.keys():
         raise ValueError(f"penalty is graded by the roles of a restt.ResTT, got tensors {sorted(weights)}")
     slopes = {}

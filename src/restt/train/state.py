@@ -37,6 +37,9 @@ class TrainState:
         self.best: dict[str, Tensor] | None = None  # (S, …) each, of all runs
         if saved or config.keep == "best":
             self.best = {name: value.clone() for name, value in self.published.weights.items()}
+        self.start: dict[str, Tensor] | None = None  # (S, …) each, of all runs: what a penalty may pull towards
+        if config.penalty is not None and config.penalty.towards == "start":
+            self.start = {name: value.clone() for name, value in self.published.weights.items()}
         self._ending = False
         self._build([RunState(run) for run in range(self.published.runs)])
 
@@ -156,6 +159,7 @@ class TrainState:
         """Tensors and plain values from which :meth:`restore` goes on, bit for bit."""
         saved = {f"module/{name}": value for name, value in self.published.weights.items()}
         saved |= {f"best/{name}": value for name, value in (self.best or {}).items()}
+        saved |= {f"start/{name}": value for name, value in (self.start or {}).items()}
         working = self.runs or self.finished
         if working:
             newest_is_current = all(state.snapshot_steps == state.steps for state in working)
@@ -178,9 +182,9 @@ class TrainState:
         self.history = [EpochRecord.from_dict(values) for values in plain["history"]]
         for name, value in self.published.weights.items():
             value.copy_(saved[f"module/{name}"])
-        if self.best is not None:
-            for name, value in self.best.items():
-                value.copy_(saved[f"best/{name}"])
+        for part, held in (("best", self.best), ("start", self.start)):
+            for name, value in (held or {}).items():
+                value.copy_(saved[f"{part}/{name}"])
         runs = [RunState(**values) for values in plain["runs"]]
         finished = [RunState(**values) for values in plain.get("finished", [])]  # absent in files of restt 0.1
         if runs or finished:

@@ -120,13 +120,14 @@ class TrainStep:
         adam: Adam,
         loss: RowLoss,
         slopes: dict[str, Tensor],  # (S, 1, …) each: gradient of the penalty per unit of weight
+        start: dict[str, Tensor] | None,  # (S, …) each: what the penalty pulls towards; None for 0
         clip: Tensor | None,  # (S,)
         ema: dict[str, Tensor] | None,  # (S, …) each
         ema_decay: float | None,
         micro_batch: int | None,
     ) -> None:
         self.working, self.adam, self.loss = working, adam, loss
-        self.slopes, self.clip = slopes, clip
+        self.slopes, self.start, self.clip = slopes, start, clip
         self.ema, self.ema_decay = ema, ema_decay
         self.micro_batch = micro_batch
         self.totals = torch.zeros(3, working.runs, dtype=torch.float64, device=working.device)
@@ -149,7 +150,8 @@ class TrainStep:
         with torch.no_grad():
             for name, slope in self.slopes.items():
                 if name in gradients:
-                    gradients[name].addcmul_(self.working.weights[name], slope)
+                    weight = self.working.weights[name]
+                    gradients[name].addcmul_(weight if self.start is None else weight - self.start[name], slope)
             norm = gradient_norm(gradients)
             if self.clip is not None:
                 shrink = (self.clip / norm).clamp(max=1.0)

@@ -39,6 +39,7 @@ class Training:
         validation: Sequence[Any] | None,
         validation_subset: Any,
         feature_map: FeatureMap | None,
+        map_batches: bool,
         saved: bool,
     ) -> None:
         if not isinstance(config, TrainConfig):
@@ -60,9 +61,11 @@ class Training:
         raw = read_x(x, model.dtype, model.device)
         if config.augment is not None:
             config.augment.check(tuple(raw.shape))
-        features = raw if config.augment is not None else mapped(raw, feature_map, model.dtype)
-        probe = mapped(raw[:1], feature_map, model.dtype) if config.augment is not None else features[:1]
-        outputs = _count_outputs(model, probe)
+        # Held-out rows are never augmented: they are mapped once unless every batch is to be.
+        self.held_out_map = _unchecked(feature_map) if map_batches else None
+        batch_map = self.held_out_map if config.augment is None else _unchecked(feature_map)
+        features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
+        outputs = _count_outputs(model, mapped(raw[:1], feature_map, model.dtype))
         targets = torch.as_tensor(y)
         self.classes = is_classes(targets)
         if config.loss == "auto":
@@ -70,8 +73,8 @@ class Training:
         self.config = config
         self.loss = row_loss(config.loss, config.huber_delta)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
-        self.data = read_data(features, target, sample_weight, subset, total)
-        self.validation = self._read_validation(model, outputs, raw, features, target, validation, validation_subset)
+        self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)
+        self.validation = self._read_validation(model, outputs, raw, target, validation, validation_subset)
         check_choice("monitor", config.monitor, metric_names(self.classes) if self.validation else ("loss",))
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
             raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
@@ -86,27 +89,27 @@ class Training:
         model: RunsView,
         outputs: int,
         raw: Tensor,
-        features: Tensor,
         target: Tensor,
         validation: Sequence[Any] | None,
         subset: Any,
     ) -> RunData | None:
         if validation is None and subset is None:
             return None
-        weight = None
-        if validation is None:
-            values = features if self.config.augment is None else mapped(raw, self.feature_map, model.dtype)
-        else:
+        weight, given = None, raw
+        if validation is not None:
             if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
                 raise TypeError(f"validation must be (x, y) or (x, y, sample_weight), got {shown(validation)}")
             given = read_x(validation[0], model.dtype, model.device, "validation x")
-            values = mapped(given, self.feature_map, model.dtype)
             targets = torch.as_tensor(validation[1])
             if is_classes(targets) != self.classes:
                 raise ValueError(f"validation y and y must both be classes or both values, got {targets.dtype}")
             target = read_targets(targets, outputs, self.config.loss, model.dtype, model.device, "validation y")
             weight = validation[2] if len(validation) == 3 else None
-        return read_data(values, target, weight, subset, model.runs, "validation_subset")
+        if validation is None and self.config.augment is None:
+            values = self.data.x
+        else:
+            values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
+        return read_data(values, target, weight, subset, model.runs, "validation_subset", self.held_out_map)
 
     def fingerprint(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """What must be the same for a checkpoint to go on."""
@@ -126,19 +129,21 @@ class Training:
             config.batch_size,
             [self.seeds[run] for run in runs],
             [self.run_ids[run] for run in runs],
-            _unchecked(self.feature_map) if config.augment is not None else None,
             config.augment,
             dropout,
         )
         slopes = {}
         if config.penalty is not None:
             slopes = penalty_slopes(config.penalty, state.working.weights, runs, self.total)
+        start = None
+        if state.start is not None:
+            start = {name: state.start[name] if len(runs) == self.total else state.start[name][runs] for name in slopes}
         clip = None
         limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
         if any(math.isfinite(limit) for limit in limits):
             clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
         kind = GraphedStep if like.is_cuda else TrainStep
-        step = kind(state.working, state.adam, self.loss, slopes, clip, state.ema, config.ema, state.micro_batch)
+        step = kind(state.working, state.adam, self.loss, slopes, start, clip, state.ema, config.ema, state.micro_batch)
         return batches, step, None if self.validation is None else self.validation.keep(runs)
 
 

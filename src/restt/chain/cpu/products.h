@@ -24,6 +24,8 @@
 #define DOT_STATES 2
 #define DOT_GRADS 6
 #define ONE_QUADS 6
+/* Features whose outer products with a state are held at once; sites with more of them are wide. */
+#define FEATURES 16
 /* Tiles summed in registers before a weight gradient is stored; bounds what a block of rows needs of the L1 cache. */
 #define DOT_TILES (512 / TILE)
 
@@ -256,9 +258,9 @@ static void dot_block(int64_t states, int64_t grads, const REAL *y, int64_t y_ti
 }
 
 /* core[k][l] = sum over the samples of y[k] * z[l] for k < bond, entry[l] = sum of z[l] (the state's row of ones);
- * either may be absent. */
+ * either may be absent. Added to what is there when `add`. */
 static void weight_gradient(const REAL *y, int64_t y_tile, const REAL *z, int64_t z_tile, int64_t tiles, int64_t bond,
-                            int64_t columns, REAL *core, REAL *entry) {
+                            int64_t columns, REAL *core, REAL *entry, int add) {
     const int64_t low = core ? 0 : bond, high = entry ? bond + 1 : bond;
     const int64_t blocks = (columns + DOT_GRADS - 1) / DOT_GRADS;
     for (int64_t from = 0; from < tiles || from == 0; from += DOT_TILES) {
@@ -270,23 +272,60 @@ static void weight_gradient(const REAL *y, int64_t y_tile, const REAL *z, int64_
                 REAL *out[DOT_STATES];
                 for (int64_t a = 0; a < states; a++) out[a] = (k + a < bond ? core + (k + a) * columns : entry) + l;
                 dot_block(states, l_end - l, y + from * y_tile + k * TILE, y_tile, z + from * z_tile + l * TILE, z_tile,
-                          count, out, from > 0);
+                          count, out, add || from > 0);
             }
         }
     }
 }
 
+/* z[k] = x * y[k] for one feature of one tile */
+INLINE void scale(REAL *restrict z, const REAL *restrict x, const REAL *restrict y, int64_t rows) {
+    const vec low = ((const vec *)x)[0], high = ((const vec *)x)[1];
+    for (int64_t k = 0; k < rows; k++) {
+        ((vec *)z)[2 * k] = low * ((const vec *)y)[2 * k];
+        ((vec *)z)[2 * k + 1] = high * ((const vec *)y)[2 * k + 1];
+    }
+}
+
+/* Whether a feature is anything but zero in a tile */
+INLINE int acts(const REAL *x) {
+    int found = 0;
+    for (int64_t b = 0; b < TILE; b++) found |= x[b] != 0;
+    return found;
+}
+
 /* z[i, k] = x[i] * y[k] for one tile */
 static void outer(REAL *restrict z, const REAL *restrict x, const REAL *restrict y, int64_t width, int64_t rows) {
-    for (int64_t i = 0; i < width; i++) {
-        const vec low = ((const vec *)(x + i * TILE))[0], high = ((const vec *)(x + i * TILE))[1];
-        vec *target = (vec *)(z + i * rows * TILE);
-        const vec *source = (const vec *)y;
-        for (int64_t k = 0; k < rows; k++) {
-            target[2 * k] = low * source[2 * k];
-            target[2 * k + 1] = high * source[2 * k + 1];
-        }
+    for (int64_t i = 0; i < width; i++) scale(z + i * rows * TILE, x + i * TILE, y, rows);
+}
+
+/* Features of x (x) y with their slices of w as terms: all where they are few, otherwise the next ones that act in this
+ * tile, since a category of many levels acts with few of them. `next` moves on to the first one not looked at. */
+static int gather(struct term *terms, int64_t *next, int64_t width, const REAL *x, const REAL *y, int64_t rows,
+                  const REAL *w, int64_t slice, REAL *z) {
+    int count = 0, open = 0;
+    int64_t i = *next;
+    if (width <= FEATURES) {
+        outer(z, x, y, width, rows);
+        terms[0] = (struct term){z, w, width, rows, slice};
+        *next = width;
+        return 1;
     }
+    for (int64_t held = 0; i < width && held < FEATURES; i++) {
+        if (!acts(x + i * TILE)) {
+            open = 0;
+            continue;
+        }
+        REAL *here = z + held++ * rows * TILE;
+        scale(here, x + i * TILE, y, rows);
+        if (open)
+            terms[count - 1].features++;
+        else
+            terms[count++] = (struct term){here, w + i * slice, 1, rows, slice};
+        open = 1;
+    }
+    *next = i;
+    return count;
 }
 
 static void add_to(REAL *restrict out, const REAL *restrict addend, int64_t rows) {

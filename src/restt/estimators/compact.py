@@ -1,0 +1,195 @@
+"""Rows of a table in little memory: one number for each column, from which site vectors are made batch by batch.
+
+A site vector holds how much of each state a value is, and that is never more than two neighbours: the knots beside a
+number, one level, or the missing state. So its place p among the states says it all: state i has max(0, 1 - |i - p|).
+A table is then (B, N) numbers in place of (B, N, I), and functions of a column that are given by their values in each
+state are interpolated at p, whatever I is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt.estimators.encoding import MOST_COVARIANCES, Encoding
+from restt.features import Hat
+from restt.module import ResTT
+from restt.prior import Prior
+
+# Rows whose positions are found at once: their scratch is a few numbers for each column.
+ROWS_AT_ONCE = 65_536
+# Functions of a column whose prior variance, against the constant's, is below this are left out.
+LEAST_VARIANCE = 1e-7
+_FLOOR = 1e-9
+
+
+def state_positions(encoding: Encoding, numbers: Tensor) -> Tensor:  # (B, C) -> (B, N)
+    """Where each value lies among its site's states; ValueError for an encoding whose vectors are not of this form.
+
+    Numbers are rows of the fit: a value that it had not seen has no place.
+    """
+    hats = encoding.feature_map
+    if not isinstance(hats, Hat) or hats.outside != "clamp":
+        raise ValueError(f"rows have positions among hats that end at the outermost knots, got {hats!r}")
+    device = numbers.device
+    order, categorical = list(encoding.order), encoding.categorical.to(device)
+    shift, scale, fill = (each.to(numbers) for each in (encoding.shift, encoding.scale, encoding.fill))
+    missing_states, limit = encoding.missing_states.to(numbers), torch.finfo(numbers.dtype).max
+    parts = []
+    for part in numbers.split(ROWS_AT_ONCE):
+        x = part[:, order]
+        missing = x.isnan()
+        plain = torch.where(missing | categorical, fill, x)
+        place = hats.positions(((plain - shift) / scale).clamp(-limit, limit))
+        parts.append(torch.where(missing, missing_states, torch.where(categorical, x, place)).float())
+    found = torch.cat(parts)
+    if bool((found < 0).any()):
+        row, site = (found < 0).nonzero()[0].tolist()
+        raise ValueError(f"row {row} has a value in column {encoding.order[site]} that the fit has no state for")
+    return found
+
+
+class Interpolated:
+    """A feature map from positions (B, N) to the values (B, N, K) of functions given in each state."""
+
+    def __init__(self, tables: Tensor) -> None:  # (N, I, K)
+        self.tables = tables
+        self._sites = torch.arange(len(tables), device=tables.device)
+
+    def __call__(self, positions: Tensor) -> Tensor:  # (B, N) -> (B, N, K)
+        below = positions.long()
+        above = (below + 1).clamp(max=self.tables.shape[1] - 1)
+        share = (positions - below).unsqueeze(-1).to(self.tables)
+        return torch.lerp(self.tables[self._sites, below], self.tables[self._sites, above], share)
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Functions of one column that take the place of its states: a site vector x becomes ``x @ values``.
+
+    Weights w of states are weights ``back @ w`` of the functions, and those v are weights ``values @ v`` of states.
+    """
+
+    values: Tensor  # (I, K)
+    back: Tensor  # (K, I)
+
+
+def state_bases(encoding: Encoding) -> list[Basis]:
+    """The states themselves."""
+    eyes = [torch.eye(width, dtype=torch.float64) for width in encoding.widths]
+    return [Basis(eye, eye) for eye in eyes]
+
+
+def prior_bases(priors: Sequence[Prior], order: Sequence[int]) -> list[Basis]:
+    """What the priors expect of each site's column, in order: orthogonal over the rows, as large as they vary.
+
+    With P = 1 + k the mean covariance of a function of the column and M the second moment of its site vectors, these
+    are the principal functions of P under M: uncorrelated in the prior and over the rows, each as large as the prior
+    expects. Weights of variance 1 then are a draw from the prior, a step of one size in each changes the function by
+    what is to be expected, and a column without relevance has next to none of them.
+    """
+    found = []
+    for n in order:
+        kernel = priors[0].kernels[n]
+        eye = torch.eye(kernel.site.width, dtype=torch.float64)
+        tables = [prior.kernels[n].cross(eye, prior.parts[n]) for prior in priors]
+        moment = kernel.measure if kernel.measure.dim() == 2 else torch.diag(kernel.measure)
+        found.append(_principal(1 + torch.stack(tables).mean(dim=0), moment + _FLOOR * eye))
+    return found
+
+
+def _principal(covariance: Tensor, moment: Tensor) -> Basis:  # (I, I) each
+    values, vectors = torch.linalg.eigh(moment)
+    root, inverse = (vectors * values ** (sign / 2) @ vectors.T for sign in (1, -1))
+    variances, directions = torch.linalg.eigh(root @ covariance @ root)
+    variances, directions = variances.flip(0), directions.flip(1)
+    keep = int((variances > LEAST_VARIANCE).sum())
+    sizes, directions = variances[:keep].sqrt(), directions[:, :keep]
+    return Basis(inverse @ directions * sizes, (directions / sizes).T @ root)
+
+
+def interpolated(bases: Sequence[Basis], encoding: Encoding, like: Tensor) -> Interpolated:
+    """The map from positions to functions of all sites, padded to the most of a site; centred where the encoding is."""
+    tables = torch.zeros(len(bases), max(encoding.widths), max(basis.values.shape[1] for basis in bases)).double()
+    for n, basis in enumerate(bases):
+        width, count = basis.values.shape
+        mean = 0.0 if encoding.means is None else encoding.means[n, :width] @ basis.values
+        tables[n, :width, :count] = basis.values - mean
+    return Interpolated(tables.to(like))
+
+
+@torch.no_grad()
+def in_basis(module: ResTT, bases: Sequence[Basis], dtype: torch.dtype) -> ResTT:
+    """The same function of ``x @ values`` at every site, as far as the bases hold it."""
+    return _changed(module, [basis.back for basis in bases], dtype)
+
+
+@torch.no_grad()
+def in_states(module: ResTT, bases: Sequence[Basis], dtype: torch.dtype) -> ResTT:
+    """The same function of the site vectors x themselves."""
+    return _changed(module, [basis.values for basis in bases], dtype)
+
+
+def _changed(module: ResTT, changes: Sequence[Tensor], dtype: torch.dtype) -> ResTT:  # N of (new I_n, I_n)
+    """Every weight multiplied along its site's states; the module is linear in each site vector."""
+    made = ResTT(
+        module.sites,
+        [len(change) for change in changes],
+        module.bond_dim,
+        module.outputs,
+        topology=module.topology,
+        bias=module.bias is not None,
+        runs=module.runs,
+        dtype=dtype,
+    )
+    for name, parameter in made.named_parameters():
+        held = module.get_parameter(name).detach().double().cpu()
+        if name in ("bias", "last_skip"):
+            parameter.copy_(held)
+            continue
+        inner = name in ("chain", "linear")
+        sites = range(1, module.sites - 1) if inner else (0,) if name == "first" else (module.sites - 1,)
+        parameter.zero_()
+        for place, n in enumerate(sites):
+            new, old = changes[n].shape
+            target, source = (part[:, place] if inner else part for part in (parameter, held))  # (S, I, …)
+            target[:, :new] = torch.einsum("ki,si...->sk...", changes[n], source[:, :old])
+    return made
+
+
+def with_moments(
+    encoding: Encoding,
+    positions: Tensor,  # (B, N)
+    weights: np.ndarray,  # (B,)
+) -> tuple[Encoding, Tensor | None]:
+    """The encoding with the mean of the rows' site vectors, and their covariances (N, I, I) where they are kept.
+
+    The same as :func:`~restt.estimators.encoding.with_site_means` and ``site_covariances`` of an encoding that is not
+    centred, at a few sums for each value.
+    """
+    assert encoding.means is None
+    sites, width = len(encoding.order), max(encoding.widths)
+    shares = weights / weights.sum()
+    means, squares, near = (torch.zeros(sites, width, dtype=torch.float64) for _ in range(3))
+    for n in range(sites):
+        place = positions[:, n].cpu().numpy()
+        below = place.astype(np.int64)
+        share = (place - below).astype(np.float64)
+        # Sums of w, w·s and w·s² over the rows above each state, s their share of the next one.
+        sums = (np.bincount(below, shares * share**power, minlength=width) for power in range(3))
+        whole, first, second = (torch.from_numpy(each) for each in sums)
+        means[n] = whole - first
+        means[n, 1:] += first[:-1]
+        squares[n] = whole - 2 * first + second
+        squares[n, 1:] += second[:-1]
+        near[n] = first - second
+    found = replace(encoding, site_means=means)
+    if sites * width**2 > MOST_COVARIANCES:
+        return found, None
+    moments = torch.diag_embed(squares)
+    moments += torch.diag_embed(near[:, :-1], 1) + torch.diag_embed(near[:, :-1], -1)
+    return found, moments - means[:, :, None] * means[:, None, :]

@@ -1,0 +1,295 @@
+"""Long tables: solved on a sample, refined on all rows, never worse than the start on rows held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from restt import ResTT, ResTTRegressor, load
+from restt.estimators import posterior, refinement
+from restt.estimators.compact import prior_bases, state_bases, state_positions
+from restt.estimators.refinement import Rows, epochs_within, held_out_loss, outputs_of, refine
+
+CPU = torch.device("cpu")
+
+
+def waves(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A table, a function of which 60 rows say something with noise, and without."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (rows, 3))
+    clean = np.sin(5 * x[:, 0]) * x[:, 1] + np.cos(4 * x[:, 2])
+    return x, clean + noise * rng.standard_normal(rows), clean
+
+
+@pytest.fixture
+def small_limits(monkeypatch) -> None:
+    """A table of a few hundred rows is long."""
+    monkeypatch.setattr(posterior, "REFINED_FROM", 300)
+    monkeypatch.setattr(posterior, "SOLVED_ROWS", 60)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Iterator[ResTTRegressor]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posterior, "REFINED_FROM", 300)
+        patch.setattr(posterior, "SOLVED_ROWS", 60)
+        x, y, _ = waves(2500)
+        yield ResTTRegressor(random_state=0).fit(x, y)
+
+
+@pytest.fixture(scope="module")
+def start() -> ResTTRegressor:
+    """What 60 rows give."""
+    x, y, _ = waves(60, seed=5)
+    return ResTTRegressor(random_state=0).fit(x, y)
+
+
+def rows_of(model: ResTTRegressor, count: int, seed: int) -> Rows:
+    x, y, _ = waves(count, seed, noise=0.01)
+    positions = state_positions(model.encoding_, torch.from_numpy(x))
+    targets = torch.from_numpy(model.target_.model.encode(y[:, None]))
+    return Rows(positions, targets, np.ones(count))
+
+
+def refined(model: ResTTRegressor, rows: Rows, held: Rows, **changes):
+    options = {"loss": "mse", "penalty": 1e-4, "device": CPU, "precision": "float32", "seed": 0} | changes
+    bases = prior_bases([model.prior_], model.encoding_.order)
+    return refine(model.module_, model.encoding_, bases, rows, held, **options)
+
+
+def test_all_rows_are_learned_from(fitted, start):
+    x, _, clean = waves(2000, seed=1)
+    assert start.score(x, clean) < 0.98
+    assert fitted.score(x, clean) > 0.995
+    assert fitted.solver_ == "posterior"
+    records = fitted.history_
+    assert 1 <= len(records) <= refinement.MOST_EPOCHS
+    assert np.nanmin([record.validation["loss"] for record in records]) < 0.1
+
+
+def test_intervals_come_from_the_held_out_rows(fitted):
+    x, y, _ = waves(4000, seed=2)
+    low, high = fitted.predict_interval(x).T
+    assert 0.88 < ((low <= y) & (y <= high)).mean() < 0.93
+    assert (high - low).mean() < 0.45  # the noise alone makes it 0.33
+    _, std = fitted.predict(x, return_std=True)
+    assert np.sqrt(np.mean((fitted.predict(x) - y) ** 2)) == pytest.approx(np.sqrt(np.mean(std**2)), rel=0.1)
+
+
+def test_explanations_describe_all_rows(fitted):
+    x, _, _ = waves(2500)
+    vectors = fitted.encoding_.vectors(torch.from_numpy(x))
+    torch.testing.assert_close(fitted.site_means_, vectors.mean(0), atol=1e-6, rtol=0)
+    assert fitted.site_covariances_ is not None
+    assert fitted.feature_importances_.sum() == pytest.approx(1.0)
+
+
+def test_a_saved_model_predicts_the_same(fitted, tmp_path):
+    x, _, _ = waves(50, seed=3)
+    model = load(fitted.save(tmp_path / "model.safetensors"))
+    np.testing.assert_array_equal(model.predict(x), fitted.predict(x))
+    np.testing.assert_allclose(model.predict_interval(x), fitted.predict_interval(x), rtol=1e-12)
+    assert len(model.history_) == len(fitted.history_)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_same_seed_gives_the_same_bits():
+    x, y, _ = waves(600)
+    found = [ResTTRegressor(random_state=seed).fit(x, y) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(found[0].predict(x), found[1].predict(x))
+    np.testing.assert_array_equal(found[0].predict_interval(x), found[1].predict_interval(x))
+    assert not np.array_equal(found[0].predict(x), found[2].predict(x))
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-2, 0.3, 30.0])
+@pytest.mark.filterwarnings("ignore:training on all:sklearn.exceptions.ConvergenceWarning")
+def test_it_is_never_worse_than_its_start_on_held_out_rows(start, monkeypatch, rate):
+    monkeypatch.setattr(refinement, "RATE", rate)
+    held = rows_of(start, 300, 7)
+    found = refined(start, rows_of(start, 1500, 6), held)
+    assert found.start_loss == pytest.approx(held_out_loss(start.module_, start.encoding_, held, "mse"))
+    assert held_out_loss(found.module, start.encoding_, held, "mse") == found.loss <= found.start_loss
+    if rate == 30.0:
+        assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
+    if rate == 1e-2:
+        assert found.loss < 0.3 * found.start_loss
+
+
+def test_an_explosion_is_told(start, monkeypatch):
+    monkeypatch.setattr(refinement, "RATE", 1e6)
+    monkeypatch.setattr(refinement, "MOST_EPOCHS", 40)
+    with pytest.warns(ConvergenceWarning, match="training on all 600 rows was stopped because it exploded"):
+        found = refined(start, rows_of(start, 600, 6), rows_of(start, 100, 7))
+    assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
+
+
+def test_a_heavy_penalty_keeps_it_at_its_start(start):
+    rows, held = rows_of(start, 1500, 6), rows_of(start, 300, 7)
+    free, bound = refined(start, rows, held), refined(start, rows, held, penalty=1e3)
+    moved = [
+        (
+            outputs_of(found.module, start.encoding_, held.positions)
+            - outputs_of(start.module_, start.encoding_, held.positions)
+        )
+        .square()
+        .mean()
+        for found in (free, bound)
+    ]
+    assert moved[1] < 0.05 * moved[0]
+
+
+def test_the_penalty_that_held_out_rows_want_is_kept(start, monkeypatch):
+    rows, held = rows_of(start, 600, 6), rows_of(start, 300, 7)
+    together = refined(start, rows, held)
+    assert len(together.history[0].runs) == 3
+    ends = np.nanmin([record.validation["loss"] for record in together.history], axis=0)
+    assert together.loss == pytest.approx(ends.min(), rel=1e-4)
+    monkeypatch.setattr(refinement, "CPU_WORK", 1.0)  # no work is left for more than one
+    alone = refined(start, rows, held)
+    assert alone.history[0].runs == (0,)
+    assert len(alone.history) == refinement.FEWEST_EPOCHS
+
+
+def test_rows_count_as_much_as_they_weigh(start):
+    rows, held = rows_of(start, 3000, 6), rows_of(start, 300, 7)
+    wrong = torch.arange(3000) % 2 == 1
+    targets = rows.targets.clone()
+    targets[wrong] = 5.0
+    weights = np.where(wrong.numpy(), 1e-6, 1.0)
+    found = refined(start, Rows(rows.positions, targets, weights), held)
+    assert found.loss < 0.3 * found.start_loss
+
+
+def test_classes_are_refined_too(start, monkeypatch):
+    """Any module of site vectors, any loss, and no prior."""
+    monkeypatch.setattr(refinement, "RATE", 0.05)
+    rows, held = rows_of(start, 1500, 6), rows_of(start, 300, 7)
+    module = ResTT(3, list(start.encoding_.widths), 4, 2, bias=True, runs=1, dtype=torch.float64)
+    module.reset_parameters(seed=0)
+    parts = [Rows(part.positions, (part.targets[:, 0] > 0).long(), part.weights) for part in (rows, held)]
+    found = refine(
+        module,
+        start.encoding_,
+        state_bases(start.encoding_),
+        *parts,
+        loss="cross-entropy",
+        penalty=0.0,
+        device=CPU,
+        precision="float32",
+        seed=0,
+    )
+    assert found.loss < 0.5 * found.start_loss
+    says = outputs_of(found.module, start.encoding_, parts[1].positions).argmax(1)
+    assert (says == parts[1].targets).double().mean() > 0.85
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_several_outputs_one_of_them_constant():
+    x, y, clean = waves(1500)
+    both = np.column_stack([y, np.full(1500, 7.0), -2 * y + x[:, 0]])
+    model = ResTTRegressor(random_state=0).fit(x, both)
+    found = model.predict(x)
+    assert found.shape == (1500, 3)
+    assert (found[:, 1] == 7.0).all()
+    assert np.corrcoef(found[:, 0], clean)[0, 1] > 0.98
+    assert np.corrcoef(found[:, 2], x[:, 0] - 2 * clean)[0, 1] > 0.98
+    assert model.predict_interval(x).shape == (1500, 2, 3)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_y_on_a_logarithmic_scale_with_one_small_value():
+    x, y, _ = waves(1500)
+    y = np.exp(2 * y)
+    model = ResTTRegressor(random_state=0).fit(x, y)
+    assert model.target_.label == "log y"
+    assert model.score(x, y) > 0.9
+    y[1234] = -1.0  # no sample may miss it: its logarithm is none
+    model = ResTTRegressor(random_state=0).fit(x, y)
+    assert model.target_.label != "log y"
+    assert np.isfinite(model.predict(x)).all()
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_categories_and_one_missing_value():
+    rng = np.random.default_rng(0)
+    rows = 1200
+    frame = pd.DataFrame({"size": rng.normal(size=rows), "colour": rng.choice(["red", "green", "blue"], rows)})
+    y = frame["size"].to_numpy() * (frame["colour"] == "red") + 0.1 * rng.normal(size=rows)
+    frame.loc[777, "size"] = np.nan
+    frame.loc[778, "colour"] = None
+    model = ResTTRegressor(random_state=0).fit(frame, y)
+    assert model.score(frame.drop([777, 778]), np.delete(y, [777, 778])) > 0.95
+    assert np.isfinite(model.predict(frame)).all()
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_nothing_to_learn():
+    x, y, _ = waves(400)
+    model = ResTTRegressor(random_state=0, verbose=1).fit(x, np.full(400, 3.0))
+    assert (model.predict(x) == 3.0).all()
+    assert (model.predict_interval(x) == 3.0).all()
+    model = ResTTRegressor(random_state=0).fit(np.ones((400, 2)), y)
+    assert model.predict(np.ones((1, 2))) == pytest.approx(y.mean(), abs=0.1)
+    low, high = model.predict_interval(np.ones((400, 2))).T
+    assert ((low <= y) & (y <= high)).mean() == pytest.approx(0.9, abs=0.06)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_rows_beyond_all_measure_are_left_out():
+    x, y, clean = waves(1500)
+    y[400] = 1e12
+    with pytest.warns(UserWarning, match="1 row\\(s\\) are left out of the fit: their y, such as 1e\\+12"):
+        model = ResTTRegressor(random_state=0).fit(x, y)
+    assert model.score(x, clean) > 0.95
+
+
+def test_the_solver_sees_both_ends_of_every_column():
+    x, y, _ = waves(1000)
+    x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
+    table = posterior._Table((), x, y[:, None], np.ones(1000))
+    held, kept, sample = posterior._split(table, np.random.default_rng(0))
+    assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
+    assert sorted([*held, *kept]) == list(range(1000))
+    assert len(held) == pytest.approx(100, abs=2)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_what_is_told(capsys):
+    x, y, _ = waves(500)
+    ResTTRegressor(random_state=0, verbose=1).fit(x, y)
+    told = capsys.readouterr().out
+    assert "posterior · " in told
+    assert "epoch 1/20 · loss" in told
+    assert "refined · 45" in told
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_weights_in_another_precision():
+    x, y, _ = waves(500)
+    for precision, dtype in (("float32", torch.float32), ("float64", torch.float64)):
+        model = ResTTRegressor(random_state=0, precision=precision).fit(x, y)
+        assert model.module_.first.dtype == dtype
+        assert model.score(x, y) > 0.9
+
+
+def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
+    monkeypatch.setattr(posterior, "WIDEST_REFINED", 2)
+    x, y, _ = waves(120)
+    monkeypatch.setattr(posterior, "REFINED_FROM", 100)
+    frame = pd.DataFrame(x, columns=list("abc"))
+    frame["level"] = np.resize(["x", "y", "z"], 120)
+    assert not ResTTRegressor(random_state=0).fit(frame, y).history_
+
+
+def test_epochs_fall_with_the_work_and_not_with_the_clock():
+    assert [epochs_within(work, CPU) for work in (1e8, 5e10, 1e15)] == [
+        refinement.MOST_EPOCHS,
+        6,
+        refinement.FEWEST_EPOCHS,
+    ]
+    assert epochs_within(5e11, torch.device("cuda")) == 6
