@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from restt import features
 from restt.estimators import ResTTClassifier, ResTTRegressor, encoding, tables
@@ -140,3 +141,11 @@ def test_knots_learned_anew_are_used():
     hat.fit(3 * x)
     assert not np.array_equal(hat.map_few(x), before)
     np.testing.assert_array_equal(hat.map_few(x), hat(x))
+
+
+def test_a_tracer_leaves_nothing_behind():
+    x = torch.rand(5, 2, dtype=torch.float64)
+    hat = features.Hat(knots=[0.0, 0.5, 1.0])
+    with FakeTensorMode() as mode:
+        assert hat.map(mode.from_tensor(x)).shape == (5, 2, 3)
+    np.testing.assert_array_equal(hat.map(x), hat.map_few(x.numpy()))

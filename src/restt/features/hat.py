@@ -154,7 +154,9 @@ class Hat(NumericMap):
         if kept is None or kept[0] is not rows:
             width = self.width
             padded = tensor64([row + (row[-1],) * (width - len(row)) for row in rows])
-            kept = self._kept = (rows, padded, torch.tensor([len(row) - 1 for row in rows]))
+            kept = (rows, padded, torch.tensor([len(row) - 1 for row in rows]))
+            if type(padded) is Tensor:  # not one of a tracer's, which is worth nothing after it
+                self._kept = kept
         return kept[1], kept[2]
 
     def _fitted_config(self) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ so some texts stand for it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,9 +85,8 @@ class Interface:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        for name in names:
-            if not name or name in OUTPUTS or names.count(name) > 1:
+        for name, count in Counter(column.name for column in self.columns).items():
+            if not name or name in OUTPUTS or count > 1:
                 why = "is the name of an output" if name in OUTPUTS else "names no single column"
                 raise ValueError(f"each column must have a name of its own in a graph, and {name!r} {why}: rename it")
 

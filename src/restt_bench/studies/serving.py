@@ -28,7 +28,7 @@ Way = Callable[[np.ndarray], np.ndarray]
 # columns, bond, rows of the fit, rows at once
 SIZE = (20, 20, 400, 10_000)
 QUICK_SIZE = (4, 4, 60, 100)
-SOLVERS = {"posterior": {}, "gradient": {"epochs": 5}}
+SOLVERS: dict[str, dict[str, Any]] = {"posterior": {}, "gradient": {"epochs": 5}}
 ONE_ROW_ROUNDS = 5  # times as many as of the others, since one call is over at once
 
 
