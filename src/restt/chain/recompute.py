@@ -34,8 +34,8 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     segments : int, optional
         How many segments the inner sites are cut into, whose first states are kept; by default about √N.
 
-    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it, and so do compiled modules on
-    the GPU.
+    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it. Compiled modules on the GPU
+    refuse it: leave the module uncompiled there.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=50, feature_dim=2, bond_dim=4, outputs=1)

@@ -7,7 +7,8 @@ a prior that is too sure of itself is corrected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -72,6 +73,40 @@ class Spread:
             known = variance(self.prior, part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
+
+    @torch.no_grad()
+    def term_deviations(
+        self,
+        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
+        means: Sequence[Tensor],  # C of (I_n,)
+    ) -> Tensor:  # (G_n of the first column, of the second, …)
+        """The posterior's standard deviation of a centred term on a grid, in standard deviations of the target.
+
+        The term of columns S is linear in the function: each column of S less its mean, every other one at its mean. So
+        it is normal too, of covariance s Π_{n∈S} k_n(x - μ, x' - μ) Π_{n∉S} (1 + k_n(μ, μ)); at the means of the fit,
+        where the kernels are centred, the second product is 1.
+        """
+        rows, lower = self._lower
+        shape = [len(vectors) for vectors in points.values()]
+        before, seen = self.prior.scale, torch.full((len(lower),), self.prior.scale, dtype=torch.float64)
+        own: dict[int, tuple[Tensor, Tensor]] = {}  # variance (G_n,) and covariance with the rows (G_n, K)
+        for n, (kernel, values, mean) in enumerate(zip(self.prior.kernels, self.prior.parts, means, strict=True)):
+            level = kernel.cross(mean[None], values)  # (1, I_n)
+            if n not in points:
+                before *= 1 + float(level @ mean)
+                seen *= 1 + (level @ rows[n].T)[0]
+            else:
+                away = kernel.cross(points[n], values) - level
+                own[n] = (away * (points[n] - mean)).sum(dim=1), away @ rows[n].T
+        parts = []
+        for start in range(0, math.prod(shape), _ROWS_AT_ONCE):
+            part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
+            total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
+            for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
+                total, cross = total * own[n][0][place], cross * own[n][1][place]
+            solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
+            parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
+        return torch.cat(parts).reshape(shape)
 
     def quantile(self, level: float) -> np.ndarray:  # (O,)
         """The quantile of the standardised residuals."""

@@ -43,6 +43,11 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     tensors = (x, *weights[:-1])
     keep = needs_gradient(tensors)
     precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
+    if watched and keep and recomputing():
+        raise ValueError(
+            "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
+            "leave the module uncompiled there"
+        )
     length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
     if length > 1:
         from restt.chain.cuda import segments
