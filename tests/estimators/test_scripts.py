@@ -1,6 +1,8 @@
 """The example runs."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,23 @@ def test_optuna_stops_hopeless_trials():
     assert pruned
     assert all(len(trial.intermediate_values) < 10 for trial in pruned)
     assert study.best_value < 1
+
+
+def test_a_model_is_served_without_restt():
+    pytest.importorskip("onnxruntime", reason="pip install restt[export]")
+    assert script("examples/serve_onnx.py").compare(rows=120, seed=0) < 1e-5
+
+
+def test_the_server_needs_neither_restt_nor_torch(tmp_path):
+    pytest.importorskip("onnxruntime", reason="pip install restt[export]")
+    example = script("examples/serve_onnx.py")
+    example.export_model(tmp_path / "flats.onnx", rows=120, seed=0)
+    program = (
+        "import runpy, sys\n"
+        "Server = runpy.run_path(sys.argv[1], run_name='served')['Server']\n"
+        "[answer] = Server(sys.argv[2]).predict([{'district': 'hill', 'area': 90.0}])\n"
+        "assert not {'restt', 'torch', 'pandas'} & set(sys.modules)\n"
+        "print(answer['label'])\n"
+    )
+    command = [sys.executable, "-c", program, str(ROOT / "examples/serve_onnx.py"), str(tmp_path / "flats.onnx")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() in ("cheap", "dear")

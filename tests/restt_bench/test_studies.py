@@ -63,6 +63,14 @@ def test_calibration_error_is_the_gap_between_confidence_and_hits():
     assert calibration_error(sure, np.r_[np.zeros(10, int), np.ones(10, int)]) == pytest.approx(0.45)
 
 
+def test_every_way_of_serving_predicts_the_same(quiet):
+    found = study_named("serving")("cpu", QUICK, quiet)
+    assert {row["way"] for row in found["rows"]} == {"predict", "torch.export", "onnxruntime"}
+    assert all(row["relative_gap"] < 1e-8 for row in found["rows"])
+    assert all(row["rows_per_second"] > 0 for row in found["rows"])
+    assert [target["bound"] for target in found["targets"]] == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_is_there(name):
     assert callable(study_named(name))

@@ -394,8 +394,11 @@ class BaseResTT(Parameters):
         return {"module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
 
     def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
-        """The table as an exported graph takes it: NaN for a missing value, a category as the number of its level."""
-        check_is_fitted(self)
+        """The table as numbers: NaN for a missing value, a category as the number of its level.
+
+        What an exported graph with ``inputs="numbers"`` takes.
+        """
+        self._check_fitted()
         return self.encoding_.numbers(read_x(self, X, reset=False))
 
     def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
@@ -443,17 +446,25 @@ class BaseResTT(Parameters):
         total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
-    def export(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted model, from numbers to predictions, as a graph for other runtimes.
+    def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
+        """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
-        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The graph takes :meth:`numbers`, for
-        a table without categories the table itself, in the dtype of ``module_``; it gives ``predict`` of a regressor
-        and ``predict_proba`` of a classifier. A row with a value that ``predict`` refuses has output NaN.
+        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
+        of a regressor and ``predict_proba`` of a classifier, whose ONNX graph also has ``label``, the most probable
+        class as text. A row with a value that ``predict`` refuses has output NaN and the label ``""``.
+
+        ``inputs="columns"``, for ONNX alone, is the raw table: one input (B,) for each column, under its name, or
+        ``column 0`` and so on where the table had none. A category is a string, a double where the levels are numbers;
+        ``""``, ``"None"``, ``"nan"`` and ``"<NA>"`` mean missing where they are no level. A number (0 or 1 for a
+        boolean) is in the dtype of ``module_``, missing as NaN. ``inputs="numbers"`` is one matrix ``x``:
+        :meth:`numbers`, for a table without categories the table itself. ``"auto"`` is the columns for ONNX where one
+        of them holds categories. The metadata of an ONNX file says which, with columns, levels and classes as JSON.
         """
         from restt.estimators.export import export_graph
 
         check_is_fitted(self)
-        return export_graph(self.module_, self.encoding_, self.target_, path)
+        names = self.__dict__.get("feature_names_in_")
+        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
@@ -492,6 +503,11 @@ class BaseResTT(Parameters):
         made: Self = super().__sklearn_clone__()
         made._cloned = True
         return made
+
+    def _check_fitted(self) -> None:
+        # scikit-learn's own check collects all tags first, at every prediction.
+        if "module_" not in self.__dict__:
+            check_is_fitted(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")

@@ -35,6 +35,7 @@ STUDIES = {
     "search": "searching:search",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
+    "serving": "serving:serving",
 }
 
 

@@ -30,7 +30,7 @@ static void step(const struct work *w, int64_t s, int64_t t, int64_t site, const
     if (flags & LINEAR) terms[count++] = (struct term){x, c->linear + index * R, 1, I, 0};
     do {
         if (next < I) count += gather(terms + count, &next, I, x, y, R, c->chain + index * R * R, R * R, own);
-        to_columns(out, R, start, R, terms, count);
+        to_columns(out, R, start, R, terms, count, c->batch);
         start = out;
         count = 0;
     } while (next < I);
@@ -41,7 +41,7 @@ static void first_state(const struct work *w, int64_t s, int64_t t) {
     const struct chain *c = w->c;
     REAL *out = state_at(w, 0, s, t);
     const struct term term = {x_at(w, s, t, 0), c->first + s * c->width * c->bond, 1, width_of(w, 0), 0};
-    to_columns(out, c->bond, 0, c->bond, &term, 1);
+    to_columns(out, c->bond, 0, c->bond, &term, 1, c->batch);
     fill(out + c->bond * TILE, w->l.state_tile - c->bond * TILE, 1);
 }
 
@@ -63,7 +63,7 @@ static void last_site(const struct work *w, int64_t s, int64_t t, REAL *own) {
     if (c->last_skip) terms[count++] = (struct term){head, c->last_skip + s * R * O, 1, R, 0};
     do {
         if (next < I) count += gather(terms + count, &next, I, x, y, R, c->last_chain + index * R * O, R * O, z);
-        to_columns(out, O, start, O, terms, count);
+        to_columns(out, O, start, O, terms, count, c->batch);
         start = out;
         count = 0;
     } while (next < I);

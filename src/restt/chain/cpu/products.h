@@ -23,6 +23,7 @@
 #define PRODUCT_ROWS 6
 #define DOT_STATES 2
 #define DOT_GRADS 6
+#define ONE_QUADS 6
 /* Features whose outer products with a state are held at once; sites with more of them are wide. */
 #define FEATURES 16
 /* Tiles summed in registers before a weight gradient is stored; bounds what a block of rows needs of the L1 cache. */
@@ -113,17 +114,66 @@ INLINE void product(const int transposed, REAL *out, int64_t rows, const REAL *s
     }
 }
 
+typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* Columns row .. row + 4 quads (one column if there are none) of `product` for the first sample of a tile */
+INLINE void columns_of_one(const int quads, REAL *out, const REAL *start, int64_t width, const struct term *terms,
+                           int count, int64_t row) {
+    quad sums[ONE_QUADS];
+    REAL sum = start ? start[row * TILE] : 0;
+    for (int q = 0; q < quads; q++)
+        for (int r = 0; r < 4; r++) sums[q][r] = start ? start[(row + 4 * q + r) * TILE] : 0;
+    for (int t = 0; t < count; t++) {
+        const struct term *term = terms + t;
+        for (int64_t i = 0; i < term->features; i++) {
+            const REAL *z = term->z + i * term->count * TILE, *w = term->w + i * term->feature_step + row;
+            for (int64_t k = 0; k < term->count; k++) {
+                if (!quads) sum += w[k * width] * z[k * TILE];
+#pragma GCC unroll 8
+                for (int q = 0; q < quads; q++) sums[q] += *(const quad *)(w + k * width + 4 * q) * z[k * TILE];
+            }
+        }
+    }
+    if (!quads) out[row * TILE] = sum;
+    for (int q = 0; q < quads; q++)
+        for (int r = 0; r < 4; r++) out[(row + 4 * q + r) * TILE] = sums[q][r];
+}
+
+/* The same bits as `product` where only the first sample of a tile is there and the others are zero. A lone sample leaves
+ * the lanes to the columns, so that a core is read once, from one end to the other. */
+static void product_of_one(REAL *out, int64_t rows, const REAL *start, int64_t width, const struct term *terms,
+                           int count) {
+    int64_t row = 0;
+    while (row < rows) {
+        const int64_t quads = smaller((rows - row) / 4, ONE_QUADS);
+        switch (quads) {
+        case 0: columns_of_one(0, out, start, width, terms, count, row); break;
+        case 1: columns_of_one(1, out, start, width, terms, count, row); break;
+        case 2: columns_of_one(2, out, start, width, terms, count, row); break;
+        case 3: columns_of_one(3, out, start, width, terms, count, row); break;
+        case 4: columns_of_one(4, out, start, width, terms, count, row); break;
+        case 5: columns_of_one(5, out, start, width, terms, count, row); break;
+        default: columns_of_one(ONE_QUADS, out, start, width, terms, count, row); break;
+        }
+        row += quads ? 4 * quads : 1;
+    }
+    for (row = 0; row < rows; row++)
+        for (int64_t b = 1; b < TILE; b++) out[row * TILE + b] = 0;
+}
+
+/* `samples` is the whole batch's number */
 static __attribute__((noinline)) void to_columns(REAL *out, int64_t rows, const REAL *start, int64_t width,
-                                                 const struct term *terms, int count) {
-    product(0, out, rows, start, width, terms, count);
+                                                 const struct term *terms, int count, int64_t samples) {
+    if (samples == 1)
+        product_of_one(out, rows, start, width, terms, count);
+    else
+        product(0, out, rows, start, width, terms, count);
 }
 
 static __attribute__((noinline)) void to_rows(REAL *out, int64_t rows, const REAL *start, int64_t width,
                                               const struct term *terms, int count) {
     product(1, out, rows, start, width, terms, count);
 }
-
-typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 /* The lanes' sums of four vectors */
 INLINE quad lane_sums(const vec *v) {
