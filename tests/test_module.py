@@ -48,6 +48,33 @@ def test_ragged_padding_is_not_counted_and_ignored():
         assert (parameter.grad[~unused] != 0).any()
 
 
+def test_packed_padding_gets_no_gradient():
+    module = restt.ResTT(4, [1, 3, 1, 2], 3, 2)
+    module(torch.rand(5, 7)).sum().backward()
+    for role in ROLES:
+        parameter, used = getattr(module, role), module.used(role)
+        assert (parameter.grad[~used.expand(parameter.shape)] == 0).all()
+
+
+def test_packed_and_padded_shapes_are_told_apart():
+    module = restt.ResTT(2, 3, 4, 1, runs=2, dtype=torch.float64)
+    own = torch.rand(2, 5, 2, 3, dtype=torch.float64)
+    torch.testing.assert_close(module(own.flatten(2)), module(own))
+    torch.testing.assert_close(module(own[0].flatten(1)), module(own[0]))
+    one = restt.ResTT(1, 3, 4, 1, runs=2)  # (2, 1, 3) may be two samples of one site, or one packed sample of each run
+    assert one(torch.rand(2, 1, 3)).shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("runs", [None, 2])
+def test_padded_is_what_the_chain_reads(runs):
+    module = restt.ResTT(3, [1, 3, 2], 4, 2, runs=runs)
+    x = torch.rand(5, 6)
+    padded = module.padded(x)
+    assert padded.shape == (1, 5, 3, 3)
+    assert torch.equal(padded[0, :, 2], torch.cat([x[:, 4:], torch.zeros(5, 1)], dim=1))
+    torch.testing.assert_close(module(padded[0]), module(x))
+
+
 def test_switched_off_connections_get_no_gradient():
     topology = Topology.residual(5).without_chain(3).without_linear(2)
     module = restt.ResTT(5, 2, 3, 1, topology)
@@ -164,6 +191,13 @@ def residual(**changed):
         (lambda: residual()(torch.rand(5, 3, 2)), ValueError, ["3 sites", "4"]),
         (lambda: residual()(torch.rand(5, 4, 3)), ValueError, ["width 3", "2"]),
         (lambda: residual()(torch.rand(4, 2)), ValueError, ["(B, N, I)", "(4, 2)"]),
+        (lambda: residual()(torch.rand(5, 7)), ValueError, ["x has 7 packed features", "8, the sum of feature_dim"]),
+        (
+            lambda: residual(feature_dim=[1, 2, 3, 1], runs=3)(torch.rand(5, 6)),
+            ValueError,
+            ["x has 6", "7", "(S, B, ΣI)"],
+        ),
+        (lambda: residual(runs=3)(torch.rand(2, 5, 8)), ValueError, ["2 runs", "3"]),
         (lambda: residual()(torch.rand(1, 5, 4, 2)), ValueError, ["(B, N, I)", "(1, 5, 4, 2)"]),
         (lambda: residual(runs=3)(torch.rand(2, 5, 4, 2)), ValueError, ["2 runs", "3"]),
         (lambda: residual()(torch.ones(5, 4, 2, dtype=torch.int64)), TypeError, ["int64", "floating point"]),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from itertools import permutations
 from typing import Any
 
@@ -9,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from restt.volterra import VolterraRegressor, kernels_of_train, train_of_kernels
+from restt.volterra import VolterraRegressor
+from restt.volterra.kernels import kernels_of_train, train_of_kernels
 
 MEMORY = 5
 
@@ -212,6 +218,54 @@ def test_it_is_an_estimator() -> None:
     assert np.array_equal(fitted.predict(u), clone(fitted).fit(u, u[:, 0]).predict(u))
 
 
+# scikit-learn's checks of rows that have nothing to do with each other cannot hold where rows are a sequence.
+SEQUENCE = {
+    "check_methods_sample_order_invariance": "in another order it is another sequence",
+    "check_methods_subset_invariance": "a part of a sequence has lost its past",
+    "check_fit1d": "a 1-d X is a sequence of one channel",
+}
+# Tables of 10 rows, which are shorter than two windows of memory=10.
+SHORT = dict.fromkeys(
+    ("check_estimators_nan_inf", "check_regressors_no_decision_function", "check_fit2d_1feature"),
+    "10 samples hold only one window",
+)
+# The array API check only runs where scipy was imported with SCIPY_ARRAY_API set, hence a process of its own.
+CHECKS = """
+import json, sys, warnings
+from sklearn.utils.estimator_checks import check_estimator
+from restt import VolterraRegressor
+
+warnings.simplefilter("ignore")
+given, expected = map(json.loads, sys.argv[1:])
+checks = [
+    check_estimator(VolterraRegressor(**one), on_fail=None, on_skip=None, expected_failed_checks=failed)
+    for one, failed in zip(given, expected, strict=True)
+]
+print(json.dumps([[[r["check_name"], r["status"], str(r["exception"])[:300]] for r in one] for one in checks]))
+"""
+
+
+def test_check_estimator_fails_only_where_rows_are_a_sequence() -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"memory": 2},
+        {"memory": 2, "feedback": 1},
+        {"memory": 2, "solver": "train", "random_state": 0},
+    ]
+    expected = [SEQUENCE | SHORT, SEQUENCE, SEQUENCE, SEQUENCE]
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS, json.dumps(settings), json.dumps(expected)],
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for results, failing in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
+        assert [result for result in results if result[1] not in ("passed", "xfail")] == []
+        assert {name for name, status, _ in results if status == "xfail"} == set(failing)
+        assert len(results) >= 50
+
+
 def test_kernels_can_be_drawn() -> None:
     matplotlib: Any = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
@@ -243,3 +297,9 @@ def test_wrong_use_is_refused() -> None:
         VolterraRegressor(10, 10).fit(u, u)
     with pytest.raises(ValueError, match="features"):
         VolterraRegressor(2, 2).fit(u, u).predict(np.zeros((5, 2)))
+    with pytest.raises(ValueError, match=r"X must have shape \(T, 2\), .* got \(50,\)\. Reshape your data"):
+        VolterraRegressor(2, 2).fit(np.stack([u, u], 1), u).predict(u)
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        VolterraRegressor(2, 2).fit(u, None)
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+        VolterraRegressor(2, 2).fit(u, u[:, None])

@@ -13,17 +13,32 @@ _LAZY = {
     "ResTT": "restt.module",
     "ResTTClassifier": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
+    "ResTTSearchCV": "restt.estimators",
     "VolterraRegressor": "restt.volterra",
     "load": "restt.estimators",
 }
 _SUBMODULES = (
-    *("baselines", "chain", "data", "explain", "features", "interop", "meanfield", "prior", "testing", "train"),
+    *(
+        "baselines",
+        "chain",
+        "data",
+        "explain",
+        "features",
+        "interop",
+        "meanfield",
+        "pages",
+        "prior",
+        "testing",
+        "train",
+    ),
+    "workflow",
 )
 
 __all__ = [
     "ResTT",
     "ResTTClassifier",
     "ResTTRegressor",
+    "ResTTSearchCV",
     "Topology",
     "VolterraRegressor",
     "__version__",
@@ -35,14 +50,29 @@ __all__ = [
     "interop",
     "load",
     "meanfield",
+    "pages",
     "prior",
     "testing",
     "train",
+    "workflow",
 ]
 
 if TYPE_CHECKING:
-    from restt import baselines, chain, data, explain, features, interop, meanfield, prior, testing, train
-    from restt.estimators import ResTTClassifier, ResTTRegressor, load
+    from restt import (
+        baselines,
+        chain,
+        data,
+        explain,
+        features,
+        interop,
+        meanfield,
+        pages,
+        prior,
+        testing,
+        train,
+        workflow,
+    )
+    from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
     from restt.module import ResTT
     from restt.topology import Topology
     from restt.volterra import VolterraRegressor

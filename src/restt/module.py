@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
+from restt.chain.packed import is_worth_packing, pack, unpack
+from restt.chain.precision import autocast_dtype
 from restt.chain.reference import ROLES, ChainWeights, role_shapes
 from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
 from restt.init.stability import warn_if_unstable
 from restt.topology import Topology
+
+_ROLES = frozenset(ROLES)
 
 
 class ResTT(nn.Module):
@@ -30,7 +34,8 @@ class ResTT(nn.Module):
     sites : int
         Number of sites N.
     feature_dim : int or sequence of int
-        Feature width I of every site, or [I_1 … I_N]. With ragged widths x is padded to the widest; padding is ignored.
+        Feature width I of every site, or [I_1 … I_N]. With ragged widths x is padded to the widest, and padding is
+        ignored; or packed, the sites' features side by side in (B, ΣI).
     bond_dim : int
         Width r of the state.
     outputs : int
@@ -65,6 +70,8 @@ class ResTT(nn.Module):
     43020
     >>> restt.ResTT(sites=4, feature_dim=[2, 3, 1, 2], bond_dim=5, outputs=1, runs=3)(torch.rand(7, 4, 3)).shape
     torch.Size([3, 7, 1])
+    >>> restt.ResTT(sites=4, feature_dim=[2, 3, 1, 2], bond_dim=5, outputs=1)(torch.rand(7, 8)).shape  # packed
+    torch.Size([7, 1])
     """
 
     first: nn.Parameter
@@ -94,6 +101,9 @@ class ResTT(nn.Module):
         super().__init__()
         self.sites = check_int("sites", sites, minimum=1)
         self.feature_dims = _checked_widths(feature_dim, self.sites)
+        # Of hundreds of sites: looked at in every call, worked out once.
+        self._widest, self._total_width = max(self.feature_dims), sum(self.feature_dims)
+        self._packs = is_worth_packing(self.feature_dims)
         self.bond_dim = check_int("bond_dim", bond_dim, minimum=1)
         self.outputs = check_int("outputs", outputs, minimum=1)
         self.topology = _checked_topology(topology, self.sites)
@@ -102,26 +112,41 @@ class ResTT(nn.Module):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
-        self.second_moment = per_site("second_moment", second_moment, self.sites)
-        self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
-        if not isinstance(sigma2, str):
-            warn_if_unstable(self.topology, self.second_moment, self.sigma2)
+        device = torch.get_default_device() if device is None else device
+        with torch.device("cpu"):  # numbers for the host, wherever `with torch.device(…):` wants the parameters
+            self.second_moment = per_site("second_moment", second_moment, self.sites)
+            self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
+            if not isinstance(sigma2, str):
+                warn_if_unstable(self.topology, self.second_moment, self.sigma2)
         leading = [] if self.runs is None else [self.runs]
         shapes: dict[str, Sequence[int] | None] = dict(self._role_shapes())
         shapes["bias"] = (*[1] * len(leading), self.outputs) if bias else None
         for name, shape in shapes.items():
             value = None if shape is None else torch.empty(*leading, *shape, dtype=dtype, device=device)
             self.register_parameter(name, None if value is None else nn.Parameter(value))
-        widths = torch.tensor(self.feature_dims, device=device)
-        is_padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
-        ragged = len(set(self.feature_dims)) > 1
-        self.register_buffer("padding", is_padding if ragged else None, persistent=False)
+        self.register_buffer("padding", None, persistent=False)
+        self._mark_padding(self.first.device)
         self.reset_parameters()
+
+    def _mark_padding(self, device: torch.device) -> None:
+        if len(set(self.feature_dims)) > 1:
+            widths = torch.tensor(self.feature_dims, device=device)
+            self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> ResTT:
+        module = super()._apply(fn, recurse)
+        # No file holds the padding, and `to_empty` leaves a buffer unwritten.
+        self._mark_padding(self.first.device)
+        return module
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._mark_padding(self.first.device)  # assigned parameters may lie elsewhere than those they replace
 
     @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
-        return max(self.feature_dims)
+        return self._widest
 
     def _role_shapes(self) -> dict[str, tuple[int, ...] | None]:
         return role_shapes(self.topology, self.feature_dim, self.bond_dim, self.outputs)
@@ -134,19 +159,19 @@ class ResTT(nn.Module):
         parameter = getattr(self, role)
         if parameter is None:
             return None
-        widths = torch.tensor(self.feature_dims)
-        real = torch.arange(self.feature_dim) < widths[:, None]  # (N, I)
+        widths = torch.tensor(self.feature_dims, device="cpu")
+        real = torch.arange(self.feature_dim, device="cpu") < widths[:, None]  # (N, I)
         if role == "first":
             return real[0, :, None]
         if role == "chain":
-            return (real[1:-1] & torch.tensor(self.topology.chains[:-1])[:, None])[..., None, None]
+            return (real[1:-1] & torch.tensor(self.topology.chains[:-1], device="cpu")[:, None])[..., None, None]
         if role == "linear":
-            return (real[1:-1] & torch.tensor(self.topology.linears[:-1])[:, None])[..., None]
+            return (real[1:-1] & torch.tensor(self.topology.linears[:-1], device="cpu")[:, None])[..., None]
         if role == "last_chain":
             return real[-1, :, None, None]
         if role == "last_linear":
             return real[-1, :, None]
-        return torch.ones(1, 1, dtype=torch.bool)
+        return torch.ones(1, 1, dtype=torch.bool, device="cpu")
 
     @torch.no_grad()
     def reset_parameters(self, seed: int | None = None, run_ids: Sequence[int] | None = None) -> None:
@@ -165,6 +190,12 @@ class ResTT(nn.Module):
         ids = list(range(count)) if run_ids is None else [check_int("run_ids", k, minimum=0) for k in run_ids]
         if len(ids) != count:
             raise ValueError(f"run_ids must name {count} run(s), got {len(ids)}")
+        with torch.device("cpu"):
+            self._draw(seed, ids)
+        if self.bias is not None:
+            self.bias.zero_()
+
+    def _draw(self, seed: int, ids: Sequence[int]) -> None:
         variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
         shapes = {role: shape for role, shape in self._role_shapes().items() if shape is not None}
         for slot, run in enumerate(ids):
@@ -174,8 +205,6 @@ class ResTT(nn.Module):
                 assert used is not None
                 target = parameter if self.runs is None else parameter[slot]
                 target.copy_(values.where(used, 0))
-        if self.bias is not None:
-            self.bias.zero_()
 
     def weights(self) -> ChainWeights:
         """The parameters as the chain takes them, with the runs axis in front."""
@@ -186,18 +215,62 @@ class ResTT(nn.Module):
 
     def forward(
         self,
-        x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
+        x: Tensor,  # (B, N, I) or packed (B, ΣI); with runs also (S, B, N, I) or (S, B, ΣI)
     ) -> Tensor:  # (B, O) or, with runs, (S, B, O)
-        """The outputs. Values are not checked here, so that nothing waits for the device."""
+        """The outputs. Values are not checked here, so that nothing waits for the device.
+
+        Packed features are those of all sites side by side, without padding. Three axes whose last two are (N, I) are
+        the padded form. Under ``torch.autocast`` outputs have the type that torch's own layers give there, and x may
+        have it too. Sums and states stay in the parameters' type; products are rounded where the GPU has kernels for
+        that.
+        """
         self.check_input(x)
-        if x.dim() == 3:
+        lowered = self._autocast(x)
+        if lowered is not None:
+            x = x.to(self.first.dtype)
+        widths: tuple[int, ...] | None = self.feature_dims
+        if not self._is_packed(x):
+            if self._packs:
+                x = pack(x, self.feature_dims)
+            else:
+                x, widths = self._zero_padded(x), None
+        if self.runs is not None and x.dim() == (3 if widths is None else 2):
             x = x.unsqueeze(0)
-        if self.padding is not None:
-            x = x.masked_fill(self.padding, 0)
-        output = chain.contract(x, self.weights(), self.topology)
-        if self.bias is not None:
-            output = output + self.bias
-        return output if self.runs is not None else output[0]
+        output = chain.contract(x, self._given_weights(), self.topology, widths)
+        output = output if self.bias is None else output + self.bias
+        return output if lowered is None else output.to(lowered)
+
+    def _given_weights(self) -> ChainWeights:
+        """The parameters as they are: giving a single model a runs axis takes longer than a small contraction."""
+        stored = self._parameters
+        if torch.compiler.is_compiling() or not stored.keys() >= _ROLES:  # some parametrised or pruned
+            tensors = [getattr(self, role) for role in ROLES]
+        else:
+            tensors = [stored[role] for role in ROLES]  # at once, without a search for each name
+        return ChainWeights._make((*tensors, self.outputs))
+
+    def _autocast(self, x: Tensor) -> torch.dtype | None:
+        """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
+        lowered = autocast_dtype(x.device.type)
+        return None if lowered is None or torch.float64 in (x.dtype, self.first.dtype) else lowered
+
+    def padded(
+        self,
+        x: Tensor,  # what forward takes
+    ) -> Tensor:  # (S or 1, B, N, I)
+        """The features in their padded form, checked, with the runs axis in front and zeros as padding."""
+        self.check_input(x)
+        x = unpack(x, self.feature_dims) if self._is_packed(x) else self._zero_padded(x)
+        return x.unsqueeze(0) if x.dim() == 3 else x
+
+    def _zero_padded(self, x: Tensor) -> Tensor:
+        return x if self.padding is None else x.masked_fill(self.padding, 0)
+
+    def _is_packed(self, x: Tensor) -> bool:
+        """Whether x is (B, ΣI) or (S, B, ΣI). The two readings of three axes agree in shape only where N = B = 1."""
+        if x.dim() == 3 and self.runs is not None:
+            return tuple(x.shape[1:]) != (self.sites, self.feature_dim) and x.shape[-1] == self._total_width
+        return x.dim() == 2
 
     def check_input(self, x: Any) -> None:
         """Raise TypeError or ValueError, naming what was expected, where ``x`` is nothing for :meth:`forward`."""
@@ -205,23 +278,38 @@ class ResTT(nn.Module):
             raise TypeError(
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
             )
-        accepted = "(B, N, I)" if self.runs is None else "(B, N, I) or (S, B, N, I)"
-        shape = tuple(x.shape)
-        if x.dim() != 3 and not (x.dim() == 4 and self.runs is not None):
+        first = self.first
+        usual = x.dim() == 3 and x.shape[1] == self.sites and x.shape[2] == self._widest
+        if usual and x.dtype == first.dtype and x.device == first.device:
+            return
+        self._check_shape(tuple(x.shape), self._is_packed(x))
+        if x.dtype != first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
+            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
+            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {first.dtype}{hint}")
+        if x.device != first.device:
+            raise ValueError(f"x is on {x.device}, the module's parameters are on {first.device}")
+
+    def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
+        accepted = "(B, N, I) or packed (B, ΣI)"
+        if self.runs is not None:
+            accepted = "(B, N, I), (S, B, N, I) or packed (B, ΣI), (S, B, ΣI)"
+        if packed and shape[-1] != self._total_width:
+            raise ValueError(
+                f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects "
+                f"{self._total_width}, the sum of feature_dim; x must have shape {accepted}"
+            )
+        if not packed and len(shape) != 3 and not (len(shape) == 4 and self.runs is not None):
             raise ValueError(f"x must have shape {accepted}, got {shape}")
-        if x.dim() == 4 and shape[0] != self.runs:
+        if len(shape) == (3 if packed else 4) and shape[0] != self.runs:
             raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {self.runs}")
+        if packed:
+            return
         if shape[-2] != self.sites:
             raise ValueError(f"x has {shape[-2]} sites (axis -2 of shape {shape}), the module expects {self.sites}")
         if shape[-1] != self.feature_dim:
             raise ValueError(
                 f"x has feature width {shape[-1]} (last axis of shape {shape}), the module expects {self.feature_dim}"
             )
-        if x.dtype != self.first.dtype:
-            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
-            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {self.first.dtype}{hint}")
-        if x.device != self.first.device:
-            raise ValueError(f"x is on {x.device}, the module's parameters are on {self.first.device}")
 
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from os import PathLike
@@ -54,6 +54,7 @@ class Topology:
     chains: tuple[bool, ...]
     linears: tuple[bool, ...]
     skips: tuple[Skip, ...]
+    connections: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sites", check_int("sites", self.sites, minimum=1))
@@ -73,6 +74,8 @@ class Topology:
             object.__setattr__(self, name, tuple(bool(flag) for flag in flags))
         for mode in self.skips:
             check_choice("skips", mode, SKIP_MODES)
+        # As text, which operators take. Now and not at first use, where a compiler may be tracing.
+        object.__setattr__(self, "connections", "".join(f"{flags:x}" for flags in self.connection_flags))
 
     @classmethod
     def _uniform(cls, sites: int, *, chain: bool, linear: bool, skip: Skip) -> Topology:
@@ -187,6 +190,21 @@ class Topology:
         # Kept by the instance: hashing a topology of 10,000 sites takes longer than a small contraction.
         sites = zip(self.chains, self.linears, self.skips, strict=True)
         return bytes(CHAIN_FLAG * chain | LINEAR_FLAG * linear | SKIP_FLAGS[skip] for chain, linear, skip in sites)
+
+    @classmethod
+    def from_connections(cls, connections: str) -> Topology:
+        """The topology with these :attr:`connections`, one hexadecimal digit for the flags of each site 2…N.
+
+        >>> Topology.residual(3).skip_to_output(2).connections
+        'b7'
+        >>> Topology.from_connections("777") == Topology.residual(4)
+        True
+        """
+        modes = {SKIP_FLAGS[mode]: mode for mode in SKIP_MODES}
+        flags = [int(digit, 16) for digit in connections]
+        chains, linears = (tuple(bool(site & flag) for site in flags) for flag in (CHAIN_FLAG, LINEAR_FLAG))
+        skips = tuple(modes[site & ~(CHAIN_FLAG | LINEAR_FLAG)] for site in flags)
+        return cls(len(flags) + 1, chains, linears, skips)
 
     def to_config(self) -> dict[str, Any]:
         """The topology as JSON-able values, which :meth:`from_config` reads.

@@ -31,7 +31,8 @@ def peak_memory(implementation: str, case: Case, *, seed: int, threads: int) -> 
     return found
 
 
-def _high_water_mib() -> float:
+def high_water_mib() -> float:
+    """The most that was resident since the mark was last reset through ``CLEAR``."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
@@ -46,11 +47,11 @@ def _measured(asked: dict[str, Any]) -> dict[str, float]:
     # A first tiny step loads the libraries, which are no part of what is measured.
     implementation.build(case.scaled_down(), asked["seed"]).step()
     CLEAR.write_text("5")  # resets the high-water mark to what is in use now
-    before = _high_water_mib()
+    before = high_water_mib()
     work = implementation.build(case, asked["seed"])
     for _ in range(STEPS):
         work.step()
-    peak = _high_water_mib()
+    peak = high_water_mib()
     return {"peak_mib": round(peak, 1), "before_mib": round(before, 1), "step_mib": round(peak - before, 1)}
 
 

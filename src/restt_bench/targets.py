@@ -17,6 +17,10 @@ SMALL_RUNS, SMALL_RUNS_TIMES_ONE = 64, 10.0
 # "Linear" as an exponent fitted to timings, whose own spread is a few hundredths.
 LINEAR_EXPONENT = 1.05
 IMPORT_SECONDS = 0.3
+# Of one numpy row, 20 columns at r = 20.
+SERVED_ROW_MS = 0.5
+# Forward and backward of 10,000 sites with √N states kept, as a multiple of those with all kept.
+LONG_CHAIN_TIMES = 1.5
 
 # On an H200 at the same sizes, by precision of products and bond dimension.
 GPU_STEP_MS = {"tf32": {20: 0.3, 50: 0.6, 100: 1.0}, "bf16": {20: 0.25, 50: 0.45, 100: 0.7}}

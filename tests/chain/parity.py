@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import restt
 from restt import Topology
+from restt.chain.packed import pack
 from restt.module import ROLES
 from tests.strategies import topologies
 
@@ -67,7 +68,10 @@ class ChainParity:
         batch: int = 5,
         bond: int = 4,
         outputs: int = 3,
+        packed: bool = False,
+        sparse: bool = False,
     ):
+        """``packed``: the backend gets (B, ΣI), the reference always the padded form. ``sparse``: most of x is zero."""
         widths = [2] * topology.sites if widths is None else widths
         module = random_module(
             topology, widths, runs=runs, bond=bond, outputs=outputs, dtype=self.dtype, device=self.device
@@ -75,11 +79,16 @@ class ChainParity:
         generator = torch.Generator().manual_seed(11)
         leading = (runs,) if own_data and runs is not None else ()
         x = torch.randn(*leading, batch, topology.sites, max(widths), generator=generator, dtype=torch.float64)
+        if sparse:
+            x = x.where(torch.rand(x.shape, generator=generator) < 0.1, 0)
         shape = (batch, outputs) if runs is None else (runs, batch, outputs)
         cotangent = torch.randn(shape, generator=generator, dtype=torch.float64)
-        found = self.outputs_and_gradients(self.backend, module, x.to(self.device, self.dtype), cotangent)
+        given = pack(x, widths) if packed else x
+        found = self.outputs_and_gradients(self.backend, module, given.to(self.device, self.dtype), cotangent)
         exact = module.to("cpu", torch.float64)
         expected = self.outputs_and_gradients("reference", exact, x.to(self.dtype).double(), cotangent)
+        if packed:
+            expected["x"] = pack(expected["x"], widths)
         for name, want in expected.items():
             got = found[name].double().cpu()
             assert got.shape == want.shape, f"{name}: {tuple(got.shape)} against {tuple(want.shape)}"
@@ -107,6 +116,18 @@ class ChainParity:
         self.assert_parity(Topology.residual(5), widths=widths)
         self.assert_parity(Topology.residual(5).skip_to_output(3).without_chain(4), widths=widths, runs=2)
 
+    @pytest.mark.parametrize("widths", [[1, 3, 2, 5, 1], [1, 9, 1, 1, 2], [7, 1, 1, 1, 1], [1, 1, 8], [2, 2, 2], [3]])
+    def test_packed(self, widths):
+        sites = len(widths)
+        self.assert_parity(Topology.residual(sites), widths=widths, packed=True)
+        if sites == 5:
+            mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_linear(2)
+            self.assert_parity(mixed, widths=widths, runs=2, packed=True)
+            self.assert_parity(mixed, widths=widths, runs=2, own_data=True, packed=True)
+
+    def test_packed_empty_batch(self):
+        self.assert_parity(Topology.residual(4), widths=[1, 6, 2, 1], batch=0, packed=True)
+
     @pytest.mark.parametrize(
         ("batch", "bond", "outputs"), [(1, 1, 1), (1, 7, 2), (33, 17, 10), (130, 3, 1), (9, 33, 4)]
     )
@@ -126,5 +147,14 @@ class ChainParity:
         def check(topology, runs, own_data, data):
             widths = data.draw(st.lists(st.integers(1, 3), min_size=topology.sites, max_size=topology.sites))
             self.assert_parity(topology, widths=widths, runs=runs, own_data=own_data)
+
+        check()
+
+    def test_random_packed_widths(self):
+        @settings(max_examples=self.examples, deadline=None, derandomize=True, database=None)
+        @given(topologies(1, 5), st.sampled_from([None, 2]), st.booleans(), st.data())
+        def check(topology, runs, own_data, data):
+            widths = data.draw(st.lists(st.sampled_from([1, 2, 9]), min_size=topology.sites, max_size=topology.sites))
+            self.assert_parity(topology, widths=widths, runs=runs, own_data=own_data, packed=True)
 
         check()

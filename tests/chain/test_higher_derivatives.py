@@ -50,6 +50,19 @@ def test_gradgradcheck(name, topology, runs):
     assert torch.autograd.gradgradcheck(output, (x, *given), fast_mode=True)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_gradgradcheck_of_packed_features(name):
+    module = random_module(MIXED, [1, 3, 1, 1, 2], runs=2, bond=2, outputs=2, dtype=torch.float64)
+    given = [parameter.detach().requires_grad_() for parameter in module.weights()[:-1]]
+    x = torch.randn(1, 2, 8, dtype=torch.float64, requires_grad=True)
+
+    def output(x, *roles):
+        with backend(name):
+            return restt.chain.contract(x, ChainWeights(*roles, outputs=2), MIXED, (1, 3, 1, 1, 2))
+
+    assert torch.autograd.gradgradcheck(output, (x, *given), fast_mode=True)
+
+
 @pytest.fixture
 def model():
     return random_module(Topology.residual(5), [2] * 5, runs=None, bond=3, outputs=1, dtype=torch.float64)

@@ -11,7 +11,7 @@ from tests.estimators.conftest import QUICK
 
 
 def run_onnx(model, path, table):
-    session = onnxruntime.InferenceSession(model.export(path))
+    session = onnxruntime.InferenceSession(model.export(path, inputs="numbers"))
     dtype = {torch.float32: np.float32, torch.float64: np.float64}[model.module_.first.dtype]
     return session.run(None, {"x": table.astype(dtype)})[0]
 

@@ -228,6 +228,18 @@ def test_categories_and_one_missing_value():
 
 
 @pytest.mark.usefixtures("small_limits")
+def test_nothing_to_learn():
+    x, y, _ = waves(400)
+    model = ResTTRegressor(random_state=0, verbose=1).fit(x, np.full(400, 3.0))
+    assert (model.predict(x) == 3.0).all()
+    assert (model.predict_interval(x) == 3.0).all()
+    model = ResTTRegressor(random_state=0).fit(np.ones((400, 2)), y)
+    assert model.predict(np.ones((1, 2))) == pytest.approx(y.mean(), abs=0.1)
+    low, high = model.predict_interval(np.ones((400, 2))).T
+    assert ((low <= y) & (y <= high)).mean() == pytest.approx(0.9, abs=0.06)
+
+
+@pytest.mark.usefixtures("small_limits")
 def test_rows_beyond_all_measure_are_left_out():
     x, y, clean = waves(1500)
     y[400] = 1e12

@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -53,3 +55,23 @@ def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(
     for name in ("mean_test_score", "std_test_score"):
         np.testing.assert_allclose(found.cv_results_[name], local.cv_results_[name], rtol=1e-9)
     assert found.best_params_ == local.best_params_
+
+
+def test_a_model_is_served_without_restt():
+    pytest.importorskip("onnxruntime", reason="pip install restt[export]")
+    assert script("examples/serve_onnx.py").compare(rows=120, seed=0) < 1e-5
+
+
+def test_the_server_needs_neither_restt_nor_torch(tmp_path):
+    pytest.importorskip("onnxruntime", reason="pip install restt[export]")
+    example = script("examples/serve_onnx.py")
+    example.export_model(tmp_path / "flats.onnx", rows=120, seed=0)
+    program = (
+        "import runpy, sys\n"
+        "Server = runpy.run_path(sys.argv[1], run_name='served')['Server']\n"
+        "[answer] = Server(sys.argv[2]).predict([{'district': 'hill', 'area': 90.0}])\n"
+        "assert not {'restt', 'torch', 'pandas'} & set(sys.modules)\n"
+        "print(answer['label'])\n"
+    )
+    command = [sys.executable, "-c", program, str(ROOT / "examples/serve_onnx.py"), str(tmp_path / "flats.onnx")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() in ("cheap", "dear")

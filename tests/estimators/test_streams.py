@@ -166,7 +166,7 @@ def test_what_no_fit_takes_is_refused(tmp_path, values, message):
         ResTTRegressor().fit(stream(tmp_path, "y"))
 
 
-def test_a_stream_has_its_own_y(folder):
+def test_a_stream_has_its_own_y(folder, small_samples):
     rows = stream(folder, "y", columns=COLUMNS)
     with pytest.raises(ValueError, match="y must be None where X is a stream"):
         ResTTRegressor().fit(rows, np.zeros(ROWS))
@@ -174,5 +174,7 @@ def test_a_stream_has_its_own_y(folder):
         ResTTRegressor().fit(rows, sample_weight=np.ones(ROWS))
     with pytest.raises(TypeError, match="partial_fit passes over a table, got a stream"):
         ResTTRegressor().partial_fit(rows, None)
+    with pytest.raises(ValueError, match='solver="selected" cannot be used: X is a stream'):
+        ResTTClassifier(solver="selected").fit(stream(folder, "label", columns=COLUMNS))
     with pytest.raises(ValueError, match="requires y to be passed"):
         ResTTRegressor().fit(np.zeros((3, 2)))

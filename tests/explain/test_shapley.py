@@ -63,6 +63,36 @@ def test_the_joint_mode_averages_the_games_against_each_row() -> None:
     assert not torch.allclose(found, shapley_values(module, x, background), atol=1e-3)
 
 
+@pytest.mark.parametrize("index", ["SII", "STII"])
+@pytest.mark.parametrize("case", ["ragged", "runs", "one site", "two sites", "plain", "volterra"])
+def test_the_joint_mode_averages_the_pair_indices_of_each_row(case: str, index: str) -> None:
+    module, x, background = made(case)
+    found = interaction_index(module, x, background, index=index, background_mode="joint")
+    single = interaction_index(module, x, background, order=1, background_mode="joint")
+    diagonal = torch.arange(module.sites)
+    for row, values, alone in zip(x, found, single, strict=True):
+        games = [brute.game(module, row, other) for other in background]
+        expected = torch.stack([brute.pair_index(game, index) for game in games]).mean(0)
+        shapley = torch.stack([brute.shapley(game) for game in games]).mean(0)
+        by_itself = torch.stack([game[2**diagonal] - game[0] for game in games]).mean(0)
+        expected[diagonal, diagonal] = shapley if index == "SII" else by_itself
+        torch.testing.assert_close(values, expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(alone, shapley, rtol=1e-10, atol=1e-10)
+    if module.sites > 1:  # one site is at its mean either way
+        assert not torch.allclose(found, interaction_index(module, x, background, index=index), atol=1e-3)
+
+
+def test_at_196_sites_the_pairs_add_up_to_the_prediction() -> None:
+    module = brute.random_module(sites=196, width=2, bond=3, outputs=1)
+    x, background = brute.random_rows(module, 1, seed=1, scale=0.5), brute.random_rows(module, 20, seed=2, scale=0.5)
+    pairs = interaction_index(module, x, background, index="STII")[0, ..., 0]
+    gap = brute.predictions(module, x) - brute.predictions(module, background.mean(0, keepdim=True))
+    assert gap.abs().max() > 0.1
+    torch.testing.assert_close(torch.triu(pairs).sum(), gap[0, 0], rtol=1e-8, atol=1e-8)
+    singles = interaction_index(module, x, background)[0].diagonal()[0]
+    torch.testing.assert_close(singles, shapley_values(module, x, background)[0, :, 0], rtol=1e-8, atol=1e-8)
+
+
 def test_at_196_sites_the_values_add_up_to_the_prediction() -> None:
     module = brute.random_module(sites=196, width=2, bond=10, outputs=3)
     x, background = brute.random_rows(module, 4, seed=1, scale=0.5), brute.random_rows(module, 20, seed=2, scale=0.5)
@@ -98,7 +128,7 @@ def test_a_float32_module_is_explained_in_float64() -> None:
 
 
 def test_shap_agrees_on_the_same_game() -> None:
-    shap = pytest.importorskip("shap", reason="shap is not installed: pip install shap")
+    shap = pytest.importorskip("shap", reason="shap is not installed: it is in the dev extra")
     module, x, background = made("residual")
     means = background.mean(0)
 
@@ -113,7 +143,7 @@ def test_shap_agrees_on_the_same_game() -> None:
 
 @pytest.mark.parametrize("index", ["SII", "STII"])
 def test_shapiq_agrees_on_the_same_game(index: str) -> None:
-    shapiq = pytest.importorskip("shapiq", reason="shapiq is not installed: pip install shapiq")
+    shapiq = pytest.importorskip("shapiq", reason="shapiq is not installed: it is in the dev extra")
     module, x, background = made("residual")
     means = background.mean(0)
 
@@ -143,6 +173,10 @@ def test_wrong_use_is_refused() -> None:
         shapley_values(module, x[:0], background)
     with pytest.raises(ValueError, match="background_mode must be one of"):
         shapley_values(module, x, background, background_mode="conditional")
+    with pytest.raises(ValueError, match="background_mode must be one of"):
+        interaction_index(module, x, background, background_mode="conditional")
+    with pytest.raises(ValueError, match='background must be given with background_mode="joint"'):
+        interaction_index(module, x, background_mode="joint")
     with pytest.raises(ValueError, match="index must be one of"):
         interaction_index(module, x, background, index="BII")
     with pytest.raises(ValueError, match="order must be at most 2, got 3"):

@@ -37,7 +37,7 @@ def test_the_train_is_an_ordinary_residual_module_near_the_exact_posterior(fitte
     assert fitted.module.topology == restt.Topology.residual(3)
     numbers, _ = mixed_table(120)
     states = fitted.spread.states(numbers)
-    exact = sum(one.mean(states) for one in fitted.posteriors) / 2
+    exact = fitted.mixture.mean(states)
     distance = (torch.from_numpy(fitted.outputs(numbers)) - exact).square().mean().sqrt().item()
     assert fitted.rounding.distance == pytest.approx(distance)
     assert distance < 0.3 * fitted.prior.noise**0.5
@@ -80,7 +80,7 @@ def test_rows_of_weight_two_are_repeated_rows():
     weights[:5] = 2
     once = prior.fit(numbers, y, weights, LEVELS, scale="identity")
     twice = prior.fit(np.vstack([numbers, numbers[:5]]), np.append(y, y[:5]), levels=LEVELS, scale="identity")
-    exact = [one.posteriors[0].mean(one.spread.states(numbers)) for one in (once, twice)]
+    exact = [one.mixture.posteriors[0].mean(one.spread.states(numbers)) for one in (once, twice)]
     assert torch.allclose(*exact, atol=2e-3)
 
 
@@ -113,6 +113,17 @@ def test_the_logarithm_is_taken_where_left_out_errors_say_so():
     middle = model.target.decode(model.outputs(x))[:, 0]
     assert (low > 0).all()
     assert ((high - middle) > (middle - low)).mean() > 0.95
+
+
+def test_the_root_of_counts_is_never_negative():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 3))
+    y = rng.poisson(np.exp(x[:, 0])).astype(float)
+    assert candidate_scales(y[:, None], np.ones(150)) == ("identity", "sqrt")
+    model = prior.fit(x, y, scale="sqrt")
+    assert (model.predict(10 * x) >= 0).all()
+    assert model.predict(x)[:, 0].mean() == pytest.approx(y.mean(), rel=0.15)
+    assert model.target.smear > 1.05
 
 
 def test_scales_are_tried_only_where_they_may_help():
@@ -221,7 +232,7 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])
     numbers[3, 1], numbers[5, 0] = np.nan, 50.0
     model = prior.fit(numbers, y, levels=LEVELS, max_rows=40)
-    assert len(model.posteriors[0].alpha) == 40
+    assert len(model.mixture.posteriors[0].alpha) == 40
     assert model.spread.sites[1].missing
     assert np.isfinite(model.predict(numbers)).all()
     assert model.spread.sites[0].vectors(np.array([50.0]))[0, -1] == 1
@@ -244,7 +255,7 @@ def test_conditioning_on_its_own_rows_changes_nothing():
     x = rng.standard_normal((80, 3))
     weights = rng.random(80) + 0.5
     fitted = prior.fit(x, x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(80), weights)
-    one = fitted.posteriors[0]
+    one = fitted.mixture.posteriors[0]
     order = np.lexsort(x.T)
     rows = fitted.spread.states(x)
     targets = (one.mean(one.states) + one.alpha)[order]

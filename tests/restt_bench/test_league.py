@@ -123,3 +123,13 @@ def test_workers_change_nothing(monkeypatch):
     monkeypatch.setattr(season, "players", lambda fixture, seed: {"linear": None})
     one, two = (league("cpu", replace(QUICK, workers=count), Console(file=io.StringIO())) for count in (1, 2))
     assert one["results"][0]["r2_all"] == two["results"][0]["r2_all"]
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_every_player_can_be_fitted(task):
+    (fixture,) = [one for one in fixtures(0, quick=True) if one.task == task]
+    few = replace(fixture, train=40)
+    for name in set(players(few, 0)) - {OURS, "EBM", "CatBoost"}:
+        score = match.play(few, name, 0, 0)
+        assert "failed" not in score, score
+        assert score["seconds"] > 0

@@ -13,6 +13,8 @@ from restt_bench.studies.calibration import calibration_error
 from restt_bench.studies.importing import import_time
 from tests.data.conftest import load_or_skip as load_or_skip
 
+# shap makes colour maps when it is imported, in a way that matplotlib is about to deprecate.
+SHAP_COLOURS = "ignore:The set_(bad|over|under) function will be deprecated:PendingDeprecationWarning"
 NEED_DATA = {"precision": "mnist", "guard": "fashion-mnist", "two-epochs": "mnist"}
 
 
@@ -32,12 +34,21 @@ def test_import_time_reports_medians_and_what_came_along(quiet):
     assert target["measured"] == times[2]
 
 
-@pytest.mark.parametrize("name", sorted(set(STUDIES) - {"import"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(set(STUDIES) - {"import", "explain"}),
+        pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
+    ],
+)
 def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_or_skip):
     if name in NEED_DATA:
         load_or_skip(NEED_DATA[name])
-    if name in ("check", "tune"):
+    if name in ("check", "tune", "tune-step"):
         pytest.importorskip("triton")
+        from tests.chain.cuda.interpreter import mend_interpreter
+
+        mend_interpreter()
     [result] = bench.run([name], quick=True, threads=1, rounds=1, output=tmp_path, console=quiet)
     saved = json.loads((tmp_path / f"{name}-cpu.json").read_text())
     assert saved == json.loads(json.dumps(result))
@@ -52,6 +63,14 @@ def test_calibration_error_is_the_gap_between_confidence_and_hits():
     assert calibration_error(sure, np.r_[np.zeros(10, int), np.ones(10, int)]) == pytest.approx(0.45)
 
 
+def test_every_way_of_serving_predicts_the_same(quiet):
+    found = study_named("serving")("cpu", QUICK, quiet)
+    assert {row["way"] for row in found["rows"]} == {"predict", "torch.export", "onnxruntime"}
+    assert all(row["relative_gap"] < 1e-8 for row in found["rows"])
+    assert all(row["rows_per_second"] > 0 for row in found["rows"])
+    assert [target["bound"] for target in found["targets"]] == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_is_there(name):
     assert callable(study_named(name))
@@ -60,7 +79,9 @@ def test_every_study_is_there(name):
 def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch):
     pytest.importorskip("triton")
     from restt_bench.studies import kernels
+    from tests.chain.cuda.interpreter import mend_interpreter
 
+    mend_interpreter()
     right = kernels._outputs_and_gradients
 
     def off(backend, *arguments):

@@ -55,6 +55,14 @@ def test_rows_that_fit_one_batch_keep_their_order_and_are_shared():
     assert batch.x[1, :, 0, 0].tolist() == [2, 7, 5]
 
 
+def test_rows_that_are_one_batch_are_gathered_once():
+    subset = [torch.arange(4), torch.arange(9)]
+    whole, parts = batches(subset, runs=2, batch_size=None), batches(subset, runs=2, batch_size=5)
+    [first], [second] = whole.epoch(1), whole.epoch(2)
+    assert first is second
+    assert next(parts.epoch(1)) is not next(parts.epoch(1))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("batch_size", [None, 4, 7])
 def test_shares_add_up_to_the_mean_over_the_runs_own_rows(batch_size, weighted):

@@ -200,6 +200,7 @@ def test_a_new_table_is_read_by_the_old_ones_columns(tmp_path):
     new = pd.DataFrame({"c": ["v", None], "extra": [1, 2], "x": ["1,5", "7"], "b": ["No", "YES"]})
     frame = model_frame(columns, new)
     assert frame["x"].tolist() == [1.5, 7.0]
+    assert model_frame(columns, new.assign(x=["05", "1"]))["x"].tolist() == [5.0, 1.0]
     assert frame["b"].tolist() == ["no", "yes"]
     assert frame["c"].isna().tolist() == [False, True]
     with pytest.raises(ValueError, match="column 'x' must hold numbers as in the fit, got 'seven' in row 12"):

@@ -23,7 +23,7 @@ _MANTISSA = 24
 
 def fresh_seed() -> int:
     """A seed drawn from torch's global generator, so that ``torch.manual_seed`` governs everything."""
-    return int(torch.randint(0, 2**63 - 1, ()).item())
+    return int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
 
 
 def run_generator(seed: int, run: int, stream: int = 0) -> torch.Generator:

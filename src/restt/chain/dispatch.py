@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import ModuleType
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from restt._common.errors import check_choice, check_int
+from restt.chain.packed import contract as contract_sites_apart
+from restt.chain.packed import unpack
+from restt.chain.precision import autocast_dtype
 from restt.chain.recompute import in_segments, recomputing
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.setting import Setting
 from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
 # Each is a module with `contract` and, unless it takes everything, `unsupported`; loaded when first asked for.
-_HOMES = {
-    "reference": "restt.chain.reference",
-    "eager": "restt.chain.eager",
-    "tree": "restt.chain.tree",
-    "fused_cpu": "restt.chain.cpu.contraction",
-    "fused_cuda": "restt.chain.cuda.contraction",
-}
-BACKENDS = tuple(_HOMES)
+BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
+_FUSED = {"cpu": "fused_cpu", "cuda": "fused_cuda"}
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
     "eager": "works everywhere, but step by step",
@@ -43,7 +40,7 @@ TREE_WORK_PER_SITE = 20_000
 TREE_SITES = 16
 # Both from `restt bench crossover`.
 
-_forced: ContextVar[str | None] = ContextVar("restt_chain_backend", default=None)
+_forced: Setting[str | None] = Setting("backend", None)
 _modules: dict[str, ModuleType] = {}
 
 
@@ -60,33 +57,58 @@ def backend(name: str) -> Iterator[None]:
     True
     """
     check_choice("backend", name, ("auto", *BACKENDS))
-    token = _forced.set(None if name == "auto" else name)
-    try:
+    with _forced.set_to(None if name == "auto" else name):
         yield
-    finally:
-        _forced.reset(token)
 
 
 def contract(
-    x: Tensor,  # (S or 1, B, N, I)
+    x: Tensor,  # (S or 1, B, N, I); with widths (S or 1, B, ΣI)
     weights: ChainWeights,
     topology: Topology,
+    widths: tuple[int, ...] | None = None,
 ) -> Tensor:  # (S, B, O)
     """The output of the chain, by the forced backend or the one chosen for these inputs.
 
-    A forced backend that cannot take them raises a RuntimeError that says why.
+    A single model may leave the runs axis out, of x, weights and output alike. With the ``widths`` of the sites x is
+    packed (packed.py). A forced backend that cannot take the inputs raises a RuntimeError that says why.
     """
     name = _forced.get()
     if name is None:
-        name, _ = choose(x, weights, topology)
+        name, _ = choose(x, weights, topology, widths is not None)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
+    if name in _FUSED.values():
+        return _contracted(name, x, weights, topology, widths)
+    if autocast_dtype(x.device.type) is not None:
+        # Rounded at every site, states would lose more than one product does: autocast is for the output.
+        with torch.autocast(x.device.type, enabled=False):
+            return _plainly_contracted(name, x, weights, topology, widths)
+    return _plainly_contracted(name, x, weights, topology, widths)
+
+
+def _plainly_contracted(
+    name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
+) -> Tensor:
+    """By a backend of plain operations, which knows runs only."""
+    if has_runs(weights):
+        return _contracted(name, x, weights, topology, widths)
+    return _contracted(name, *with_runs(x, weights), topology, widths)[0]
+
+
+def _contracted(
+    name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
+) -> Tensor:
+    if widths is not None:
+        contract_packed = _packed_implementation(name)
+        if contract_packed is not None:
+            return contract_packed(x, weights, topology, widths)
+        x = unpack(x, widths)
     if name == "eager" and recomputing():
         return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
 
 
-def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, str]:
+def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = False) -> tuple[str, str]:
     """The backend for these inputs, and why.
 
     >>> import restt, torch
@@ -95,25 +117,27 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     ...     choose(torch.rand(1, 5, 3, 2, dtype=torch.bfloat16), model.weights(), model.topology)[0]
     'eager'
     """
-    if torch._C._are_functorch_transforms_active():
-        return "reference", "inside a torch.func transform only plain operations work"
-    if x.is_cuda and recomputing():
-        return "eager", "it can recompute states, the fused GPU kernels keep them"
-    fused = {"cpu": "fused_cpu", "cuda": "fused_cuda"}.get(x.device.type)
-    problem = f"there are no fused kernels for {x.device.type}"
-    if fused is not None:
-        missing = unsupported(fused, x, weights, topology)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
+    kind = x.device.type
+    fused = _FUSED.get(kind)
+    if fused is None:
+        problem = f"there are no fused kernels for {kind}"
+    else:
+        missing = _module(fused).unsupported(x, weights, topology)
         if missing is None:
             return fused, "fused kernels were the fastest at every size measured"
         problem = f"{fused} is not available: {missing}"
-    if x.device.type == "cpu" and _tree_is_faster(x, weights, topology):
+    if kind == "cpu" and _tree_is_faster(x.shape[-2 if packed else -3], weights, topology):
         return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
     return "eager", problem
 
 
-def _tree_is_faster(x: Tensor, weights: ChainWeights, topology: Topology) -> bool:
-    runs, _, bond = weights.first.shape
-    work = runs * x.shape[1] * (bond + 1) ** 3
+def _tree_is_faster(batch: int, weights: ChainWeights, topology: Topology) -> bool:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False  # a program for any number of samples has no size to choose by
+    runs, bond = weights.first.shape[:-2].numel(), weights.first.shape[-1]
+    work = runs * batch * (bond + 1) ** 3
     return topology.sites >= TREE_SITES and work <= TREE_WORK_PER_SITE and not recomputing()
 
 
@@ -131,10 +155,42 @@ def implementation(name: str) -> Contract:
     return found
 
 
+def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
+    """What contracts packed features as they are; None where the backend must be given the padded form."""
+    if name == "eager":
+        return None if recomputing() else contract_sites_apart
+    return getattr(_module(name), "contract_packed", None)
+
+
 def _module(name: str) -> ModuleType:
+    if torch.compiler.is_compiling():
+        return _imported(name)  # what changes from call to call, as a cache does, would be traced anew
     if name not in _modules:
-        _modules[name] = importlib.import_module(_HOMES[name])
+        _modules[name] = _imported(name)
     return _modules[name]
+
+
+def _imported(name: str) -> ModuleType:
+    """By statements, which a compiler can follow; one by one, so that nothing is loaded that is not used."""
+    if name == "fused_cpu":
+        from restt.chain.cpu import contraction as fused_cpu
+
+        return fused_cpu
+    if name == "fused_cuda":
+        from restt.chain.cuda import contraction as fused_cuda
+
+        return fused_cuda
+    if name == "tree":
+        from restt.chain import tree
+
+        return tree
+    if name == "eager":
+        from restt.chain import eager
+
+        return eager
+    from restt.chain import reference
+
+    return reference
 
 
 class Contractible(Protocol):
@@ -145,13 +201,13 @@ class Contractible(Protocol):
     def weights(self) -> ChainWeights:
         """Its tensors, with the runs axis in front."""
 
-    def check_input(self, x: Tensor) -> None:
-        """Raise where ``x`` does not fit."""
+    def padded(self, x: Tensor) -> Tensor:
+        """``x`` as (S or 1, B, N, I); raises where it does not fit."""
 
 
 def explain(
     module: Contractible | None = None,
-    x: Tensor | None = None,  # (B, N, I) or (S, B, N, I)
+    x: Tensor | None = None,  # what the module takes
     *,
     sites: int = 196,
     feature_dim: int = 2,
@@ -175,9 +231,8 @@ def explain(
     if (module is None) != (x is None):
         raise TypeError("explain takes a module together with its input x, or sizes alone")
     if module is not None and x is not None:
-        module.check_input(x)
         weights, topology = module.weights(), module.topology
-        x = x.unsqueeze(0) if x.dim() == 3 else x
+        x = module.padded(x)
     else:
         numbers = {"sites": sites, "feature_dim": feature_dim, "bond_dim": bond_dim, "runs": runs}
         for name, value in numbers.items():

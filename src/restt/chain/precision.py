@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 
 from restt._common.errors import check_choice
+from restt.chain.setting import Setting, untraced
 
 PRECISIONS = ("float32", "tf32", "bf16")
+_NARROW = "fp16"  # small gradients vanish in its range unless somebody scales them, which restt's own training does not
+_OF_AUTOCAST = {torch.bfloat16: "bf16", torch.float16: _NARROW}
 _AS_TORCH = "auto"
 
-_precision: ContextVar[str] = ContextVar("restt_chain_precision", default=_AS_TORCH)
+_precision: Setting[str] = Setting("precision", _AS_TORCH)
 
 
 @contextmanager
@@ -25,9 +27,11 @@ def precision(name: str) -> Iterator[None]:
     """Choose the operands of the matrix products inside a ``with`` block; the backward pass follows its forward.
 
     ``"float32"`` splits every product into three tf32 products, which is float32 to within its own rounding;
-    ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7. ``"auto"`` (default) does as torch does on the
-    GPU: ``"float32"``, or ``"tf32"`` after ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which
-    there is the same). Backends other than the fused GPU one ignore it.
+    ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7, ``"fp16"`` to 10 within a range that
+    wants a ``torch.amp.GradScaler``.
+    ``"auto"`` (default) does as torch does on the GPU: ``"float32"``, or ``"tf32"`` after
+    ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which there is the same), or what a surrounding
+    ``torch.autocast`` says. Backends other than the fused GPU one ignore it.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
@@ -35,15 +39,12 @@ def precision(name: str) -> Iterator[None]:
     ...     model(torch.rand(5, 3, 2)).shape
     torch.Size([5, 1])
     """
-    token = _precision.set(check_choice("precision", name, (_AS_TORCH, *PRECISIONS)))
-    try:
+    with _precision.set_to(check_choice("precision", name, (_AS_TORCH, *PRECISIONS, _NARROW))):
         yield
-    finally:
-        _precision.reset(token)
 
 
-def current_precision() -> str:
-    """The one of PRECISIONS that holds here and now.
+def current_precision(device: str = "cuda") -> str:
+    """The precision that holds here and now, for tensors on this type of device.
 
     >>> current_precision()
     'float32'
@@ -52,9 +53,26 @@ def current_precision() -> str:
     'tf32'
     """
     chosen = _precision.get()
-    return _of_torch() if chosen == _AS_TORCH else chosen
+    if chosen != _AS_TORCH:
+        return chosen
+    lowered = autocast_dtype(device)
+    return _of_torch() if lowered is None else _OF_AUTOCAST.get(lowered, "float32")
 
 
+@untraced  # a compiler that traces inside of one has entered it
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """What a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     autocast_dtype("cpu"), autocast_dtype("meta")
+    (torch.bfloat16, None)
+    """
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return None
+
+
+@untraced  # compiled code is traced anew where torch's setting changes
 def _of_torch() -> str:
     # From 2.9 on torch keeps a setting per kind of device and refuses to name a common one where they differ.
     on_gpu = getattr(torch.backends.cuda.matmul, "fp32_precision", None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 
@@ -18,11 +17,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from restt._common.errors import check_int
+from restt.chain.setting import Setting
 from restt.chain.sweep import Sweep
 from restt.topology import Topology
 
 _AUTO = 0
-_segments: ContextVar[int | None] = ContextVar("restt_chain_segments", default=None)
+_segments: Setting[int | None] = Setting("segments", None)
 
 
 @contextmanager
@@ -34,7 +34,8 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     segments : int, optional
         How many segments the inner sites are cut into, whose first states are kept; by default about √N.
 
-    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it.
+    Backends that keep all states by their nature (``reference`` and ``tree``) ignore it. Compiled modules on the GPU
+    refuse it: leave the module uncompiled there.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=50, feature_dim=2, bond_dim=4, outputs=1)
@@ -45,11 +46,8 @@ def recompute(segments: int | None = None) -> Iterator[None]:
     >>> torch.allclose(output, model(x))
     True
     """
-    token = _segments.set(_AUTO if segments is None else check_int("segments", segments, minimum=1))
-    try:
+    with _segments.set_to(_AUTO if segments is None else check_int("segments", segments, minimum=1)):
         yield
-    finally:
-        _segments.reset(token)
 
 
 def segment_length(sites: int) -> int:
@@ -65,8 +63,17 @@ def segment_length(sites: int) -> int:
     if segments is None or sites < 2:
         return 1
     if segments == _AUTO:
-        return math.isqrt(sites - 1) + 1
+        return square_root_length(sites)
     return -(-sites // min(segments, sites))
+
+
+def square_root_length(sites: int) -> int:
+    """The length of segments that keeps the least of this many inner sites' states.
+
+    >>> square_root_length(101)
+    11
+    """
+    return math.isqrt(max(0, sites - 1)) + 1
 
 
 def recomputing() -> bool:

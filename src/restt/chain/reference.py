@@ -23,6 +23,7 @@ from restt.topology import Topology
 class ChainWeights(NamedTuple):
     """What the chain contracts with: one stacked tensor per role, each with the runs axis S in front.
 
+    A single model may leave the axis out, of every role and of x and the output alike: six views less a call.
     A role that no site of the topology uses is None. Where only some sites use a role, the others' slices are ignored
     by every backend and get a zero gradient. Ragged feature widths are padded to one I; the caller zeroes the padding
     of x, so padded weights neither act nor get a gradient.
@@ -38,6 +39,20 @@ class ChainWeights(NamedTuple):
 
 
 ROLES = ChainWeights._fields[:-1]
+
+
+def with_runs(
+    x: Tensor,  # (B, …)
+    weights: ChainWeights,  # of one model, without the runs axis
+) -> tuple[Tensor, ChainWeights]:
+    """The same as one run among others, S = 1."""
+    roles = [None if role is None else role.unsqueeze(0) for role in weights[:-1]]
+    return x.unsqueeze(0), ChainWeights._make((*roles, weights.outputs))
+
+
+def has_runs(weights: ChainWeights) -> bool:
+    """Whether the tensors have the runs axis in front; the fused backends take them without it too."""
+    return weights.first.dim() == 3
 
 
 def role_shapes(topology: Topology, width: int, bond: int, outputs: int) -> dict[str, tuple[int, ...] | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from restt.chain.reference import ChainWeights, disconnected_output
+from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
 from restt.topology import Topology
 
 # (y(1) (S,B,R), x (N-2, S or 1, B, I), chain or None, linear or None, topology of sites 2…N-1)
@@ -30,6 +30,24 @@ def contract_with(sweep: Sweep, x: Tensor, weights: ChainWeights, topology: Topo
         inner = x[:, :, 1:-1].permute(2, 0, 1, 3)
         y, leaving = sweep(y, inner, weights.chain, weights.linear, topology)
     return _output_site(y, leaving, x[:, :, -1], weights, topology)
+
+
+def contract_sites(
+    x: Sequence[Tensor],  # N of (S or 1, B, I), each of its own width
+    weights: ChainWeights,
+    topology: Topology,
+) -> Tensor:  # (S, B, O)
+    """The output in plain operations, of every site's weights only what its width reaches."""
+    first, last = x[0].shape[-1], x[-1].shape[-1]
+    y = x[0] @ weights.first[:, :first]
+    if topology.sites == 1:
+        return y
+    y, leaving = plain_sweep(y, x[1:-1], weights.chain, weights.linear, topology)
+    reached = weights._replace(
+        last_chain=None if weights.last_chain is None else weights.last_chain[:, :last],
+        last_linear=None if weights.last_linear is None else weights.last_linear[:, :last],
+    )
+    return _output_site(y, leaving, x[-1], reached, topology)
 
 
 def _output_site(
@@ -62,7 +80,7 @@ def _output_site(
 
 def plain_sweep(
     y: Tensor,  # (S, B, R)
-    x: Tensor,  # (N-2, S or 1, B, I)
+    x: Tensor | Sequence[Tensor],  # (N-2, S or 1, B, I), or the sites one by one, each of its own width
     chain: Tensor | None,  # (S, N-2, I, R, R)
     linear: Tensor | None,  # (S, N-2, I, R)
     topology: Topology,
@@ -70,9 +88,12 @@ def plain_sweep(
     """The sweep in operations that autograd and torch.func know, to any order of derivative."""
     leaving: Tensor | None = None
     # Unbound, not sliced: the gradient of one unbind is one stack, that of a slice a full-size tensor of zeros.
-    cores = [None] * len(x) if chain is None else chain.flatten(2, 3).unbind(1)
-    entries = [None] * len(x) if linear is None else linear.unbind(1)
-    for n, (features, core, entry) in enumerate(zip(x.unbind(0), cores, entries, strict=True)):
+    sites = x.unbind(0) if isinstance(x, Tensor) else x
+    cores = [None] * len(sites) if chain is None else chain.flatten(2, 3).unbind(1)
+    entries = [None] * len(sites) if linear is None else linear.unbind(1)
+    bond = y.shape[-1]
+    for n, (features, core, entry) in enumerate(zip(sites, cores, entries, strict=True)):
+        width = features.shape[-1]
         previous, y = y, torch.zeros_like(y)
         if topology.skips[n] == "full":
             y = previous
@@ -80,10 +101,10 @@ def plain_sweep(
             leaving = previous if leaving is None else leaving + previous
         if topology.chains[n]:
             assert core is not None
-            y = y + outer(previous, features) @ core
+            y = y + outer(previous, features) @ core[:, : width * bond]
         if topology.linears[n]:
             assert entry is not None
-            y = y + features @ entry
+            y = y + features @ entry[:, :width]
     return y, leaving
 
 
@@ -128,18 +149,39 @@ def plain_gradients(
 
 
 def plain_contraction_gradients(
-    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I), then the six roles of ChainWeights
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I) or packed, then the six roles of ChainWeights; or without S
     wanted: Sequence[bool],
     grad: Tensor,  # (S, B, O)
     outputs: int,
     topology: Topology,
+    widths: Sequence[int] = (),
 ) -> list[Tensor | None]:
-    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
+    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it.
+
+    With the ``widths`` of the sites x is packed.
+    """
 
     def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
-        return (contract_with(plain_sweep, x, ChainWeights._make((*roles, outputs)), topology),)
+        weights = ChainWeights._make((*roles, outputs))
+        if not has_runs(weights):
+            return (output_of(*with_runs(x, weights))[0],)
+        return (output_of(x, weights),)
+
+    def output_of(x: Tensor, weights: ChainWeights) -> Tensor:
+        if widths:
+            return contract_sites(x.split(list(widths), -1), weights, topology)
+        return contract_with(plain_sweep, x, weights, topology)
 
     return plain_gradients(contract_again, inputs, wanted, (grad,))
+
+
+def needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether there will be a backward pass to these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def contiguous(roles: Sequence[Tensor | None]) -> list[Tensor | None]:

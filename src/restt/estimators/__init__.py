@@ -10,5 +10,6 @@ from __future__ import annotations
 from restt.estimators.classifier import ResTTClassifier
 from restt.estimators.files import load
 from restt.estimators.regressor import ResTTRegressor
+from restt.estimators.search import ResTTSearchCV
 
-__all__ = ["ResTTClassifier", "ResTTRegressor", "load"]
+__all__ = ["ResTTClassifier", "ResTTRegressor", "ResTTSearchCV", "load"]

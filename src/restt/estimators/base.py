@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -30,6 +30,8 @@ from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
     EncodedExamples,
     Examples,
+    Fit,
+    Prepared,
     check_same_shape,
     encode,
     encode_stream,
@@ -37,6 +39,7 @@ from restt.estimators.gradient import (
     multiplication,
     new_module,
     own_folder,
+    own_outputs,
     train_config,
     why_it_failed,
 )
@@ -44,11 +47,11 @@ from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
 from restt.estimators.settings import Settings, check_fits, settle
-from restt.estimators.streams import EncodedStream, Sample, survey
+from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
 from restt.estimators.targets import Target
 from restt.module import ResTT
-from restt.train import EpochRecord, TrainConfig, train
+from restt.train import EpochRecord, train
 
 WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
 
@@ -85,6 +88,10 @@ class BaseResTT(Parameters):
     def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
         """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
         return False
+
+    def _has_enough(self, given: Examples) -> bool:
+        """Whether the rows are enough for it; otherwise gradients are used."""
+        return True
 
     def _solve(self, given: Examples) -> None:
         """Fit by the posterior solver."""
@@ -188,7 +195,7 @@ class BaseResTT(Parameters):
                     raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
                 X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
             given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
-            if self._is_solved(given.table.width, stepwise=stepwise):
+            if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
                 self._solve(given)
                 return iter(()), 0
             held_out = None if validation is None else self._read_validation(validation)
@@ -198,7 +205,31 @@ class BaseResTT(Parameters):
         self, given: Examples, held_out: Examples | None, *, fresh: bool, once: bool, classes: np.ndarray | None
     ) -> tuple[Iterator[EpochRecord], int]:
         """The gradient solver: encoding, target and settings, a module, and its training."""
-        if fresh:
+        prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes)
+        records = self._train(prepared.fit, None if once else self.checkpoint_dir)
+        # Only now that nothing can be refused any more does the estimator change.
+        self._adopt(prepared, fresh=fresh)
+        settings = prepared.fit.settings
+        return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
+
+    def _prepare(
+        self,
+        given: Examples,
+        held_out: Examples | None = None,
+        *,
+        fresh: bool = True,
+        once: bool = False,
+        classes: np.ndarray | None = None,
+        like: Prepared | None = None,
+    ) -> Prepared:
+        """Everything up to the training, which leaves the estimator as it is.
+
+        ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
+        are taken and, where the seed is the same, its module, which must then be trained as a copy.
+        """
+        if like is not None:
+            encoding, target = like.encoding, like.target
+        elif fresh:
             # Known to be too large before columns are looked at one by one.
             self._check_size(given, KNOTS, self._settings(given.rows, KNOTS * given.table.width), outputs=1)
             encoding = fit_encoding(
@@ -215,17 +246,23 @@ class BaseResTT(Parameters):
             check_same_shape(self.module_, self)
             encoding, target = self.encoding_, self.target_
         settings = self._settings(given.rows, sum(encoding.widths))
-        self._check_size(given, max(encoding.widths), settings, target.outputs)
+        if like is None:
+            self._check_size(given, max(encoding.widths), settings, target.outputs)
 
         seed = self._new_seed()
-        kept, held = self._split(given, held_out, None if once else seed)
-        rows = encode(kept, encoding, target, settings)
-        held_rows = None if held is None else encode(held, encoding, target, settings)
+        if like is not None and (like.held is None or like.seed == seed):
+            kept, held, rows, held_rows = like.kept, like.held, like.fit.rows, like.fit.held_rows
+        else:
+            kept, held = self._split(given, held_out, None if once else seed)
+            rows = encode(kept, encoding, target, settings)
+            held_rows = None if held is None else encode(held, encoding, target, settings)
         streamed = encode_stream(kept, held, encoding, target, settings)
 
-        if fresh:
+        done = 0
+        if like is not None and like.seed == seed:
+            module = like.fit.module
+        elif fresh:
             module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
-            done = 0
         else:
             module = self.module_.to(device=settings.device, dtype=settings.dtype)
             done = self.n_iter_
@@ -239,46 +276,39 @@ class BaseResTT(Parameters):
             None if self._is_unseeded() else seed + done,
             once=once,
         )
-        folder = None if once else self.checkpoint_dir
-        records = self._train(module, rows, held_rows, streamed, config, folder)
-        # Only now that nothing can be refused any more does the estimator change.
+        covariances = None if like is None else like.covariances
+        if fresh and like is None:
+            covariances = site_covariances(encoding, encoding.numbers(given.table), given.weights)
+        fit = Fit(module, rows, held_rows, config, settings, streamed)
+        return Prepared(fit, given, encoding, target, covariances, kept, held, seed)
+
+    def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
+        """Hold what was prepared, as a training begins."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
-        self.module_, self.encoding_, self.target_ = module, encoding, target
-        self.precision_, self.solver_ = settings.precision, "gradient"
-        if fresh:
-            self.site_means_ = encoding.site_means
-            self.site_covariances_ = site_covariances(encoding, encoding.numbers(given.table), given.weights)
-            for name in ("prior_", "spread_"):
+            self.site_means_, self.site_covariances_ = prepared.encoding.site_means, prepared.covariances
+            for name in ("prior_", "spread_", "candidates_"):
                 self.__dict__.pop(name, None)
-        judged = kept if held is None else held
-        return self._epochs(records, settings.step_work, judged, None if once else rows), settings.epochs
+        self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
+        self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
 
-    def _train(
-        self,
-        module: ResTT,
-        rows: EncodedExamples,
-        held_rows: EncodedExamples | None,
-        streamed: EncodedStream | None,
-        config: TrainConfig,
-        folder: Any,
-    ) -> Iterator[EpochRecord]:
+    def _train(self, fit: Fit, folder: Any) -> Iterator[EpochRecord]:
         """The records of a training that was begun, or found in ``folder``.
 
         A clone shares its folder with the other clones of a search or an ensemble, so it has a folder of its own in it,
         unless the shared one holds this very training.
         """
-        weights = rows.loss_weights
+        rows, held_rows, weights = fit.rows, fit.held_rows, fit.rows.loss_weights
         held = None if held_rows is None else (held_rows.vectors, held_rows.targets, held_rows.loss_weights)
 
         def begin(folder: Any) -> Iterator[EpochRecord]:
-            if streamed is not None:
-                return train(module, streamed, config=config, validation=held, checkpoint_dir=folder)
+            if fit.streamed is not None:
+                return train(fit.module, fit.streamed, config=fit.config, validation=held, checkpoint_dir=folder)
             return train(
-                module,
+                fit.module,
                 rows.vectors,
                 rows.targets,
-                config=config,
+                config=fit.config,
                 sample_weight=None if (weights == weights[0]).all() else weights,
                 validation=held,
                 checkpoint_dir=folder,
@@ -291,12 +321,12 @@ class BaseResTT(Parameters):
                 return begin(folder)
             except (RuntimeError, ValueError):  # it holds another training, which may be under way
                 pass
-        return begin(own_folder(folder, config, module, rows, held_rows))
+        return begin(own_folder(folder, fit.config, fit.module, rows, held_rows))
 
     def _epochs(
-        self, records: Iterator[EpochRecord], step_work: float, judged: Examples, rows: EncodedExamples | None
+        self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
     ) -> Iterator[EpochRecord]:
-        """Pass records on and keep them; once they end, finish and warn of a fit on ``rows`` that came to nothing."""
+        """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
         before, told = self.n_iter_, len(self.history_)
         try:
             while True:
@@ -309,14 +339,18 @@ class BaseResTT(Parameters):
                 self.n_iter_ = self.history_[-1].epoch
                 yield self.history_[-1]
         except GeneratorExit:
-            self._finish(judged)
+            self._finish(prepared.judged)
             raise
-        self._finish(judged)
-        if rows is not None:
-            own = History(self.history_[told:])
-            reason = why_it_failed(self.module_, self.target_, rows, own, self.precision_)
-            if reason:
-                warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=2)
+        self._finish(prepared.judged)
+        if judge_fit:
+            rows = prepared.fit.rows
+            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, self.history_[told:])
+
+    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, history: Sequence[EpochRecord]) -> None:
+        """ConvergenceWarning where a training with these records, which gives these outputs, came to nothing."""
+        reason = why_it_failed(outputs, self.target_, rows, history)
+        if reason:
+            warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
 
     def _read_examples(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, sample: Sample | None = None
@@ -396,8 +430,11 @@ class BaseResTT(Parameters):
         return {"module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
 
     def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
-        """The table as an exported graph takes it: NaN for a missing value, a category as the number of its level."""
-        check_is_fitted(self)
+        """The table as numbers: NaN for a missing value, a category as the number of its level.
+
+        What an exported graph with ``inputs="numbers"`` takes.
+        """
+        self._check_fitted()
         return self.encoding_.numbers(read_x(self, X, reset=False))
 
     def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
@@ -445,17 +482,25 @@ class BaseResTT(Parameters):
         total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
-    def export(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted model, from numbers to predictions, as a graph for other runtimes.
+    def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
+        """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
-        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The graph takes :meth:`numbers`, for
-        a table without categories the table itself, in the dtype of ``module_``; it gives ``predict`` of a regressor
-        and ``predict_proba`` of a classifier. A row with a value that ``predict`` refuses has output NaN.
+        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
+        of a regressor and ``predict_proba`` of a classifier, whose ONNX graph also has ``label``, the most probable
+        class as text. A row with a value that ``predict`` refuses has output NaN and the label ``""``.
+
+        ``inputs="columns"``, for ONNX alone, is the raw table: one input (B,) for each column, under its name, or
+        ``column 0`` and so on where the table had none. A category is a string, a double where the levels are numbers;
+        ``""``, ``"None"``, ``"nan"`` and ``"<NA>"`` mean missing where they are no level. A number (0 or 1 for a
+        boolean) is in the dtype of ``module_``, missing as NaN. ``inputs="numbers"`` is one matrix ``x``:
+        :meth:`numbers`, for a table without categories the table itself. ``"auto"`` is the columns for ONNX where one
+        of them holds categories. The metadata of an ONNX file says which, with columns, levels and classes as JSON.
         """
         from restt.estimators.export import export_graph
 
         check_is_fitted(self)
-        return export_graph(self.module_, self.encoding_, self.target_, path)
+        names = self.__dict__.get("feature_names_in_")
+        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
@@ -473,10 +518,10 @@ class BaseResTT(Parameters):
 
     def _can_go_on(self) -> bool:
         """Whether there is a training to go on from; a warning where there is a fit of another kind."""
-        if self.__sklearn_is_fitted__() and self.solver_ == "posterior":
+        if self.__sklearn_is_fitted__() and self.solver_ != "gradient":
             warnings.warn(
-                "this model was fitted by the posterior solver, which training does not go on from: it begins anew, "
-                "with the rows of this call alone",
+                f"this model was fitted by the {self.solver_} solver, which training does not go on from: it begins "
+                "anew, with the rows of this call alone",
                 UserWarning,
                 stacklevel=4,
             )
@@ -494,6 +539,11 @@ class BaseResTT(Parameters):
         made: Self = super().__sklearn_clone__()
         made._cloned = True
         return made
+
+    def _check_fitted(self) -> None:
+        # scikit-learn's own check collects all tags first, at every prediction.
+        if "module_" not in self.__dict__:
+            check_is_fitted(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "module_")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import compute_class_weight
@@ -15,23 +16,41 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from restt._common.errors import shown
+from restt.estimators.averaging import fitted_temperature
 from restt.estimators.base import BaseResTT
+from restt.estimators.encoding import site_covariances
 from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.history import History
+from restt.estimators.many_rows import MANY_ROWS, fit_many
 from restt.estimators.parameters import Parameters
+from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT
+from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
-# Bounds of the temperature that turns outputs trained by squares into probabilities. Rows that were fitted perfectly
-# would ask for 0; held-out log-loss on wine, breast-cancer and digits was best between 0.07 and 0.2.
-COLDEST, HOTTEST = 0.1, 10.0
+# What an estimator that was trained in this one's place hands over, beside its target.
+_TRAINED = ("module_", "encoding_", "precision_", "history_", "n_iter_", "site_means_", "site_covariances_")
 
 
 class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
 
+    With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties,
+    the mode of the posterior under a prior that is learned from the rows, and logistic regressions. Each is fitted to
+    the rows outside of five folds; those whose average has the least log-loss on the rows inside are averaged, and a
+    temperature is fitted to the same rows, so that probabilities are calibrated as they come. The average is one
+    module, whose members' logits are averaged before the softmax: its explanations are exact. Of more than 5,000 rows
+    a sample chooses among settings of a training that then sees all rows but a tenth, which keeps the best epoch.
+
     The parameters are those of :class:`ResTTRegressor`, and:
 
     Parameters
     ----------
+    solver : {"auto", "selected", "gradient"}
+        ``"selected"`` as above, ``"gradient"`` trains one model (``runs`` of them) by gradient descent. ``"auto"`` is
+        ``"gradient"`` where a parameter that only training has is not at its default (those that
+        :class:`ResTTRegressor` names, ``bond_dim``, and ``loss="mse"``), where ``partial_fit`` or ``fit_epochs`` is
+        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 30 different rows,
+        for a single class, and for more than 500 columns of up to 5,000 rows.
     loss : {"auto", "cross-entropy", "mse"}
         ``"auto"`` is ``"cross-entropy"``: outputs are logits. ``"mse"`` (the paper's choice) fits one-hot targets;
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
@@ -44,7 +63,12 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     classes_ : ndarray (K,)
         The labels in sorted order; those of rows that weigh 0 are not there.
     temperature_ : float
-        What outputs are divided by; 1 with cross-entropy.
+        What outputs are divided by; 1 for gradients with cross-entropy.
+    solver_ : str
+        ``"selected"`` or ``"gradient"``.
+    candidates_ : dict of str to (float, float)
+        Of each candidate the log-loss on rows that it was not fitted to, and its share in the average. Only where
+        candidates were tried, and not kept in a saved model.
     module_, history_, n_iter_, encoding_, n_features_in_, feature_names_in_
         As in :class:`ResTTRegressor`.
 
@@ -56,17 +80,21 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     >>> from restt.estimators import ResTTClassifier
     >>> X, y = load_iris(return_X_y=True, as_frame=True)
     >>> model = ResTTClassifier(random_state=0).fit(X, y)
-    >>> model.predict_proba(X).shape
-    (150, 3)
+    >>> model.solver_, model.predict_proba(X).shape
+    ('selected', (150, 3))
+    >>> ResTTClassifier(epochs=20, random_state=0).fit(X, y).solver_
+    'gradient'
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Parameters._parameter_constraints,
+        "solver": [StrOptions({"auto", "selected", "gradient"})],
         "loss": [StrOptions({"auto", "cross-entropy", "mse"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     target_: Labels
+    candidates_: dict[str, tuple[float, float]]
 
     def __init__(
         self,
@@ -95,6 +123,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         verbose: int | bool = 0,
         checkpoint_dir: Any = None,
         class_weight: Any = None,
+        solver: str = "auto",
     ) -> None:
         super().__init__(
             bond_dim=bond_dim,
@@ -123,6 +152,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             checkpoint_dir=checkpoint_dir,
         )
         self.class_weight = class_weight
+        self.solver = solver
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -165,6 +195,48 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     def _logits(self, X: Any) -> np.ndarray:  # (B, K)
         members = self._members(X)
         return members.mean(axis=0) / self.temperature_
+
+    def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
+        if self.solver == "gradient":
+            return False
+        defaults = signature(ResTTClassifier).parameters
+        given = [name for name in (*ONLY_GRADIENT, "bond_dim") if getattr(self, name) != defaults[name].default]
+        if self.loss == "mse":
+            given.append("loss")
+        reasons = [f"{name}={shown(getattr(self, name))} is a parameter of training by gradients" for name in given]
+        if stepwise:
+            reasons.append("partial_fit and fit_epochs train by gradients")
+        if reasons and self.solver == "selected":
+            raise ValueError(f'solver="selected" cannot be used: {reasons[0]}')
+        return not reasons
+
+    def _has_enough(self, given: Examples) -> bool:
+        if given.sample is not None:
+            # Candidates would be compared and trained on the sample alone.
+            if self.solver == "selected":
+                raise ValueError('solver="selected" cannot be used: X is a stream, which is trained on by gradients')
+            return False
+        return len(given) > MANY_ROWS or (given.table.width <= MOST_COLUMNS and suffices(given, self))
+
+    def _solve(self, given: Examples) -> None:
+        began = time.monotonic()
+        seed = self._new_seed()
+        if len(given) > MANY_ROWS:
+            made, self.candidates_, temperature = fit_many(self, given, seed)
+            for name in _TRAINED:
+                setattr(self, name, getattr(made, name))
+            self.target_ = replace(made.target_, temperature=temperature)
+        else:
+            found = select(given, self, self._new_target(given.y, given.weights), seed)
+            self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+            self.precision_, self.candidates_ = found.settings.precision, found.candidates
+            self.history_, self.n_iter_ = History(), found.settings.epochs
+            self.site_means_ = found.encoding.site_means
+            numbers = found.encoding.numbers(given.table)
+            self.site_covariances_ = site_covariances(found.encoding, numbers, given.weights)
+        self.solver_ = "selected"
+        if self._shown:
+            print(f"selected · {_shown_candidates(self.candidates_)} · {time.monotonic() - began:.1f} s", flush=True)
 
     def _read_y(self, y: Any) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
@@ -235,19 +307,7 @@ def _refuse_missing_or_mixed(labels: np.ndarray) -> None:
             raise TypeError(f"y must hold labels of one kind, got {both}")
 
 
-def fitted_temperature(scores: np.ndarray, numbers: np.ndarray, weights: np.ndarray) -> float:
-    """The temperature under which softmax(scores / temperature) has the least log-loss.
-
-    ``scores`` (B, K) are outputs, ``numbers`` (B,) the classes' places and ``weights`` (B,) what rows count.
-
-    >>> sure = np.repeat([[0.0, 1.0]], 4, axis=0)
-    >>> round(1 / fitted_temperature(sure, np.array([1, 1, 1, 0]), np.ones(4)), 3)  # log 3: three of four
-    1.099
-    """
-
-    def log_loss(log_temperature: float) -> float:
-        logs = log_softmax(scores / np.exp(log_temperature), axis=1)
-        return -float(weights @ logs[np.arange(len(logs)), numbers])
-
-    found = minimize_scalar(log_loss, bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded")
-    return float(np.exp(found.x))
+def _shown_candidates(candidates: dict[str, tuple[float, float]]) -> str:
+    """Those in the average, with their shares and the log-loss of held-out rows."""
+    chosen = sorted(((share, name, loss) for name, (loss, share) in candidates.items() if share > 0), reverse=True)
+    return ", ".join(f"{share:.0%} {name} ({loss:.3g})" for share, name, loss in chosen)

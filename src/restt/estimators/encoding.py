@@ -21,7 +21,7 @@ from restt import features
 from restt._common.errors import shown
 from restt.estimators.columns import Column, ColumnValues, chosen_columns, fit_column, site_columns
 from restt.estimators.scaling import mean_and_spread
-from restt.estimators.tables import Table
+from restt.estimators.tables import ArrayTable, Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
 
@@ -31,6 +31,8 @@ KNOTS = 8
 # more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
+# Up to this many rows the beginning of an operation takes longer than the operation.
+FEW_ROWS = 16
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
 MOST_COVARIANCES = 2**22
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
@@ -79,30 +81,97 @@ class Encoding:
         states = zip(self.widths, self.sites, strict=True)
         return torch.tensor([width - 1 if column.missing else -1 for width, column in states])
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the sites read the columns in the table's order."""
+        return list(self.order) == list(range(len(self.columns)))
+
+    @cached_property
+    def holds_categories(self) -> bool:
+        """Whether some site reads a column of categories."""
+        return bool(self.categorical.any())
+
+    @cached_property
+    def never_missing(self) -> np.ndarray:  # (C,) bool
+        """Which columns had no missing value in the fit, so that there is something to say of one."""
+        return np.array([not column.missing for column in self.columns])
+
     def numbers(self, table: Table) -> np.ndarray:  # (B, C) float64
         """The table as numbers: NaN is missing, a category is the number of its level.
 
         One warning each for categories and for missing values that the fit had not seen.
         """
+        plain = self._plain_numbers(table)
+        if plain is not None:
+            return plain
         read = [column.read(table, index) for index, column in enumerate(self.columns)]
         _warn_of_unseen(read)
         return np.stack([column.values for column in read], axis=1)
 
+    def _plain_numbers(self, table: Table) -> np.ndarray | None:  # (B, C) float64
+        """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
+        if self.holds_categories or not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
+            return None
+        values = np.array(table.values, dtype=np.float64, order="C")
+        if np.isfinite(values).all():
+            return values
+        unseen = np.isnan(values).any(axis=0) & self.never_missing
+        return None if unseen.any() or np.isinf(values).any() else values
+
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
-        rows = NUMBERS_AT_ONCE // (len(self.order) * max(self.widths))
-        for part in numbers.split(max(1, min(ROWS_AT_ONCE, rows))):
+        rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // (len(self.order) * max(self.widths))))
+        for part in numbers.split(rows) if len(numbers) > rows else (numbers,):
             yield self.vectors(part)
 
     def vectors(self, numbers: Tensor) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors, in the dtype and on the device of ``numbers``."""
-        x = numbers[:, list(self.order)]
-        missing, categorical = x.isnan(), self.categorical.to(x.device)
-        state = missing | categorical
-        plain = torch.where(state, self.fill.to(x), x)
+        if len(numbers) <= FEW_ROWS and self.quick_map is not None and numbers.dtype == torch.float64:
+            quick = self._few_vectors(numbers.numpy(), self.quick_map) if numbers.device.type == "cpu" else None
+            if quick is not None:
+                return torch.from_numpy(quick)
+        x = numbers if self.in_order else numbers[:, list(self.order)]
+        missing = x.isnan()
+        if self.holds_categories or bool(missing.any()):
+            return self._with_states(x, missing)
+        vectors = self._mapped(x)
+        beyond = max(self.widths) - vectors.shape[-1]
+        if beyond:
+            vectors = torch.nn.functional.pad(vectors, (0, beyond))
+        return vectors if self.means is None else vectors - self.means.to(x)
+
+    @cached_property
+    def quick_map(self) -> features.Hat | None:
+        """The map, where all sites read numbers and it has a way for few rows."""
+        kind = self.feature_map
+        if not isinstance(kind, features.Hat) or kind.outside != "clamp" or self.holds_categories:
+            return None
+        return kind
+
+    def _few_vectors(self, numbers: np.ndarray, quick_map: features.Hat) -> np.ndarray | None:  # (B, C) -> (B, N, I)
+        """The bits of :meth:`vectors`, sooner; None where a number is missing."""
+        if not np.isfinite(numbers).all():
+            return None
+        x = numbers if self.in_order else numbers.take(self.order, axis=1)
+        limit = np.finfo(np.float64).max
+        with np.errstate(over="ignore"):
+            x = ((x - self.shift.numpy()) / self.scale.numpy()).clip(-limit, limit)
+        vectors = quick_map.map_few(x)
+        beyond = max(self.widths) - vectors.shape[-1]
+        if beyond:
+            vectors = np.pad(vectors, ((0, 0), (0, 0), (0, beyond)))
+        return vectors if self.means is None else vectors - self.means.numpy()
+
+    def _mapped(self, x: Tensor) -> Tensor:  # (B, N) -> (B, N, I of the map)
         # A number far beyond the rows of the fit may become too large for a float: it is as far as one can be.
         limit = torch.finfo(x.dtype).max
-        mapped = self.feature_map(((plain - self.shift.to(x)) / self.scale.to(x)).clamp(-limit, limit))
+        return self.feature_map(((x - self.shift.to(x)) / self.scale.to(x)).clamp(-limit, limit))
+
+    def _with_states(self, x: Tensor, missing: Tensor) -> Tensor:  # (B, N) each -> (B, N, I)
+        """Site vectors where a category's or a missing value's state may stand instead of a number."""
+        categorical = self.categorical.to(x.device)
+        state = missing | categorical
+        mapped = self._mapped(torch.where(state, self.fill.to(x), x))
         width = max(self.widths)
         vectors = mapped.new_zeros(*x.shape, max(width, mapped.shape[-1]))
         vectors[..., : mapped.shape[-1]] = mapped.masked_fill(state.unsqueeze(-1), 0.0)

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from restt.estimators.columns import AVERAGE
+from restt._common.errors import check_choice, shown
+from restt._common.version import __version__
+from restt.estimators.columns import AVERAGE, Column
 from restt.estimators.encoding import Encoding
 from restt.estimators.targets import Labels, Modelled, Target, Values
-from restt.interop import export
+from restt.interop.exporting import ModelGraph, checked_format, write_graph
 from restt.interop.graph_parts import MapPart, map_part
+from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 
 
-def export_graph(module: ResTT, encoding: Encoding, target: Target | Modelled, path: str | PathLike[str]) -> Path:
-    """Write numbers -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`."""
+def export_graph(
+    module: ResTT,
+    encoding: Encoding,
+    target: Target | Modelled,
+    path: str | PathLike[str],
+    inputs: str = "auto",
+    names: Sequence[str] | None = None,
+) -> Path:
+    """Write table -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`.
+
+    ``names`` are the columns', where the table of the fit had some.
+    """
+    kind = checked_format(Path(path))
+    check_choice("inputs", inputs, ("auto", "columns", "numbers"))
+    if inputs == "columns" and kind != "onnx":
+        raise ValueError(f'inputs="columns" is for .onnx files, {Path(path).suffix} takes tensors: inputs="numbers"')
+    by_columns = inputs == "columns" or (inputs == "auto" and kind == "onnx" and encoding.holds_categories)
     head: nn.Module
     if isinstance(target, Labels):
         head = Probabilities(target)
@@ -29,7 +50,60 @@ def export_graph(module: ResTT, encoding: Encoding, target: Target | Modelled, p
     else:
         head = Undone(target, module.first.dtype)
     part = EncodingPart(encoding, module)
-    return export(module, path, feature_map=part, average=True, head=head, row_shape=part.row_shape)
+    graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
+    return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns))
+
+
+def _interface(
+    encoding: Encoding, target: Target | Modelled, names: Sequence[str] | None, by_columns: bool
+) -> Interface:
+    called = [column.label for column in encoding.columns] if names is None else [str(name) for name in names]
+    pairs = list(zip(called, encoding.columns, strict=True))
+    classes = target.classes.tolist() if isinstance(target, Labels) else None
+    notes = {
+        "restt_version": __version__,
+        "inputs": "columns" if by_columns else "numbers",
+        "columns": [_described(name, column) for name, column in pairs],
+        "feature_names": None if names is None else called,
+        "classes": classes,
+        "target": None if classes is not None else _scale(target),
+    }
+    return Interface(
+        [_column_input(name, column) for name, column in pairs] if by_columns else [],
+        [] if classes is None else [str(name) for name in classes],
+        {key: note if isinstance(note, str) else json.dumps(note) for key, note in notes.items()},
+    )
+
+
+def _column_input(name: str, column: Column) -> ColumnInput:
+    if column.levels is None:
+        return ColumnInput(name)
+    unseen = float(len(column.levels)) if column.other else AVERAGE
+    texts = {isinstance(level, str) for level in column.levels or column.rare or ("",)}
+    if len(texts) > 1:
+        raise ValueError(
+            f"{column.label} has levels of text beside numbers, {shown(list(column.levels))}, and an input of a graph "
+            'has one type: make text of all of them before the fit, or export with inputs="numbers"'
+        )
+    known = {*column.levels, *(column.rare or ())}
+    missing = tuple(text for text in MISSING_TEXTS if text not in known)
+    return ColumnInput(name, column.levels, unseen, texts == {True}, missing if texts == {True} else ())
+
+
+def _described(name: str, column: Column) -> dict[str, Any]:
+    """A column in the metadata: its kind, its levels, and what becomes of values that are none of them."""
+    missing = "learned" if column.missing else "average" if column.averages_missing else "refused"
+    if column.levels is None:
+        return {"name": name, "kind": "number", "missing": missing}
+    unseen = {None: "refused", True: "other", False: "average"}[column.other]
+    levels = list(column.levels)
+    return {"name": name, "kind": "category", "levels": levels, "missing": missing, "unseen": unseen}
+
+
+def _scale(target: Target | Modelled) -> dict[str, Any]:
+    """The scale on which y was modelled, and its number of outputs."""
+    scale = target.model.scale if isinstance(target, Modelled) else "identity"
+    return {"scale": scale, "outputs": target.outputs}
 
 
 class EncodingPart(MapPart):
@@ -133,7 +207,10 @@ class Undone(GraphPart):
 
     def build(self, ops: Ops, x: Value) -> Value:
         values = ops.add(ops.multiply(x, ops.constant(self.std)), ops.constant(self.mean))
-        if self.scale != "identity":
+        if self.scale == "sqrt":
+            positive = ops.multiply(ops.add(values, ops.absolute(values)), ops.number(0.5))
+            values = ops.multiply(positive, positive)
+        elif self.scale != "identity":
             base = ops.constant(self.base)
             up, down = ops.power(base, values), ops.power(base, ops.subtract(ops.number(0.0), values))
             values = up if self.scale == "log" else ops.multiply(ops.subtract(up, down), ops.number(0.5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
-from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT
-from restt.train import TrainConfig
+from restt.train import EpochRecord, TrainConfig
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -64,6 +63,41 @@ class EncodedExamples:
     vectors: Tensor  # (B, N, I)
     targets: Tensor  # (B, O) values or (B,) classes
     loss_weights: np.ndarray  # (B,)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One training that can begin: a module with a runs axis at its initial weights, its rows, and how it goes."""
+
+    module: ResTT
+    rows: EncodedExamples
+    held_rows: EncodedExamples | None
+    config: TrainConfig
+    settings: Settings
+    streamed: EncodedStream | None = None  # all rows, where these are a sample of a stream's
+
+    @property
+    def runs(self) -> int:
+        return len(self.module.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The same with all that an estimator keeps of it or ends it with."""
+
+    fit: Fit
+    given: Examples
+    encoding: Encoding
+    target: Target
+    covariances: Tensor | None  # (N, I, I)
+    kept: Examples
+    held: Examples | None
+    seed: int
+
+    @property
+    def judged(self) -> Examples:
+        """The rows on which a finished training is judged."""
+        return self.kept if self.held is None else self.held
 
 
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
@@ -196,17 +230,27 @@ def member_outputs(module: ResTT, encoding: Encoding, numbers: np.ndarray, preci
     return torch.cat(parts, dim=1).numpy()
 
 
-def why_it_failed(module: ResTT, target: Target, rows: EncodedExamples, history: History, precision: str) -> str:
+def own_outputs(module: ResTT, rows: EncodedExamples, precision: str) -> np.ndarray:
+    """What every member says of the rows that :func:`why_it_failed` looks at: (S, B, O) float64."""
+    vectors = rows.vectors[:: _stride(rows)]
+    work = min(len(vectors), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
+    with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
+        return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
+
+
+def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, history: Sequence[EpochRecord]) -> str:
     """What went wrong in a finished training, in words; nothing where it did not.
 
-    ``history`` holds the training's own epochs, ``rows`` what it was trained on.
+    ``history`` holds the training's own epochs, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
     """
     stopped = [event for record in history for event in record.events if event.kind == "failed"]
     reasons = []
     if stopped:
-        runs = f"{len(stopped)} of {len(module.first)} runs were" if len(module.first) > 1 else "the training was"
+        runs = f"{len(stopped)} of {len(outputs)} runs were" if len(outputs) > 1 else "the training was"
         reasons.append(f"{runs} stopped because it exploded again and again ({stopped[0].message})")
-    shortfall = _shortfall(module, target, rows, precision)
+    step = _stride(rows)
+    targets, weights = rows.targets[::step].numpy(), rows.loss_weights[::step]
+    shortfall = target.shortfall(outputs.mean(axis=0), targets, weights) if weights.any() else 0.0
     if not shortfall <= WORSE:
         reasons.append(
             f"the fit ends worse than {target.constant_guess} on its own training rows: its loss is {shortfall:.3g} "
@@ -215,12 +259,5 @@ def why_it_failed(module: ResTT, target: Target, rows: EncodedExamples, history:
     return "; ".join(reasons)
 
 
-def _shortfall(module: ResTT, target: Target, rows: EncodedExamples, precision: str) -> float:
-    step = -(-len(rows.vectors) // JUDGED_ROWS)
-    vectors, targets, weights = rows.vectors[::step], rows.targets[::step], rows.loss_weights[::step]
-    if not weights.any():
-        return 0.0
-    work = min(len(vectors), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
-    with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
-        outputs = torch.cat([module(chunk).double().mean(0).cpu() for chunk in vectors.split(ROWS_AT_ONCE)])
-    return target.shortfall(outputs.numpy(), targets.numpy(), weights)
+def _stride(rows: EncodedExamples) -> int:
+    return -(-len(rows.vectors) // JUDGED_ROWS)

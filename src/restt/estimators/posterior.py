@@ -118,7 +118,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         site_covariances(encoding, numbers, given.weights),
         target.of(fitted.target),
         fitted.spread,
-        sum(one.prior.evaluations for one in fitted.posteriors),
+        _evaluations(fitted),
         History(),
         precision,
     )
@@ -140,12 +140,17 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         )
     if parameters._shown:
         print(
-            f"posterior · {sum(one.prior.evaluations for one in fitted.posteriors)} evaluations of the evidence · "
+            f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
             f"left-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
     return fitted
+
+
+def _evaluations(fitted: prior.Fitted) -> int:
+    """How often the evidence was evaluated."""
+    return sum(one.prior.evaluations for one in fitted.mixture.posteriors)
 
 
 def _solve_sample(
@@ -179,7 +184,7 @@ def _solve_sample(
     refined = refine(
         start,
         encoding,
-        prior_bases([one.prior for one in fitted.posteriors], fitted.order),
+        prior_bases([one.prior for one in fitted.mixture.posteriors], fitted.order),
         trained,
         rows.take(held),
         loss="mse",
@@ -190,9 +195,8 @@ def _solve_sample(
         verbose=parameters._shown,
     )
     if parameters._shown:
-        spread = np.average(rows.targets[held].numpy() ** 2, axis=0, weights=table.weights[held]).mean()
-        told = (f"{1 - loss / spread:.4g}" for loss in (refined.start_loss, refined.loss))
-        print(f"refined · {count} rows · held-out r2 {' → '.join(told)}", flush=True)
+        told = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
+        print(f"refined · {count} rows · held-out loss {' → '.join(told)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
@@ -206,7 +210,7 @@ def _solve_sample(
         covariances,
         target.of(model),
         spread,
-        sum(one.prior.evaluations for one in fitted.posteriors),
+        _evaluations(fitted),
         refined.history,
         precision,
     )

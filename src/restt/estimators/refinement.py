@@ -39,13 +39,14 @@ WARMUP_EPOCHS = 0.5
 # Rows of a step: fewer where an epoch would have less than this many steps; more on a GPU, which would wait for its
 # launches.
 FEWEST_STEPS = 64
-SMALLEST_BATCH, BATCH, GPU_BATCH = 128, 512, 2048
+SMALLEST_BATCH, BATCH, GPU_BATCH = 128, 512, 4096
 # Multiplications (rows · Σ widths · r² of each epoch) that a refinement may take, and the bounds of its epochs.
 CPU_WORK, GPU_WORK = 3e11, 3e12
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
 # Tried side by side where there is work left for all, as multiples of the penalty: how far a sample is to be trusted
-# depends on the table.
+# depends on the table, and matters less the more rows there are.
 PENALTIES = (0.3, 3.0, 30.0)
+TRIED_ROWS = 100_000
 # Epochs without a better held-out loss after which it stops, as a share of all.
 PATIENCE_SHARE = 0.5
 
@@ -121,7 +122,8 @@ def refine(
     begun = in_basis(module, bases, torch.float64 if precision == "float64" else torch.float32).to(device)
     mapped = interpolated(bases, encoding, begun.first)
     work = float(begun.sites * begun.feature_dim * begun.bond_dim**2) * len(rows)
-    factors = PENALTIES if work * len(PENALTIES) * MOST_EPOCHS <= budget(device) else (1.0,)
+    for_all = len(rows) <= TRIED_ROWS and work * len(PENALTIES) * MOST_EPOCHS <= budget(device)
+    factors = PENALTIES if for_all else (1.0,)
     weights = tuple(penalty * factor for factor in factors)
     working = working_copy(begun, [0] * len(factors))
     epochs = epochs_within(work, device)

@@ -238,7 +238,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         together. After training by gradients predictions are the members' mean, and it is the standard deviation over
         the members: how much the initial weights matter. That says nothing of the noise in y and is far narrower.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if isinstance(self.target_, Modelled):
             outputs, numbers = self._outputs_and_numbers(X)
             mean = self.target_.decode(outputs)

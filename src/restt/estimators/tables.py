@@ -181,6 +181,8 @@ class PolarsTable(Table):
 
 def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
     """The table of X; sets the estimator's column names and number, or without ``reset`` compares with them."""
+    if not reset and _is_as_fitted(estimator, x):
+        return ArrayTable(x)
     _refuse_what_is_no_table(x)
     x = as_frame(x)
     table = read_frame(x)
@@ -198,6 +200,18 @@ def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
         return ArrayTable(dense(x))
     values = validate_data(estimator, x, reset=reset, dtype=None, ensure_all_finite=False)
     return ArrayTable(np.asarray(values))
+
+
+def _is_as_fitted(estimator: BaseEstimator, x: Any) -> bool:
+    """Whether scikit-learn would find nothing to change or to say in X; its checks take longer than a prediction."""
+    return (
+        type(x) is np.ndarray
+        and x.dtype.kind in "biuf"
+        and x.ndim == 2
+        and len(x) > 0
+        and x.shape[1] == getattr(estimator, "n_features_in_", None)
+        and not hasattr(estimator, "feature_names_in_")
+    )
 
 
 def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)

@@ -149,19 +149,26 @@ class Modelled:
     @property
     def label(self) -> str:
         """What a decision is of: the scale on which explanations add up."""
-        return {"identity": "y", "log": "log y", "asinh": "asinh y"}[self.model.scale]
+        return {"identity": "y", "sqrt": "√y", "log": "log y", "asinh": "asinh y"}[self.model.scale]
 
     @property
     def mean(self) -> np.ndarray:  # (O,)
-        """decision = outputs · scale + mean: y, log y, or asinh((y - shift)/width) of ``model``."""
+        """decision = outputs · scale + mean: y, √y, log y, or asinh((y - shift)/width) of ``model``."""
         if self.model.scale == "identity":
             return np.where(np.isnan(self.constant), np.ldexp(self.model.mean, self.exponents), self.constant)
-        return self.model.mean + (self.exponents * np.log(2.0) if self.model.scale == "log" else 0.0)
+        if self.model.scale == "log":
+            return self.model.mean + self.exponents * np.log(2.0)
+        return self._grown(self.model.mean)
 
     @property
     def scale(self) -> np.ndarray:  # (O,)
-        exponents = self.exponents if self.model.scale == "identity" else np.zeros_like(self.exponents)
-        return np.where(np.isnan(self.constant), np.ldexp(self.model.std, exponents), 0.0)
+        return np.where(np.isnan(self.constant), self._grown(self.model.std), 0.0)
+
+    def _grown(self, decisions: np.ndarray) -> np.ndarray:  # (O,)
+        """Of the divided y, but for a logarithm's, in the units of the whole."""
+        if self.model.scale == "identity":
+            return np.ldexp(decisions, self.exponents)
+        return decisions * np.exp2(0.5 * self.exponents) if self.model.scale == "sqrt" else decisions
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, B, O) -> (…, B) where flat
         """Predictions of y."""

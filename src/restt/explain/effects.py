@@ -19,8 +19,9 @@ from restt.explain.trains import centred, mean_sweeps
 class Effect:
     """A main effect's curve or a pair's surface on a grid of values.
 
-    ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over members (0
-    for one). The grid of a column of categories holds its levels; a missing value is NaN.
+    ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over what
+    ``spread_over`` says: the ``"posterior"`` given the rows of the fit, or the ``"members"`` (0 for one). The grid of a
+    column of categories holds its levels; a missing value is NaN.
     """
 
     columns: tuple[int, ...]
@@ -29,6 +30,7 @@ class Effect:
     grids: tuple[np.ndarray, ...]
     values: Tensor
     spread: Tensor
+    spread_over: str
 
     def to_frame(self) -> Any:
         """One row per point of the grid and output."""
@@ -67,6 +69,10 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     It is the centred (ANOVA) term of the column or pair: what they add to the average prediction when all others are
     averaged, less the two main effects for a pair. Averaged over the background it is zero.
 
+    Its spread says how sure it is. A model of the posterior solver has that of the same term of the function under its
+    prior given the rows it kept (at most 1,000: with more rows in the fit it is wider than it need be). A model trained
+    by gradients has that over its members, which is how much the initial weights matter, not what rows leave open.
+
     Parameters
     ----------
     model : restt.ResTT or fitted estimator
@@ -89,6 +95,13 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     >>> values = effect(model, 0, X, grid=X[:, 0]).values
     >>> bool(values.mean().abs() < 1e-10)
     True
+
+    Twenty rows leave the effect more open where there are none:
+
+    >>> few = ResTTRegressor(random_state=0).fit(X[:20], np.sin(5 * X[:20, 0]))
+    >>> curve = effect(few, 0, grid=[0.5, 3.0])
+    >>> curve.spread_over, bool(curve.spread[0] < curve.spread[1])
+    ('posterior', True)
     """
     subject = Subject.of(model)
     chosen = subject.sites(columns)
@@ -100,14 +113,17 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     if len(given) != len(chosen):
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(given)}")
     grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
-    members = _members(subject, means, chosen, [vectors for _, vectors in grids])
+    points = [vectors for _, vectors in grids]
+    members = _members(subject, means, chosen, points)
+    solved = getattr(subject.estimator, "solver_", None) == "posterior"
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),
         subject.outputs,
         tuple(values for values, _ in grids),
         members.mean(dim=0),
-        members.std(dim=0, correction=0),
+        _posterior_spread(subject, means, chosen, points) if solved else members.std(dim=0, correction=0),
+        "posterior" if solved else "members",
     )
 
 
@@ -125,3 +141,12 @@ def _members(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: li
     reached = torch.einsum("slir,srd,hi->slhd", cores[last][:, :, 1:], after[last], vectors[last])
     surface = torch.einsum("sgl,slhd->sghd", state, reached)
     return surface if chosen[0] == first else surface.transpose(1, 2)
+
+
+def _posterior_spread(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: list[Tensor]) -> Tensor:
+    """The posterior's standard deviation of the term on the decision scale, (G, D) or (G, H, D)."""
+    columns, widths = subject.columns, subject.module.feature_dims
+    at_mean = {columns[site]: means[site, :width].cpu() for site, width in enumerate(widths)}
+    points = {columns[site]: grid[:, : widths[site]].cpu() for site, grid in zip(chosen, grids, strict=True)}
+    deviations = subject.estimator.spread_.term_deviations(points, [at_mean[n] for n in range(len(columns))])
+    return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)

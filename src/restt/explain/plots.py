@@ -13,6 +13,7 @@ from restt._common.drawing import require_matplotlib
 from restt._common.errors import check_int, shown
 
 UP, DOWN, NEUTRAL = "#c2552d", "#2563a8", "#555555"
+FADED = 0.35  # opacity of what may as well be zero
 BARS = 12  # columns shown; the rest are summed, or left to the tables
 
 
@@ -188,16 +189,20 @@ def pixel_map(found: Any, output: int = 0, axes: Any = None, shape: tuple[int, i
 
 
 def effect_curve(found: Any, output: int = 0, axes: Any = None) -> Any:
-    """A main effect, with the spread over members."""
+    """A main effect, in a band of one standard deviation of its spread to either side."""
     o = _output(found, output)
     axes = _axes(axes)
     grid, values, spread = found.grids[0], found.values[:, o].numpy(), found.spread[:, o].numpy()
     if _numeric(grid):
         known = ~np.isnan(grid)
-        axes.fill_between(grid[known], (values - spread)[known], (values + spread)[known], color="#cfe0f5")
+        if spread.any():
+            label = f"± one standard deviation of the {found.spread_over}"
+            low, high = (values - spread)[known], (values + spread)[known]
+            axes.fill_between(grid[known], low, high, color="#cfe0f5", label=label)
         axes.plot(grid[known], values[known], color=DOWN)
         if not known.all():
             axes.axhline(float(values[~known][0]), color=NEUTRAL, linestyle=":", label="missing")
+        if axes.get_legend_handles_labels()[1]:
             axes.legend(frameon=False)
     else:
         axes.bar(range(len(grid)), values, yerr=spread if spread.any() else None, color=DOWN)
@@ -208,7 +213,7 @@ def effect_curve(found: Any, output: int = 0, axes: Any = None) -> Any:
 
 
 def effect_surface(found: Any, output: int = 0, axes: Any = None) -> Any:
-    """The pure interaction of two columns."""
+    """The pure interaction of two columns, faded where it is within one standard deviation of its spread from zero."""
     o = _output(found, output)
     axes = _axes(axes, 5.5, 4.5)
     values: Tensor = found.values[..., o]
@@ -221,6 +226,7 @@ def effect_surface(found: Any, output: int = 0, axes: Any = None) -> Any:
         vmin=-limit,
         vmax=limit,
         shading="nearest",
+        alpha=np.where(values.abs() >= found.spread[..., o], 1.0, FADED)[np.ix_(*keep)].T,
     )
     for grid, ticks in zip(found.grids, (axes.set_xticks, axes.set_yticks), strict=True):
         if not _numeric(grid):

@@ -20,7 +20,7 @@ from restt.explain.trains import centred, merged, transfer_left, whitened
 from restt.module import ROLES, ResTT
 from restt.topology import Topology
 
-WAYS = ("auto", "bond", "topology")
+PRUNING_METHODS = ("auto", "bond", "topology")
 # Directions that a constant slice loses come back at this share of the tolerance, the first that costs little enough.
 FLOORS = (0.3, 0.03, 0.003)
 # Rows on which the forward pass of a rewritten train is compared with its cores.
@@ -81,7 +81,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     (3, True)
     """
     tolerance = check_positive("tolerance", tolerance)
-    check_choice("way", way, WAYS)
+    check_choice("way", way, PRUNING_METHODS)
     subject = Subject.of(model)
     bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
     work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.explain.subject import Subject
-from restt.explain.trains import absent, centred, present, row_chunks
+from restt.explain.trains import centred, row_chunks
 
 MODES = ("marginal", "joint")
 INDICES = ("SII", "STII")
@@ -58,11 +58,15 @@ def shapley_values(
         means = subject.required_means(background)
         values = along_paths(subject, vectors, means.expand_as(vectors))
     else:
-        if background is None:
-            raise ValueError('background must be given with background_mode="joint": it averages over its rows')
-        rows = subject.vectors(background, "background")
+        rows = _joint_rows(subject, background)
         values = torch.stack([_against_rows(subject, row, rows) for row in vectors])
     return subject.in_columns(values, 1)
+
+
+def _joint_rows(subject: Subject, background: Any) -> Tensor:  # (M, N, I)
+    if background is None:
+        raise ValueError('background must be given with background_mode="joint": it averages over its rows')
+    return subject.vectors(background, "background")
 
 
 def _against_rows(subject: Subject, row: Tensor, rows: Tensor) -> Tensor:  # (N, I), (M, N, I) -> (N, D)
@@ -106,15 +110,22 @@ def quadrature(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def interaction_index(model: Any, x: Any, background: Any = None, index: str = "SII", order: int = 2) -> Tensor:
-    """Exact pair interaction indices of every prediction, in the marginal game of :func:`shapley_values`.
+def interaction_index(
+    model: Any,
+    x: Any,
+    background: Any = None,
+    index: str = "SII",
+    order: int = 2,
+    background_mode: str = "marginal",
+) -> Tensor:
+    """Exact pair interaction indices of every prediction, in the games of :func:`shapley_values`.
 
     Both average the mixed difference of a pair over coalitions, ∫₀¹ w(t) ∂²f/∂x(i)∂x(j) dt: the Shapley interaction
     index with w = 1, the Shapley–Taylor index with w = 2(1 - t).
 
     Parameters
     ----------
-    model, x, background
+    model, x, background, background_mode
         As in :func:`shapley_values`.
     index : {"SII", "STII"}
     order : {1, 2}
@@ -135,14 +146,35 @@ def interaction_index(model: Any, x: Any, background: Any = None, index: str = "
     >>> total = torch.triu(pairs[..., 0]).sum((1, 2))
     >>> torch.allclose(total, (model(x) - model(background.mean(0, keepdim=True)))[:, 0])
     True
+    >>> pairs = interaction_index(model, x, background, index="STII", background_mode="joint")
+    >>> torch.allclose(torch.triu(pairs[..., 0]).sum((1, 2)), (model(x) - model(background).mean(0))[:, 0])
+    True
     """
     check_choice("index", index, INDICES)
+    check_choice("background_mode", background_mode, MODES)
     if check_int("order", order, minimum=1, maximum=2) == 1:
-        return shapley_values(model, x, background)
+        return shapley_values(model, x, background, background_mode)
     subject = Subject.of(model)
-    means = subject.required_means(background)
-    way = subject.vectors(x) - means
-    cores = centred(subject.cores(), means)
+    vectors = subject.vectors(x)
+    if background_mode == "marginal":
+        values = _pairs_from(subject, vectors, subject.required_means(background), index)
+    else:
+        rows = _joint_rows(subject, background)
+        values = _pairs_from(subject, vectors, rows[0], index)
+        for row in rows[1:]:
+            values += _pairs_from(subject, vectors, row, index)
+        values /= len(rows)
+    return subject.in_columns(subject.in_columns(values, 1), 2)
+
+
+def _pairs_from(
+    subject: Subject,
+    vectors: Tensor,  # (B, N, I)
+    start: Tensor,  # (N, I)
+    index: str,
+) -> Tensor:  # (B, N, N, D)
+    """The indices of the games in which an absent site is at ``start``."""
+    way, cores = vectors - start, centred(subject.cores(), start)
     nodes, weights = quadrature(subject.degree, way)
     if index == "SII":
         pair_weights = single_weights = weights
@@ -150,13 +182,14 @@ def interaction_index(model: Any, x: Any, background: Any = None, index: str = "
         nodes = torch.cat([nodes, nodes.new_zeros(1)])
         pair_weights = torch.cat([2 * (1 - nodes[:-1]) * weights, nodes.new_zeros(1)])
         single_weights = torch.cat([torch.zeros_like(weights), nodes.new_ones(1)])
-    bond, outputs = max(core.shape[-1] for core in cores), len(subject.outputs)
-    numbers = len(nodes) * cores[0].shape[0] * bond * way.shape[1] * (2 + way.shape[2] + outputs)
+    sites, runs, outputs = way.shape[1], cores[0].shape[0], cores[-1].shape[-1]
+    bond = max(core.shape[-1] for core in cores)
+    numbers = runs * bond * (len(nodes) * (sites * (3 + outputs) + bond) + sites * bond)
     parts = [
         _pair_indices(cores, way[rows], nodes, pair_weights, single_weights)
         for rows in row_chunks(len(way), numbers, way.device)
     ]
-    return subject.in_columns(subject.in_columns(torch.cat(parts), 1), 2)
+    return torch.cat(parts)
 
 
 def _pair_indices(
@@ -166,40 +199,43 @@ def _pair_indices(
     pair_weights: Tensor,  # (K,)
     single_weights: Tensor,  # (K,)
 ) -> Tensor:  # (B, N, N, D)
-    """All pairs at once: the states in which site i was replaced by its derivative travel on together."""
-    runs, outputs, (batch, sites, _) = cores[0].shape[0], cores[-1].shape[-1], way.shape
-    ways = way.repeat(len(nodes), 1, 1)  # (K·B, N, I)
-    times = nodes.repeat_interleave(batch)[:, None]  # (K·B, 1): a site's vector is t times its way
-    after = _states_after(cores, times.unsqueeze(-1) * ways)
-    found = way.new_zeros(batch, sites, sites, outputs)
-    state = way.new_ones(runs, len(ways), 1)
-    replaced = way.new_zeros(runs, 0, len(ways), 1)  # (S, sites so far, K·B, left)
-    for n, core in enumerate(cores):
-        slope = present(state, core, ways[:, n])
-        alone = torch.einsum("sbr,sbrd->bd", slope, after[n]) / runs
-        found[:, n, n] = torch.einsum("k,kbd->bd", single_weights, alone.unflatten(0, (-1, batch)))
-        if n:
-            slopes = present(replaced, core, ways[:, n])
-            second = torch.einsum("sibr,sbrd->ibd", slopes, after[n]) / runs
-            found[:, :n, n] = torch.einsum("k,ikbd->bid", pair_weights, second.unflatten(1, (-1, batch)))
-            found[:, n, :n] = found[:, :n, n]
-            replaced = absent(replaced, core) + times * slopes
-        replaced = torch.cat([replaced, slope.unsqueeze(1)], dim=1) if n else slope.unsqueeze(1)
-        state = absent(state, core) + times * slope
+    """All pairs at once: the states in which site i was replaced by its derivative travel on together.
+
+    At time t a site is the matrix C + t·Z, its derivative Z = Σ_i z_i G_i. Each Z is made once per row, and what lies
+    behind it is applied to it before the states come: they meet D columns, not its whole width.
+    """
+    runs, (batch, sites, _), count = cores[0].shape[0], way.shape, len(nodes)
+    derivatives = [torch.einsum("slir,bi->sblr", core[:, :, 1:], way[:, n]) for n, core in enumerate(cores)]
+    behind = _derivatives_behind(cores, derivatives, nodes)
+    times = nodes[:, None, None]  # (K, 1, 1)
+    single_weights, pair_weights = (each[:, None, None] / runs for each in (single_weights, pair_weights))
+    found = way.new_zeros(batch, sites, sites, cores[-1].shape[-1])
+    states = way.new_ones(runs, batch, count, 1, 1)  # (S, B, K, 1 + sites so far, left): none replaced, then each
+    for n, (core, derivative) in enumerate(zip(cores, derivatives, strict=True)):
+        found[:, n, n] = torch.einsum("sbkr,sbkrd->bd", states[:, :, :, 0], single_weights * behind[n])
+        found[:, :n, n] = (states[:, :, :, 1:] @ (pair_weights * behind[n])).sum(dim=(0, 2))
+        found[:, n, :n] = found[:, :n, n]
+        if n + 1 < sites:
+            replaced = (states[:, :, :, 0] @ derivative).unsqueeze(-2)
+            site = core[:, None, None, :, 0] + times * derivative.unsqueeze(2)
+            states = torch.cat([states @ site, replaced], dim=-2)
     return found
 
 
-def _states_after(cores: list[Tensor], points: Tensor) -> list[Tensor]:
-    """What the sites behind each one make of its state: N of (S, B, right, D)."""
-    outputs = cores[-1].shape[-1]
-    state = torch.eye(outputs, dtype=points.dtype, device=points.device)
-    state = state.expand(cores[0].shape[0], len(points), -1, -1)
-    after = [state]
-    for n in range(len(cores) - 1, 0, -1):
-        core = cores[n]
-        features = torch.einsum("slir,sbrd->sblid", core[:, :, 1:], state)
-        state = torch.einsum("slr,sbrd->sbld", core[:, :, 0], state) + torch.einsum(
-            "sblid,bi->sbld", features, points[:, n]
-        )
-        after.append(state)
-    return after[::-1]
+def _derivatives_behind(
+    cores: list[Tensor],
+    derivatives: list[Tensor],  # N of (S, B, left, right)
+    nodes: Tensor,  # (K,)
+) -> list[Tensor]:  # N of (S, B, K, left, D)
+    """Each site's derivative and all sites behind it at every node."""
+    runs, batch, outputs = cores[0].shape[0], derivatives[0].shape[1], cores[-1].shape[-1]
+    times = nodes[:, None]
+    state = torch.eye(outputs, dtype=nodes.dtype, device=nodes.device)[:, None]
+    state = state.expand(runs, batch, outputs, len(nodes), outputs)  # (S, B, right, K, D)
+    found = []
+    for core, derivative in zip(reversed(cores), reversed(derivatives), strict=True):
+        columns = state.flatten(-2)
+        slope = (derivative @ columns).unflatten(-1, state.shape[-2:])
+        found.append(slope.transpose(2, 3))
+        state = (core[:, None, :, 0] @ columns).unflatten(-1, state.shape[-2:]) + times * slope
+    return found[::-1]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,8 @@ from restt._common.errors import check_choice, shown
 from restt._common.files import write_bytes_atomic
 from restt.features import FeatureMap
 from restt.interop.graph_parts import ChainPart, MapPart, map_part
-from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, OnnxOps, quiet_exporters
+from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, quiet_exporters
+from restt.interop.onnx_tables import Interface
 from restt.interop.operations import GraphPart, Ops, TorchOps, Value
 from restt.module import ResTT
 
@@ -88,9 +89,14 @@ def export(
         if average or any(option is not None for option in given):
             raise TypeError(f"{type(model).__name__} brings its own feature map, average and head: give only the path")
         return model.export(target)
-    kind = _checked_format(target, format)
-    graph = ModelGraph(model, feature_map, average, head, row_shape)
-    return write_bytes_atomic(target, (_onnx_bytes if kind == "onnx" else _torch_bytes)(graph))
+    kind = checked_format(target, format)
+    return write_graph(ModelGraph(model, feature_map, average, head, row_shape), target, kind)
+
+
+def write_graph(graph: ModelGraph, path: Path, kind: str, interface: Interface | None = None) -> Path:
+    """Write a graph in the format ``kind``; the ``interface`` is for ONNX."""
+    made = _onnx_bytes(graph, interface or Interface()) if kind == "onnx" else _torch_bytes(graph)
+    return write_bytes_atomic(path, made)
 
 
 class ModelGraph(GraphPart):
@@ -168,7 +174,8 @@ class ModelGraph(GraphPart):
         return tuple(size if size == other else None for size, other in sizes), found.dtype
 
 
-def _checked_format(path: Path, format: str | None) -> str:
+def checked_format(path: Path, format: str | None = None) -> str:
+    """The format that was asked for, or that the ending of ``path`` names."""
     if format is not None:
         return check_choice("format", format, FORMATS.values())
     if path.suffix.lower() not in FORMATS:
@@ -206,14 +213,23 @@ def _as_module(function: Callable[[Tensor], Tensor]) -> nn.Module:
     return _Function(function)
 
 
-def _onnx_bytes(graph: ModelGraph) -> bytes:
+def _onnx_bytes(graph: ModelGraph, interface: Interface) -> bytes:
     size = sum(tensor.nbytes for tensor in graph.buffers())
     if size > LARGEST_FILE:
         raise ValueError(f"an ONNX file holds at most 2 GiB, the model's weights are {size / 2**30:.1f} GiB: use .pt2")
-    ops = OnnxOps(graph.dtype)
-    output = graph.build(ops, "x")
-    model: Any = ops.model((None, *graph.row_shape), output, graph.output_shape, graph.output_dtype)
-    return bytes(model.SerializeToString())
+    ops = interface.operations(graph.dtype)
+    types = ops.onnx.TensorProto
+    if interface.columns:
+        inputs = [column.declared(ops) for column in interface.columns]
+        output = graph.build(ops, interface.table(ops))
+    else:
+        inputs = [ops.declared("x", ops.float_type, (None, *graph.row_shape))]
+        output = graph.build(ops, "x")
+    kind = getattr(types, OUTPUT_TYPES[graph.output_dtype])
+    outputs = {output: ops.declared("output", kind, graph.output_shape)}
+    if interface.classes:
+        outputs[interface.label(ops, output)] = ops.declared("label", types.STRING, (None,))
+    return bytes(ops.model(inputs, outputs, interface.notes).SerializeToString())
 
 
 def _torch_bytes(graph: ModelGraph) -> bytes:

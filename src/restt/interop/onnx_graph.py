@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,8 @@ from restt.interop.operations import Body, GraphPart, Ops
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
 OPSET = 18
+# Of other domains: the encoders' that maps text to any number.
+OPSETS = {"ai.onnx.ml": 3}
 IR_VERSION = 8
 BATCH = "batch"
 # What a graph may return, by ONNX's names.
@@ -37,15 +40,18 @@ def import_onnx() -> Any:
 
 
 class OnnxOps(Ops):
-    """Values are names. ``nodes`` and ``initializers`` collect the graph."""
+    """Values are names, other than those ``taken``. ``nodes`` and ``initializers`` collect the graph."""
 
-    def __init__(self, dtype: torch.dtype, numbering: Iterator[int] | None = None) -> None:
+    def __init__(
+        self, dtype: torch.dtype, numbering: Iterator[int] | None = None, taken: frozenset[str] = frozenset()
+    ) -> None:
         self.onnx = import_onnx()
         self.dtype = dtype
         self.float_type = int(self.onnx.TensorProto.DOUBLE if dtype == torch.float64 else self.onnx.TensorProto.FLOAT)
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self.numbering = count() if numbering is None else numbering
+        self.taken = taken
 
     def node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """Append a node; its output's name, or the list of names when there are several outputs."""
@@ -54,11 +60,16 @@ class OnnxOps(Ops):
         return names[0] if outputs == 1 else names
 
     def fresh(self, stem: str) -> str:
-        return f"{stem.lower()}_{next(self.numbering)}"
+        return next(name for name in (f"{stem.lower()}_{n}" for n in self.numbering) if name not in self.taken)
 
     def constant(self, tensor: Tensor) -> str:
         name = self.fresh("constant")
         self.initializers.append(self.onnx.numpy_helper.from_array(tensor.contiguous().numpy(), name))
+        return name
+
+    def texts(self, texts: Sequence[str]) -> str:
+        name = self.fresh("texts")
+        self.initializers.append(self.onnx.numpy_helper.from_array(np.array(texts, dtype=object), name))
         return name
 
     def number(self, number: float) -> str:
@@ -150,7 +161,7 @@ class OnnxOps(Ops):
         return self.node("ConstantOfShape", self.node("Shape", a), value=zero)
 
     def scan(self, body: Body, carried: Sequence[str], scanned: Sequence[str]) -> list[str]:
-        inner = OnnxOps(self.dtype, self.numbering)
+        inner = OnnxOps(self.dtype, self.numbering, self.taken)
         held = [inner.fresh("carried") for _ in carried]
         slices = [inner.fresh("site") for _ in scanned]
         results = body(inner, list(held), list(slices))
@@ -175,22 +186,29 @@ class OnnxOps(Ops):
         self.initializers.extend(graph.initializer)
         return graph.output[0].name
 
-    def model(self, rows: Sequence[int | None], output: str, shape: Sequence[int | None], dtype: torch.dtype) -> Any:
-        """The finished model: input ``x`` of shape ``rows``, ``output`` of this shape and dtype; None is the batch."""
+    def declared(self, name: str, kind: int, shape: Sequence[int | None]) -> Any:
+        """An input or output of this element type and shape; None is the batch."""
+        sizes = [BATCH if size is None else size for size in shape]
+        return self.onnx.helper.make_tensor_value_info(name, kind, sizes)
+
+    def model(self, inputs: Sequence[Any], outputs: Mapping[str, Any], notes: Mapping[str, str]) -> Any:
+        """The finished model: declared inputs, values with the declared outputs that they are, and its metadata."""
         helper = self.onnx.helper
-        self.nodes.append(helper.make_node("Identity", [output], ["output"]))
-        types = {"x": (self.float_type, rows), "output": (getattr(self.onnx.TensorProto, OUTPUT_TYPES[dtype]), shape)}
-        given, result = (
-            helper.make_tensor_value_info(name, kind, [BATCH if size is None else size for size in sizes])
-            for name, (kind, sizes) in types.items()
-        )
-        return helper.make_model(
-            helper.make_graph(self.nodes, "restt", [given], [result], self.initializers),
+        for value, declared in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [value], [declared.name]))
+        domains = {node.domain for node in self.nodes if node.domain}
+        model = helper.make_model(
+            helper.make_graph(self.nodes, "restt", inputs, [*outputs.values()], self.initializers),
             producer_name="restt",
             producer_version=__version__,
             ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[
+                helper.make_opsetid("", OPSET),
+                *(helper.make_opsetid(domain, OPSETS[domain]) for domain in sorted(domains)),
+            ],
         )
+        helper.set_model_props(model, dict(notes))
+        return model
 
 
 def converted(module: nn.Module, shape: tuple[int | None, ...], dtype: torch.dtype) -> Any:

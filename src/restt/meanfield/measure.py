@@ -70,12 +70,9 @@ def measure(
     """
     if not isinstance(module, ResTT):
         raise TypeError(f"module must be a restt.ResTT, got {shown(module)}")
-    module.check_input(x)
-    if x.shape[-3] == 0:
+    x = module.padded(x)
+    if x.shape[1] == 0:
         raise ValueError("x must hold at least one sample, got an empty batch")
-    x = x if x.dim() == 4 else x.unsqueeze(0)
-    if module.padding is not None:
-        x = x.masked_fill(module.padding, 0)
     weights, topology = module.weights(), module.topology
     log_q = _forward(x, weights, topology)
     log_chi = _backward(x, weights, topology) if topology.sites > 1 else []

@@ -33,17 +33,23 @@ NOISE, SCALE, COLUMNS = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class HyperPrior:
-    """Independent normal densities of the parameters, and the bounds within which they are searched."""
+    """Independent densities of the parameters, and the bounds within which they are searched.
+
+    Normal, but for those that are ``heavy``: Student's with two degrees of freedom, which hold a parameter at its
+    centre as long as little speaks against it and let go of it where much does.
+    """
 
     centre: np.ndarray
     spread: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    heavy: np.ndarray  # bool
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """The negative log density up to a constant, and its gradient."""
         away = (theta - self.centre) / self.spread
-        return 0.5 * float(away @ away), away / self.spread
+        values = np.where(self.heavy, 1.5 * np.log1p(away**2 / 2), away**2 / 2)
+        return float(values.sum()), np.where(self.heavy, 3 * away / (2 + away**2), away) / self.spread
 
 
 def column_slices(kernels: Sequence[Kernel]) -> list[slice]:
@@ -66,7 +72,10 @@ def cholesky(
 
 
 class Evidence:
-    """The objective over one set of rows; called with a parameter vector, returns (value, gradient)."""
+    """The objective over one set of rows; called with a parameter vector, returns (value, gradient).
+
+    ``ties``: which of the given parameters each of the prior's is, where columns share them.
+    """
 
     def __init__(
         self,
@@ -75,19 +84,22 @@ class Evidence:
         targets: Tensor,  # (B, O)
         weights: Tensor,  # (B,)
         hyper_prior: HyperPrior,
+        ties: np.ndarray | None = None,  # (T,)
     ) -> None:
         self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
         self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
+        self.ties = ties
         self.evaluations = 0
 
-    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
         self.evaluations += 1
+        theta = given if self.ties is None else given[self.ties]
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
         grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
         covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))
         for gram in grams:
             covariance *= 1 + gram
-        penalty, by_penalty = self.hyper_prior(theta)
+        penalty, by_penalty = self.hyper_prior(given)
         try:
             lower = cholesky(covariance, noise / self.weights)
         except ValueError:
@@ -106,4 +118,6 @@ class Evidence:
             factor = gram.add_(1.0)
             factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
             gradient[part] = kernel.pull(states, theta[part], by_entry / factor)
+        if self.ties is not None:
+            gradient = np.bincount(self.ties, gradient, len(given))
         return fit + repeated * theta[NOISE] + penalty, gradient + by_penalty

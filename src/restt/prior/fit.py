@@ -13,11 +13,12 @@ from torch import Tensor
 from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
 from restt.prior.kernels import Kernel, make_kernel, measure
-from restt.prior.learning import ITERATIONS, Prior, learn, learning_rows
-from restt.prior.posterior import Posterior, condition, condition_on_more
+from restt.prior.learning import Prior, learning_rows
+from restt.prior.mixture import Learner, Mixture, mix
+from restt.prior.posterior import Posterior, condition_on_more
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
-from restt.prior.spread import Spread, measure_spread, optimism
+from restt.prior.spread import Spread, measure_spread
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
 # The rows over which a posterior mean is a sum. More rows take part through these, at rows · these² work: beyond the
@@ -50,7 +51,7 @@ class Fitted:
     rounding: Rounding
     left_out_error: float  # mean square on y's own scale, relative to y's variance
     scale_errors: dict[str, float]  # of every scale of y that was tried
-    posteriors: tuple[Posterior, ...]
+    mixture: Mixture
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors as the module takes them."""
@@ -93,7 +94,8 @@ def fit(
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
     Two priors are learned, one leaning towards smooth and straight functions and one towards rough ones, and the train
-    is the mean of their posterior means; ``Fitted.prior`` is the first.
+    is the mean of their posterior means; with few rows for the columns there are two more and weights, see
+    :mod:`restt.prior.mixture`. ``Fitted.prior`` is the first.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ def fit(
         How many levels a category has, None for a column of numbers (all by default).
     names : C of them, optional
         Of the columns, for the printed prior.
-    scale : {"auto", "identity", "log", "asinh"}
+    scale : {"auto", "identity", "sqrt", "log", "asinh"}
         On which y is modelled; ``"auto"`` by the left-out error on y's own scale.
     bond_dim : "auto" or int
         r. ``"auto"`` is the least that keeps the train within a tenth of the noise, at most :data:`LARGEST_BOND`.
@@ -150,60 +152,33 @@ def fit(
         table, targets, used = table[part], targets[part], used[part]
     states, row_weights = [site.vectors(c) for site, c in zip(sites, table.T, strict=True)], torch.from_numpy(used)
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
-    learner = _Learner(kernels, states, row_weights, learning_rows(len(table), len(sites), rng), labels)
+    learner = Learner(kernels, states, row_weights, learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
-    target, posterior, errors = _best_scale(learner, scales, targets, used)
+    target, alike, smooth, errors = _best_scale(learner, scales, targets, used)
     encoded = torch.from_numpy(target.encode(targets))
-    posteriors: tuple[Posterior, ...] = (posterior, learner.posterior(encoded, target.scale, rough=True))
-    left_out = torch.stack([one.left_out for one in posteriors]).mean(dim=0)
-    target = target.smeared(left_out.numpy(), targets, used)
+    mixture = mix(learner, smooth, alike, encoded, rng)
+    left_out = mixture.left_out.numpy()
+    target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
-        posteriors = _given_all(posteriors, sites, target, *whole)
-    cores, order, rounding = _train(posteriors, bond_dim, site_order)
+        mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, sites, target, *whole))
+    cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
     module = residual_module(_with_average(cores, [kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
-    exact = torch.stack([one.mean(states) for one in posteriors]).mean(dim=0)
-    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
+    away = (module(site_vectors(ordered, table[:, order])) - mixture.mean(states)).numpy()
     distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
-    residuals = (encoded - left_out).numpy() * _optimism(learner, encoded, used, rng)
+    heaviest = mixture.posteriors[0].prior
     return Fitted(
         module,
         order,
         ordered,
         target,
-        posterior.prior,
-        measure_spread(posterior.prior, residuals, table, used, distance**2, rng),
+        smooth.prior,
+        measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng),
         replace(rounding, distance=distance),
-        _relative_error(target.predict(left_out.numpy()), targets, used),
+        _relative_error(target.predict(left_out), targets, used),
         errors,
-        posteriors,
+        mixture,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Learner:
-    """Learns priors on some of the rows and conditions them on all."""
-
-    kernels: tuple[Kernel, ...]
-    states: list[Tensor]
-    weights: Tensor
-    rows: np.ndarray
-    names: tuple[str, ...]
-
-    def posterior(
-        self,
-        targets: Tensor,
-        scale: str,
-        start: np.ndarray | None = None,
-        rough: bool = False,
-        rows: np.ndarray | None = None,
-        iterations: int = ITERATIONS,
-    ) -> Posterior:
-        part = torch.from_numpy(self.rows if rows is None else rows)
-        states = [column[part] for column in self.states]
-        theta, count = learn(self.kernels, states, targets[part], self.weights[part], start, rough, iterations)
-        prior = Prior(self.kernels, theta, self.names, scale, count)
-        return condition(prior, self.states, targets, self.weights)
 
 
 def _checked(
@@ -286,46 +261,44 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 
 def _best_scale(
-    learner: _Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray
-) -> tuple[Target, Posterior, dict[str, float]]:
-    """The scale of y whose left-out predictions are best on y's own, with its posterior."""
-    best: tuple[Target, Posterior] | None = None
+    learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray
+) -> tuple[Target, Prior | None, Posterior, dict[str, float]]:
+    """The scale of y whose left-out predictions are best on y's own, with its posterior.
+
+    With the prior of columns alike, around which that of the posterior was learned, where rows are not plenty.
+    """
+    best: tuple[Target, Prior | None, Posterior] | None = None
     errors: dict[str, float] = {}
     start = None
     for name in scales:
         target = Target.fit(targets, weights, name)
-        posterior = learner.posterior(torch.from_numpy(target.encode(targets)), name, start)
-        start = posterior.prior.theta
+        encoded = torch.from_numpy(target.encode(targets))
+        alike = None if learner.plenty else learner.alike(encoded, name)
+        start = learner.own(encoded, name, alike, start)
+        posterior = learner.condition(start, encoded)
         target = target.smeared(posterior.left_out.numpy(), targets, weights)
         errors[name] = _relative_error(target.predict(posterior.left_out.numpy()), targets, weights)
         if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
-            best = (target, posterior)
+            best = (target, alike, posterior)
     assert best is not None
     return *best, errors
 
 
-def _optimism(learner: _Learner, targets: Tensor, weights: np.ndarray, rng: np.random.Generator) -> float:
-    """How much larger left-out residuals are for rows that the prior was not learned from: two thirds learn one."""
-    seen = np.sort(rng.permutation(learner.rows)[: -(-2 * len(learner.rows) // 3)])
-    posterior = learner.posterior(targets, "identity", rows=seen, iterations=ITERATIONS // 2)
-    return optimism(posterior, targets, seen, weights)
-
-
 def _train(
-    posteriors: Sequence[Posterior], bond_dim: int | str, site_order: Sequence[int] | str
+    mixture: Mixture, prior: Prior, bond_dim: int | str, site_order: Sequence[int] | str
 ) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
-    """Cores of the mean of the posteriors' means in the best of the orders tried."""
+    """Cores of the mixture's mean in the best of the orders tried."""
     largest = LARGEST_BOND
-    tolerance = _TOLERANCE * min(one.prior.noise for one in posteriors) ** 0.5
+    tolerance = _TOLERANCE * min(one.prior.noise for one in mixture.posteriors) ** 0.5
     if bond_dim != "auto":
         largest, tolerance = check_int("bond_dim", bond_dim, minimum=1), 0.0
-    parts = [one.products() for one in posteriors]
-    coefficients = torch.cat([part[0] for part in parts]) / len(parts)
-    kernels = posteriors[0].prior.kernels
+    parts = [one.products() for one in mixture.posteriors]
+    coefficients = torch.cat([weight * part[0] for weight, part in zip(mixture.weights, parts, strict=True)])
+    kernels = prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
-    for order in _orders(posteriors[0].prior, site_order):
+    for order in _orders(prior, site_order):
         ordered = [factors[n] for n in order], [moments[n] for n in order]
         found.append((*round_products(coefficients, *ordered, largest, tolerance), order))
     cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))

@@ -23,6 +23,15 @@ _GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
 # The same for functions that change fast and are seldom straight.
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
+# How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
+_UNLIKE = 0.5
+# The scale of y, where a prior is printed.
+_IN_WORDS = {
+    "identity": "y as it is",
+    "sqrt": "the root of y",
+    "log": "the logarithm of y",
+    "asinh": "y with shortened tails",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +86,12 @@ class Prior:
 
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in self.names))
-        scale = {"identity": "y as it is", "log": "the logarithm of y", "asinh": "y with shortened tails"}
+        scale = {
+            "identity": "y as it is",
+            "sqrt": "the root of y",
+            "log": "the logarithm of y",
+            "asinh": "y with shortened tails",
+        }
         lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {scale[self.target_scale]}"]
         lines.append(f"  {'column':{width}}  relevance  length  line")
         for name, a, l, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
@@ -97,18 +111,33 @@ class Prior:
         return axes
 
 
-def hyper_prior(kernels: Sequence[Kernel], rough: bool = False) -> HyperPrior:
-    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines."""
+def hyper_prior(
+    kernels: Sequence[Kernel],
+    rough: bool = False,
+    around: np.ndarray | None = None,  # (T,)
+) -> HyperPrior:
+    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
+
+    ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected.
+    """
     columns = _ROUGH if rough else _COLUMN
     rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
-    return HyperPrior(centre, spread, low, high)
+    heavy = np.zeros(len(rows), dtype=bool)
+    if around is not None:
+        heavy[_relevances(kernels)] = True
+        centre[heavy], spread[heavy] = around[heavy], _UNLIKE
+    return HyperPrior(centre, spread, low, high, heavy)
+
+
+def _relevances(kernels: Sequence[Kernel]) -> list[int]:
+    return [part.start for part in column_slices(kernels)]
 
 
 def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
     theta = hyper_prior(kernels, rough).centre.copy()
-    theta[[part.start for part in column_slices(kernels)]] = np.log(0.5 / np.sqrt(len(kernels)))
+    theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
 
@@ -126,18 +155,60 @@ def learn(
     start: np.ndarray | None = None,
     rough: bool = False,
     iterations: int = ITERATIONS,
+    around: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int]:
-    """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated."""
-    hyper = hyper_prior(kernels, rough)
-    first = starting_point(kernels, rough) if start is None else start.copy()
-    first = np.clip(first, hyper.low, hyper.high)
-    objective = Evidence(kernels, states, targets, weights, hyper)
+    """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated.
+
+    ``around``: see :func:`hyper_prior`; without ``start`` the search begins there, with the lengths of ``rough`` ones.
+    """
+    hyper = hyper_prior(kernels, rough, around)
+    if start is None:
+        start = starting_point(kernels, rough)
+        if around is not None:
+            kept = [NOISE, SCALE, *_relevances(kernels)] if rough else slice(None)
+            start[kept] = around[kept]
+    return _climb(Evidence(kernels, states, targets, weights, hyper), start, iterations)
+
+
+def learn_alike(
+    kernels: Sequence[Kernel],
+    states: Sequence[Tensor],  # N of (B, I_n)
+    targets: Tensor,  # (B, O), standardised
+    weights: Tensor,  # (B,)
+    straight: bool = False,
+) -> tuple[np.ndarray, int]:
+    """The same for a prior in which all columns of a kind have one relevance, length and share of straight lines.
+
+    A handful of parameters, for which few rows of many columns are enough. ``straight``: straight lines and no
+    interactions, which is ridge regression.
+    """
+    columns = [f"{type(kernel).__name__} {name}" for kernel in kernels for name in kernel.names]
+    own = ["noise", "scale", *columns]
+    distinct = list(dict.fromkeys(own))
+    ties = np.array([distinct.index(entry) for entry in own])
+    first = np.array([own.index(entry) for entry in distinct])
+    weak, start = hyper_prior(kernels), starting_point(kernels)[first]
+    centre, low, high = weak.centre[first], weak.low[first], weak.high[first]
+    if straight:
+        held = np.array([name.endswith(("scale", "length", "line")) for name in distinct])
+        centre[held] = low[held] = high[held]
+        relevance = np.array([name.endswith("relevance") for name in distinct])
+        centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
+    hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
+    objective = Evidence(kernels, states, targets, weights, hyper, ties)
+    theta, evaluations = _climb(objective, start, ITERATIONS)
+    return theta[ties], evaluations
+
+
+def _climb(objective: Evidence, start: np.ndarray, iterations: int) -> tuple[np.ndarray, int]:
+    low, high = objective.hyper_prior.low, objective.hyper_prior.high
+    first = np.clip(start, low, high)
     found = minimize(
         objective,
         first,
         jac=True,
         method="L-BFGS-B",
-        bounds=list(zip(hyper.low, hyper.high, strict=True)),
+        bounds=list(zip(low, high, strict=True)),
         options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-6, "gtol": 1e-3},
     )
     better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]

@@ -7,7 +7,8 @@ a prior that is too sure of itself is corrected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from restt._common.errors import check_positive
 from restt.prior.evidence import cholesky
 from restt.prior.kernels import make_kernel
 from restt.prior.learning import Prior
-from restt.prior.posterior import Posterior, covariance, variance
+from restt.prior.posterior import covariance, variance
 from restt.prior.sites import Site
 from restt.prior.target import Target
 
@@ -31,9 +32,6 @@ KEPT_ROWS = 1000
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
 _GAUSSIAN_ROWS = 20
 _ROWS_AT_ONCE = 2048
-# Fewer fresh rows than this tell nothing about how optimistic left-out residuals are; this is then assumed.
-_FRESH_ROWS = 10
-_UNKNOWN_OPTIMISM = 1.2
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
 
@@ -75,6 +73,40 @@ class Spread:
             known = variance(self.prior, part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
+
+    @torch.no_grad()
+    def term_deviations(
+        self,
+        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
+        means: Sequence[Tensor],  # C of (I_n,)
+    ) -> Tensor:  # (G_n of the first column, of the second, …)
+        """The posterior's standard deviation of a centred term on a grid, in standard deviations of the target.
+
+        The term of columns S is linear in the function: each column of S less its mean, every other one at its mean. So
+        it is normal too, of covariance s Π_{n∈S} k_n(x - μ, x' - μ) Π_{n∉S} (1 + k_n(μ, μ)); at the means of the fit,
+        where the kernels are centred, the second product is 1.
+        """
+        rows, lower = self._lower
+        shape = [len(vectors) for vectors in points.values()]
+        before, seen = self.prior.scale, torch.full((len(lower),), self.prior.scale, dtype=torch.float64)
+        own: dict[int, tuple[Tensor, Tensor]] = {}  # variance (G_n,) and covariance with the rows (G_n, K)
+        for n, (kernel, values, mean) in enumerate(zip(self.prior.kernels, self.prior.parts, means, strict=True)):
+            level = kernel.cross(mean[None], values)  # (1, I_n)
+            if n not in points:
+                before *= 1 + float(level @ mean)
+                seen *= 1 + (level @ rows[n].T)[0]
+            else:
+                away = kernel.cross(points[n], values) - level
+                own[n] = (away * (points[n] - mean)).sum(dim=1), away @ rows[n].T
+        parts = []
+        for start in range(0, math.prod(shape), _ROWS_AT_ONCE):
+            part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
+            total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
+            for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
+                total, cross = total * own[n][0][place], cross * own[n][1][place]
+            solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
+            parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
+        return torch.cat(parts).reshape(shape)
 
     def quantile(self, level: float) -> np.ndarray:  # (O,)
         """The quantile of the standardised residuals."""
@@ -148,25 +180,6 @@ class Spread:
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
-
-
-def optimism(
-    posterior: Posterior,
-    targets: Tensor,  # (B, O)
-    seen: np.ndarray,  # rows that its prior was learned on
-    weights: np.ndarray,  # (B,)
-) -> float:
-    """By how much residuals of left-out rows grow when the prior was not learned from them either, at least 1."""
-    scaled = ((targets - posterior.left_out) / posterior.left_out_variance.sqrt()[:, None]).numpy()
-    fresh = np.ones(len(scaled), dtype=bool)
-    fresh[seen] = False
-    if fresh.sum() < _FRESH_ROWS:
-        return _UNKNOWN_OPTIMISM
-    squares = (scaled**2).mean(axis=1)
-    known = np.average(squares[seen], weights=weights[seen])
-    if known == 0:
-        return 1.0
-    return float(np.clip(np.sqrt(np.average(squares[fresh], weights=weights[fresh]) / known), 1.0, 2.0))
 
 
 @torch.no_grad()

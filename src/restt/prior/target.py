@@ -1,4 +1,4 @@
-"""The scale on which y is modelled: itself, its logarithm, or an inverse hyperbolic sine for long tails.
+"""The scale on which y is modelled: itself, its root or logarithm, or an inverse hyperbolic sine for long tails.
 
 Which one is decided by the leave-one-out error on y's own scale, not by the evidence: a scale on which y looks Gaussian
 need not be the one on which its mean is predicted best.
@@ -13,7 +13,7 @@ import numpy as np
 
 from restt._common.errors import check_choice
 
-SCALES = ("identity", "log", "asinh")
+SCALES = ("identity", "sqrt", "log", "asinh")
 # y is tried on another scale where its weighted skewness, or its tails, say that it may help.
 _SKEWED = 0.4
 _LONG_TAIL = 6.0
@@ -23,7 +23,7 @@ _LONG_TAIL = 6.0
 class Target:
     """y as the prior sees it, (g(y) - mean)/std for each output, and back.
 
-    ``smear`` multiplies predictions after a logarithm, whose mean is above the exponential of the mean.
+    ``smear`` multiplies predictions after a root or logarithm, since y's mean is above what their means say.
     """
 
     scale: str
@@ -52,6 +52,8 @@ class Target:
         """Standardised targets."""
         if self.scale == "log":
             y = np.log(y)
+        elif self.scale == "sqrt":
+            y = np.sqrt(y)
         elif self.scale == "asinh":
             y = np.arcsinh((y - self.shift) / self.width)
         return (y - self.mean) / self.std
@@ -62,6 +64,8 @@ class Target:
         with np.errstate(over="ignore"):
             if self.scale == "log":
                 return np.minimum(np.exp(seen), np.finfo(float).max)
+            if self.scale == "sqrt":
+                return np.minimum(np.maximum(seen, 0.0) ** 2, np.finfo(float).max)
             if self.scale == "asinh":
                 limit = np.finfo(float).max
                 return np.clip(np.sinh(seen) * self.width + self.shift, -limit, limit)
@@ -72,11 +76,13 @@ class Target:
         return self.decode(outputs) * self.smear
 
     def smeared(self, outputs: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Target:
-        """With the factor under which left-out predictions (B, O) of a logarithm meet y best, never below 1."""
-        if self.scale != "log":
+        """With the factor under which left-out predictions (B, O) of a root or logarithm meet y best, at least 1."""
+        if self.scale not in ("sqrt", "log"):
             return self
         found = self.decode(outputs)
         unit = np.abs(found).max(axis=0)
+        if (unit == 0).any():
+            return self
         square = float((weights[:, None] * (found / unit) ** 2).sum())
         best = float((weights[:, None] * (found / unit) * (y / unit)).sum()) / square
         return replace(self, smear=float(np.clip(best, 1.0, 1.5)))
@@ -105,8 +111,8 @@ def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
     target = Target.fit(y, weights)
     seen = target.encode(y)
     skewness = float(np.abs(np.average(seen**3, axis=0, weights=weights)).max())
-    if (y > 0).all():
-        return ("identity", "log") if skewness > _SKEWED else ("identity",)
+    if (y >= 0).all():
+        return ("identity", "log" if (y > 0).all() else "sqrt") if skewness > _SKEWED else ("identity",)
     reach = float((np.abs(y - target.shift) / target.width).max())
     return ("identity", "asinh") if reach > _LONG_TAIL else ("identity",)
 

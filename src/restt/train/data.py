@@ -154,9 +154,13 @@ class Batches:
         device = data.target.device
         self._sizes = torch.tensor(data.sizes, device=device)[:, None]  # (S, 1)
         self._even = len(set(data.sizes)) == 1
+        self._whole: Batch | None = None  # all rows as one batch, which is the same in every epoch
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of epoch ``epoch``."""
+        if self._whole is not None:
+            yield self._whole
+            return
         keys = {
             purpose: stream_keys(self.seeds, self.run_ids, purpose, epoch, self.data.target.device)
             for purpose, used in (("augment", self.augment), ("dropout", self.dropout))
@@ -166,7 +170,10 @@ class Batches:
         for step in range(max(self.steps)):
             start = step * self.batch_size
             chosen = None if order is None else order[:, start : start + self.batch_size]
-            yield self._batch(chosen, start, keys)
+            batch = self._batch(chosen, start, keys)
+            if self.longest <= self.batch_size and self.augment is None and self.dropout is None:
+                self._whole = batch
+            yield batch
 
     def order(self, epoch: int) -> Tensor | None:  # (S, longest)
         """Row numbers in the order of the epoch; None where every run takes all rows at once, as they are."""

@@ -110,11 +110,9 @@ class Guard:
     def take_snapshots(self) -> None:
         """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
         for name, value in self.tensors.items():
-            for slot in self._good:
-                self.proven[name][slot].copy_(self.newest[name][slot])
-                self.newest[name][slot].copy_(value[slot])
-            for slot in self._rolled_back:
-                self.newest[name][slot].copy_(self.proven[name][slot])
+            _copy(self.newest[name], self.proven[name], self._good)
+            _copy(value, self.newest[name], self._good)
+            _copy(self.proven[name], self.newest[name], self._rolled_back)
         self._good, self._rolled_back = [], []
 
     def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
@@ -133,6 +131,15 @@ class Guard:
         run.guard_scale /= 2
         run.clip = min(run.clip, run.usual_norm)
         run.failures += 1
+
+
+def _copy(source: Tensor, target: Tensor, slots: Sequence[int]) -> None:
+    """Some runs of a tensor (S, …); mostly all of them, which is one launch on a GPU however many there are."""
+    if len(slots) == len(target):
+        target.copy_(source)
+        return
+    for slot in slots:
+        target[slot].copy_(source[slot])
 
 
 def has_exploded(run: RunState, loss: float) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 PerRun = float | Sequence[float]
+Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class RunsView:
@@ -70,7 +71,7 @@ class RunsView:
         return value if self.has_axis else value.unsqueeze(0)
 
 
-def working_copy(module: nn.Module, keep: Sequence[int]) -> nn.Module:
+def working_copy(module: Kind, keep: Sequence[int]) -> Kind:
     """A copy of the module that holds only the runs ``keep``, in that order; changes to it leave the module alone."""
     clone = copy.deepcopy(module)
     total = getattr(module, "runs", None)

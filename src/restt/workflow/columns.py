@@ -88,18 +88,20 @@ class Column:
         """
         layouts = [self.layout, *(layout for kind, layout in LAYOUTS if kind == self.kind and layout != self.layout)]
         for layout in layouts:
-            values = parsed(series, self.kind, layout)
+            values = parsed(series, self.kind, layout, codes=False)
             if values is not None:
                 return values
-        row, value = first_misfit(series, self.kind, self.layout)
+        row, value = first_misfit(series, self.kind, self.layout, codes=False)
         what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
         raise ValueError(
             f"column {self.name!r} must hold {what} as in the fit, got {shown(value)} in row {first_row + row}"
         )
 
 
-def parsed(series: Any, kind: str, layout: str) -> Any:
+def parsed(series: Any, kind: str, layout: str, *, codes: bool = True) -> Any:
     """The values of a pandas series, as :meth:`Column.values` has them; None where some do not fit.
+
+    With ``codes``, whole numbers of which some begin with 0 do not fit numbers.
 
     >>> import pandas as pd
     >>> parsed(pd.Series(["1,5", None]), "number", "1234,5")
@@ -111,9 +113,13 @@ def parsed(series: Any, kind: str, layout: str) -> Any:
     if not _is_text(series):
         return _typed(series, kind)
     present = series[series.notna()]
-    if kind != "category" and len(present) > _QUICK and _parsed_text(present.iloc[:_QUICK], kind, layout) is None:
+    if (
+        kind != "category"
+        and len(present) > _QUICK
+        and _parsed_text(present.iloc[:_QUICK], kind, layout, codes) is None
+    ):
         return None
-    values = _parsed_text(present, kind, layout)
+    values = _parsed_text(present, kind, layout, codes)
     if values is None or kind == "category":
         return values if values is None else pd.Categorical(series.str.strip().where(series.notna()))
     if kind == "boolean":
@@ -123,7 +129,7 @@ def parsed(series: Any, kind: str, layout: str) -> Any:
     return filled
 
 
-def _parsed_text(present: Any, kind: str, layout: str) -> Any:
+def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
     """Numbers of values that are all there; for categories and booleans something that is not None."""
     pd = require_pandas()
     if kind == "category":
@@ -144,7 +150,7 @@ def _parsed_text(present: Any, kind: str, layout: str) -> Any:
     numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isnan(numbers).any():
         return None
-    if layout == "1234.5" and len(numbers) and (numbers == np.round(numbers)).all():
+    if codes and layout == "1234.5" and len(numbers) and (numbers == np.round(numbers)).all():
         return None if present.str.match(_CODE).any() else numbers
     return numbers
 
@@ -226,11 +232,11 @@ def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def first_misfit(series: Any, kind: str, layout: str) -> tuple[int, Any]:
+def first_misfit(series: Any, kind: str, layout: str, *, codes: bool = True) -> tuple[int, Any]:
     """Place and value of the first entry of a series that is not of this kind."""
     for place, value in enumerate(series.tolist()):
         one = series.iloc[place : place + 1]
-        if one.notna().all() and parsed(one, kind, layout) is None:
+        if one.notna().all() and parsed(one, kind, layout, codes=codes) is None:
             return place, value
     raise AssertionError("all values fit")
 

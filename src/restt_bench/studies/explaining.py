@@ -1,6 +1,6 @@
 """What exact explanations cost: seconds by sites, bond and rows, beside sampling at equal error.
 
-Samplers (`pip install shap shapiq`; left out where missing) explain one row of the same game, values by the same
+Samplers (shap and shapiq of the dev extra; left out where missing) explain one row of the same game, values by the same
 module, with twice the budget each time until their root mean square error is below 1 % of the values' own.
 """
 
@@ -122,7 +122,7 @@ def samplers(console: Console) -> dict[str, Sampler]:
 
         def kernel(value: Callable[[Any], np.ndarray], sites: int, budget: int) -> np.ndarray:
             sampler = shapiq.KernelSHAP(n=sites, random_state=SEED)
-            values = sampler.approximate(budget=budget, game=value)
+            values = sampler.approximate(budget=min(budget, 2**sites), game=value)
             return np.array([values[(site,)] for site in range(sites)])
 
         found["shapiq, KernelSHAP"] = kernel

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ import torch
 import restt
 from restt import Topology
 from restt.chain.cuda import launch as cuda_launch
+from restt.chain.cuda.contraction import forget_plans
 from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
+from restt.chain.packed import pack
 from restt_bench.case import Settings
 from restt_bench.implementations.base import captured
 from restt_bench.parity import ALLOWED, relative_error
@@ -38,7 +40,12 @@ SITES, BATCH, OUTPUTS = IMAGE.sites, IMAGE.batch, IMAGE.outputs
 QUICK_SITES, QUICK_BATCH = 5, 19
 REPEATS = 6
 # The kernels whose share of a forward and backward is told apart.
-KERNELS = {"forward_ms": "forward_sweep", "backward_ms": "backward_sweep", "dW_ms": "weight_grad"}
+KERNELS = {
+    "forward_ms": "forward_sweep",
+    "backward_ms": "backward_sweep",
+    "dW_ms": "weight_grad",
+    "head_ms": "head_gradients",
+}
 
 
 def check_kernels(device: str, settings: Settings, console: Console) -> Record:
@@ -58,6 +65,16 @@ def check_kernels(device: str, settings: Settings, console: Console) -> Record:
 def tune_launches(device: str, settings: Settings, console: Console) -> Record:
     """Forward and backward without an optimizer, for constants near those in use."""
     cases = _sweeps(20, "tf32", [(16, 0, 2, 3, False)]) if settings.quick else [*_sweep_cases(), *_weight_cases()]
+    return _tuned_over(cases, device, settings, console)
+
+
+def tune_step(device: str, settings: Settings, console: Console) -> Record:
+    """The same for one run in tf32 alone, over more constants."""
+    cases = _sweeps(20, "tf32", [(8, 0, 1, 4, False)]) if settings.quick else _step_cases()
+    return _tuned_over(cases, device, settings, console)
+
+
+def _tuned_over(cases: list[Record], device: str, settings: Settings, console: Console) -> Record:
     compiled = _spread(_compiled, [(case, device, settings.quick) for case in cases], device, settings.workers)
     rows = []
     for case, warm in zip(cases, compiled, strict=True):
@@ -131,6 +148,8 @@ def _check_cases(quick: bool) -> list[Record]:
         return [
             {"topology": small, "bond": 5, "widths": [1, 3, 2, 2], "batch": 5, "precision": "float32"},
             {"topology": Topology.plain(1), "bond": 5, "batch": 3, "precision": "float32"},
+            {"topology": Topology.residual(6), "bond": 5, "batch": 3, "precision": "float32", "recompute": True},
+            {"topology": small, "bond": 5, "widths": [1, 9, 2, 2], "batch": 5, "precision": "float32", "packed": True},
         ]
     mixed = Topology.residual(9).skip_to_output(2, 5, 6).without_chain(4).without_linear(3, 7).without_skip(8)
     dead = Topology.residual(6).without_chain(6).without_linear(6).without_skip(6)
@@ -151,7 +170,23 @@ def _check_cases(quick: bool) -> list[Record]:
     ]
     cases += [{"topology": Topology.residual(20), "bond": 100, "widths": [8] * 20, "batch": BATCH}]
     cases += [{"topology": Topology.residual(10_000), "bond": 16, "batch": 40}]
+    cases += _part_cases(mixed)
     return [{**case, "precision": precision} for case in cases for precision in ("float32", "tf32", "bf16")]
+
+
+def _part_cases(mixed: Topology) -> list[Record]:
+    """Chains in segments whose states are computed again, and packed features of ragged widths."""
+    again: Record = {"recompute": True}
+    cases = [{"topology": mixed, "bond": bond, "runs": 2, **again} for bond in (5, 50, 200)]
+    cases += [{"topology": Topology.residual(300), "bond": bond, "batch": 64, **again} for bond in (20, 50, 100)]
+    cases += [{"topology": Topology.preset(name, 40), "bond": 20, **again} for name in ("plain", "linear", "volterra")]
+    cases += [{"topology": Topology.residual(40), "bond": 50, "batch": 5000, "runs": 2, "features": False, **again}]
+    ragged: Record = {"packed": True, "widths": [1, 3, 2, 50, 1, 4, 2, 2, 3]}
+    cases += [
+        {"topology": mixed, "bond": bond, "runs": 2, "own_data": True, **ragged} for bond in (5, 20, 50, 100, 200)
+    ]
+    cases += [{"topology": Topology.residual(9), "bond": bond, "batch": BATCH, **ragged} for bond in (20, 50, 100)]
+    return cases
 
 
 def _checked(case: Record, device: str) -> Record:
@@ -166,14 +201,16 @@ def _checked(case: Record, device: str) -> Record:
         module.reset_parameters(seed=1)
         _poison_absent(module)
         x = _features(device, batch, topology.sites, max(widths), runs if case.get("own_data") else None)
+        x = pack(x, widths) if case.get("packed") else x
         x.requires_grad_(case.get("features", True))
         shape = (batch, outputs) if runs is None else (runs, batch, outputs)
         upstream = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(device)
-        found = _outputs_and_gradients("fused_cuda", module, x, upstream, precision)
-        same_bits = True
-        for _ in range(REPEATS if device.startswith("cuda") else 1):
-            again = _outputs_and_gradients("fused_cuda", module, x, upstream, precision)
-            same_bits &= all(torch.equal(found[name], again[name]) for name in found)
+        with restt.chain.recompute() if case.get("recompute") else nullcontext():
+            found = _outputs_and_gradients("fused_cuda", module, x, upstream, precision)
+            same_bits = True
+            for _ in range(REPEATS if device.startswith("cuda") else 1):
+                again = _outputs_and_gradients("fused_cuda", module, x, upstream, precision)
+                same_bits &= all(torch.equal(found[name], again[name]) for name in found)
     finally:
         torch.use_deterministic_algorithms(before)
     exact = module.double()
@@ -238,6 +275,21 @@ def _sweep_cases() -> list[Record]:
     narrow = [(columns, 2, warps, 4, False) for columns in (16, 32, 64) for warps in (2, 4)]
     for precision in ("tf32", "bf16"):
         cases += _sweeps(50, precision, many, runs=10) + _sweeps(20, precision, narrow, runs=10)
+    return cases
+
+
+def _step_cases() -> list[Record]:
+    """Constants of one run in tf32: narrow batch tiles, few warps, deep pipelines, and the output site's batch."""
+    small = [(columns, 0, warps, stages, False) for columns in (8, 16) for warps in (1, 2, 4) for stages in (3, 5)]
+    medium = [(columns, 0, 4, stages, tma) for columns in (8, 16) for stages in (3, 5) for tma in (False, True)]
+    medium += [(8, 1, 4, 6, True), (16, 1, 4, 6, True), (16, 0, 8, 5, True)]
+    large = [(columns, 1, warps, 3, True) for columns in (8, 16) for warps in (4, 8)]
+    cases = _sweeps(20, "tf32", small) + _sweeps(50, "tf32", medium) + _sweeps(100, "tf32", large)
+    cases += [
+        {"bond": bond, "precision": "tf32", "runs": 1, "head": batch}
+        for bond in (20, 50, 100)
+        for batch in (32, 128, 256)
+    ]
     return cases
 
 
@@ -309,18 +361,24 @@ def _kernel_times(call: Callable[[], object], device: str, repeats: int = 5) -> 
 def _launching(case: Record) -> Iterator[None]:
     """The case's constants instead of the table's; a tried sweep keeps its batch tile however many programs it has."""
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
-    before = {name: getattr(cuda_launch, name) for name in ("SWEEPS", "WEIGHTS", "_PROCESSORS")}
+    before = {
+        name: getattr(cuda_launch, name) for name in ("SWEEPS", "ONE_WAVE", "WEIGHTS", "HEAD_BATCH", "PROCESSORS")
+    }
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
-        cuda_launch._PROCESSORS = 1 << 30
+        cuda_launch.ONE_WAVE, cuda_launch.PROCESSORS = {}, 1 << 30
     if "weights" in case:
         cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
+    if "head" in case:
+        cuda_launch.HEAD_BATCH = case["head"]
+    forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
             yield
     finally:
         for name, value in before.items():
             setattr(cuda_launch, name, value)
+        forget_plans()
 
 
 def _fastest(rows: list[Record]) -> list[Record]:
@@ -329,10 +387,11 @@ def _fastest(rows: list[Record]) -> list[Record]:
     for row in rows:
         if "both_ms" not in row:
             continue
-        kind = "sweep" if "sweep" in row else "weights"
+        kind = next(kind for kind in ("sweep", "weights", "head") if kind in row)
         tile = cuda_launch.Layout(row["bond"], row["precision"]).tile
         group = {"table": kind, "tile": tile, "precision": row["precision"], "runs": row["runs"]}
-        found = {**group, **asdict(row[kind]), "both_ms": row["both_ms"]}
+        constants = {"batch": row["head"]} if kind == "head" else asdict(row[kind])
+        found = {**group, **constants, "both_ms": row["both_ms"]}
         key = tuple(group.values())
         if key not in groups or found["both_ms"] < groups[key]["both_ms"]:
             groups[key] = found

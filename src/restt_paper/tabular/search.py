@@ -16,11 +16,13 @@ from torch import Tensor
 
 from restt.estimators import ResTTRegressor
 from restt.estimators.encoding import fit_encoding
-from restt.estimators.gradient import LEAST_SECOND_MOMENT
+from restt.estimators.gradient import LEAST_SECOND_MOMENT, EncodedExamples, Fit
+from restt.estimators.settings import settle
+from restt.estimators.side_by_side import train_side_by_side
 from restt.estimators.tables import ArrayTable
 from restt.features import FeatureMap, Hat, Trigonometric
 from restt.module import ResTT
-from restt.train import Penalty, TrainConfig, train
+from restt.train import Penalty, TrainConfig
 
 # What all candidates have in common.
 COMMON: Mapping[str, Any] = {"bond_dim": 8, "epochs": 300, "lr": 0.05, "head_penalty": 0.003}
@@ -168,42 +170,56 @@ def _train_folds(
     device: str,
 ) -> np.ndarray:  # (candidates, folds, B)
     """Standardised outputs for all rows of each candidate trained on each of ``kept``."""
-    rows, runs = len(y), len(group) * len(kept)
-    moment = vectors.square().sum(-1).mean(0).clamp(min=LEAST_SECOND_MOMENT)
+    rows, sites, width = vectors.shape
+    settings = settle(
+        rows,
+        sites * width,
+        common["bond_dim"],
+        1,
+        device=device,
+        precision="float32",
+        batch_size=rows,
+        epochs=common["epochs"],
+    )
+    # Folds differ in their initial weights, candidates do not.
+    starts = [_start(vectors, common, seed, fold, device) for fold in range(len(kept))]
+    vectors = vectors.to(device)
+    targets = {log: torch.from_numpy(_encode(y, log)).float()[:, None] for log in (False, True)}
+    examples = {
+        (fold, log): EncodedExamples(vectors[own], targets[log][own], np.ones(len(own)))
+        for fold, own in enumerate(kept)
+        for log in targets
+    }
+    fits = []
+    for candidate in group:
+        penalty = Penalty(chain=candidate.chain, linear=candidate.linear, head=common["head_penalty"])
+        config = TrainConfig(
+            epochs=common["epochs"], batch_size=None, lr=common["lr"], schedule="cosine", penalty=penalty, seed=seed
+        )
+        fits += [
+            Fit(start, examples[fold, candidate.log_target], None, config, settings)
+            for fold, start in enumerate(starts)
+        ]
+    trained = train_side_by_side(fits, threads=torch.get_num_threads())
+    with torch.no_grad():
+        outputs = [found.module(vectors)[0, :, 0].double().cpu().numpy() for found in trained]
+    return np.stack(outputs).reshape(len(group), len(kept), rows)
+
+
+def _start(vectors: Tensor, common: Mapping[str, Any], seed: int, fold: int, device: str) -> ResTT:
+    """A module at the initial weights of a fold."""
     module = ResTT(
         sites=vectors.shape[1],
         feature_dim=vectors.shape[2],
         bond_dim=common["bond_dim"],
         outputs=1,
-        second_moment=moment,
+        second_moment=vectors.square().sum(-1).mean(0).clamp(min=LEAST_SECOND_MOMENT),
         bias=True,
-        runs=runs,
+        runs=1,
         device=device,
     )
-    folds = [fold for _ in group for fold in range(len(kept))]
-    module.reset_parameters(seed=seed, run_ids=folds)
-    config = TrainConfig(
-        epochs=common["epochs"],
-        batch_size=None,
-        lr=common["lr"],
-        schedule="cosine",
-        penalty=Penalty(
-            chain=[candidate.chain for candidate in group for _ in kept],
-            linear=[candidate.linear for candidate in group for _ in kept],
-            head=common["head_penalty"],
-        ),
-        seed=seed,
-        run_ids=folds,
-    )
-    # Both targets lie in one table, y first, and each run is given the rows that hold its own.
-    both = vectors.repeat(2, 1, 1)
-    targets = torch.from_numpy(np.concatenate([_encode(y, False), _encode(y, True)])).float()
-    subset = [torch.from_numpy(fold + rows * candidate.log_target) for candidate in group for fold in kept]
-    for _ in train(module, both, targets, config=config, subset=subset):
-        pass
-    with torch.no_grad():
-        outputs = module(vectors.to(device))[..., 0].double().cpu().numpy()
-    return outputs.reshape(len(group), len(kept), rows)
+    module.reset_parameters(seed=seed, run_ids=[fold])
+    return module
 
 
 def _encode(y: np.ndarray, log: bool) -> np.ndarray:

@@ -9,6 +9,7 @@ import torch
 import restt
 from restt import Topology
 from restt.chain.cpu import build, contraction
+from restt.chain.operators import topology_of
 from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import ChainParity, random_module
 
@@ -45,6 +46,13 @@ class Sizes(ChainParity):
     def test_many_runs(self, runs, own_data):
         self.assert_parity(MIXED, runs=runs, own_data=own_data, batch=37, bond=7)
 
+    @pytest.mark.parametrize("sparse", [False, True])
+    @pytest.mark.parametrize("widths", [[2, 40, 1, 3, 17, 2], [33, 1, 1, 16, 2, 20]])
+    def test_more_features_than_are_held_at_once(self, widths, sparse):
+        self.assert_parity(MIXED, widths=widths, packed=True, sparse=sparse, batch=70)
+        self.assert_parity(MIXED, widths=widths, sparse=sparse, batch=37, runs=3, own_data=True)
+        self.assert_parity(MIXED, widths=[40] * 6, sparse=sparse, batch=21, runs=9)
+
     def test_nothing_is_left_unwritten(self, monkeypatch):
         real = torch.empty
 
@@ -54,6 +62,7 @@ class Sizes(ChainParity):
         monkeypatch.setattr(torch, "empty", poisoned)
         self.assert_parity(MIXED, batch=21, bond=5, runs=2)
         self.assert_parity(MIXED, batch=21, bond=5, runs=9, own_data=True)
+        self.assert_parity(MIXED, batch=70, bond=5, widths=[2, 40, 1, 3, 17, 2], packed=True, sparse=True)
 
 
 class TestFusedCpu(Sizes):
@@ -131,6 +140,13 @@ def test_any_strides(problem):
     with restt.chain.backend("fused_cpu"):
         outputs = [restt.chain.contract(x[None], given, module.topology) for given in (weights, strided)]
     assert torch.equal(*outputs)
+
+
+def test_packed_features_may_be_any_view():
+    module = random_module(MIXED, [2, 5, 1, 1, 30, 3], runs=None, bond=7, outputs=2, dtype=torch.float32)
+    wide = torch.randn(42, 80, generator=torch.Generator().manual_seed(4)).T[::2]
+    expected = gradients(module, wide.contiguous())
+    assert all(torch.equal(a, b) for a, b in zip(gradients(module, wide), expected, strict=True))
 
 
 def test_a_graph_can_be_walked_twice(problem):
@@ -221,13 +237,15 @@ def test_threads_may_share_a_module():
 
 
 def test_the_flags_that_c_reads_outlive_every_other_use_of_them(monkeypatch):
-    """The address given to C is that of bytes somebody holds, even if the topology forgets them in between."""
+    """The address given to C is that of bytes somebody holds, even if everything kept is forgotten in between."""
     topology = Topology.residual(300)
     module = restt.ResTT(300, 2, 2, 1, topology)
     library, held = contraction._library(torch.float32), []
 
     def forward(chain):
-        topology.__dict__.pop("connection_flags")  # as if another thread had replaced them
+        topology.__dict__.pop("connection_flags")  # as if other threads had filled the caches
+        contraction._planned.cache_clear()
+        topology_of.cache_clear()
         gc.collect()
         held.append(ctypes.string_at(ctypes.cast(chain, ctypes.POINTER(contraction._Chain)).contents.flags, 299))
         library.forward(chain)

@@ -14,17 +14,26 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from restt.chain.cuda import backward, forward, gradients
-from restt.chain.cuda.launch import Layout, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, head_batch, sweep_launch, weight_launch
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_BYTES = 227 * 1024
 IN_FLIGHT = re.compile(r"warp_group_dot_wait.*pendings = [1-9]")
+# A whole chain of equal widths, as the kernels' own defaults have it.
+WHOLE = {
+    "p_start": None, "p_table": None, "p_left": None, "length": 0, "every": 1, "steps": 0, "first_width": 0,
+    "last_width": 0, "per_run": 0, "START": True, "HEAD": True, "REPLAY": False, "RAGGED": False,
+}  # fmt: skip
+STRETCH = {"p_start": ..., "p_left": ..., "length": ..., "START": False, "HEAD": False}
+RAGGED = {"p_table": ..., "steps": ..., "first_width": ..., "last_width": ..., "per_run": ..., "RAGGED": True}
 FLAGS = {"HAS_CHAIN": True, "HAS_LINEAR": True, "ENDS_WITH_SKIP": True, "LAST_CHAIN": True, "LAST_SKIP": True, "OT": 16}
 
 
 def compile_kernel(kernel: Any, warps: int, **constants: Any) -> str | None:
     """What is wrong with the kernel, or None. Pointers are float32 unless ``types`` says otherwise."""
     types = constants.pop("types", {})
+    constants = {name: value for name, value in {**WHOLE, **constants}.items() if name in kernel.arg_names}
+    constants = {name: value for name, value in constants.items() if value is not ...}  # an argument of the launch
     constants |= {name: 1 for name in ("runs", "stride_xi") if name in kernel.arg_names}
     signature, fixed, hints = {}, {}, {}
     for index, name in enumerate(kernel.arg_names):
@@ -32,7 +41,7 @@ def compile_kernel(kernel: Any, warps: int, **constants: Any) -> str | None:
             signature[name] = "constexpr"
             fixed[index,] = constants[name]
         else:
-            pointer = {"p_flags": "*i32"}.get(name, "*fp32")
+            pointer = {"p_flags": "*i32", "p_table": "*i32"}.get(name, "*fp32")
             signature[name] = types.get(name, pointer if name.startswith("p_") else "i32")
             if signature[name].startswith("*") or name == "columns":
                 hints[index,] = [["tt.divisibility", 16]]
@@ -49,14 +58,24 @@ def compile_kernel(kernel: Any, warps: int, **constants: Any) -> str | None:
     return None
 
 
-def sweeps(bond: int, precision: str, width: int = 2, runs: int = 1, *, mixed: bool = False, want_x: bool = False):
+def sweeps(
+    bond: int,
+    precision: str,
+    width: int = 2,
+    runs: int = 1,
+    *,
+    mixed: bool = False,
+    want_x: bool = False,
+    part_of: dict[str, Any] | None = None,
+):
     """Both narrow sweeps as the launcher would start them for a batch of 512."""
-    layout = Layout(bond, precision)
+    layout, part_of = Layout(bond, precision), part_of or {}
     for kernel, options in (
-        (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True}),
-        (backward.backward_sweep, {"WANT_X": want_x}),
+        (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True, **part_of}),
+        (backward.backward_sweep, {"WANT_X": want_x, **part_of}),
     ):
-        launch = sweep_launch(layout, width, runs, 512, reads_states=options.get("WANT_X", False))
+        step = 1 if "RAGGED" in part_of else width
+        launch = sweep_launch(layout, step, runs, 512, reads_states=options.get("WANT_X", False))
         element = "bf16" if precision == "bf16" else "fp32"
         core = f"tensordesc<{element}[1,{layout.tile},{layout.tile}]>" if launch.tma else f"*{element}"
         yield compile_kernel(
@@ -66,24 +85,25 @@ def sweeps(bond: int, precision: str, width: int = 2, runs: int = 1, *, mixed: b
         )  # fmt: skip
 
 
-def others(bond: int, precision: str):
+def others(bond: int, precision: str, part_of: dict[str, Any] | None = None):
     """The kernels around the sweeps, and the wide sweeps."""
+    part_of = part_of or {}
     layout, launch = Layout(bond, precision), weight_launch(Layout(bond, precision))
     yield compile_kernel(
         gradients.weight_gradients, launch.warps, I=2, BOND=bond, K=launch.rows, L=launch.columns,
-        BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3,
+        BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3, **part_of,
     )  # fmt: skip
     yield compile_kernel(
-        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=32, PRECISION=precision,
+        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=head_batch(), PRECISION=precision,
         CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
     )  # fmt: skip
-    yield compile_kernel(gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True)
+    yield compile_kernel(gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True, **part_of)
     if layout.is_wide:
         wide = sweep_launch(layout, 2, 1, 512)
         shared = {"I": 2, "BOND": bond, "LD": layout.ld, "T": layout.tile, "BN": wide.columns, "STAGES": wide.stages}
         shared |= {"PRECISION": precision, "HAS_OUTPUT_SKIP": True, **FLAGS}
-        yield compile_kernel(forward.forward_sweep_wide, wide.warps, LAST_LINEAR=True, **shared)
-        yield compile_kernel(backward.backward_sweep_wide, wide.warps, WANT_X=True, **shared)
+        yield compile_kernel(forward.forward_sweep_wide, wide.warps, LAST_LINEAR=True, **shared, **part_of)
+        yield compile_kernel(backward.backward_sweep_wide, wide.warps, WANT_X=True, p_left=..., **shared, **part_of)
 
 
 def main() -> int:
@@ -95,6 +115,11 @@ def main() -> int:
         *sweeps(20, "bf16", mixed=True, want_x=True),
         *others(20, "tf32"),
         *others(200, "tf32"),
+        *sweeps(20, "tf32"),
+        *sweeps(50, "tf32", part_of=STRETCH),
+        *sweeps(50, "float32", part_of={**STRETCH, "every": ..., "REPLAY": True}),
+        *sweeps(50, "tf32", 1000, part_of=RAGGED),
+        *others(50, "tf32", part_of=RAGGED),
     ]
     if thorough:
         for bond in (1, 20, 50, 100, 128):
@@ -102,8 +127,14 @@ def main() -> int:
                 for runs, width in ((1, 2), (10, 2), (1, 8), (10, 16)):
                     wrong += sweeps(bond, precision, width, runs)
                 wrong += sweeps(bond, precision, mixed=True, want_x=True)
+                wrong += sweeps(bond, precision, 40, mixed=True, want_x=True, part_of=RAGGED)
+                wrong += sweeps(bond, precision, mixed=True, want_x=True, part_of=STRETCH)
                 wrong += others(bond, precision)
-        wrong += [*others(256, "float32"), *others(256, "bf16")]
+        wrong += [
+            *others(256, "float32"),
+            *others(256, "bf16"),
+            *others(256, "tf32", {"p_start": ..., "START": False, "HEAD": False}),
+        ]
     wrong = [message for message in wrong if message is not None]
     print("\n".join(wrong))
     return len(wrong)

@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 
 from restt._common.files import remove_abandoned, sync_folder, unfinished, user_cache
+from restt.chain.setting import untraced
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -44,6 +45,7 @@ class BuildError(RuntimeError):
     """Why there is no compiled path."""
 
 
+@untraced  # asked once where a module is compiled
 def problem(dtype: torch.dtype) -> str | None:
     """Why the compiled path is missing for this type, or None; builds it when that is what is missing.
 

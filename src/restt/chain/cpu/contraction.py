@@ -8,6 +8,9 @@ comparison with other means.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -15,9 +18,10 @@ from torch import Tensor
 
 from restt.chain.cpu import build
 from restt.chain.cpu.memory import uninitialised
+from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.recompute import segment_length
 from restt.chain.reference import ROLES, ChainWeights
-from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
+from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
@@ -26,14 +30,18 @@ _SITE_SCRATCH_BYTES = 4 * 2**20
 # Below this many floating point operations waking a second thread costs more than it saves.
 _SERIAL_OPERATIONS = 2_000_000
 
-_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs")
+_SIZES = ("runs", "x_runs", "batch", "sites", "width", "bond", "outputs", "packed")
 _STRIDES = ("x_run", "x_sample", "x_site", "x_feature", "g_run", "g_sample", "g_output")
 _PLAN = ("threads", "keep_every", "site_scratch", "saved_size", "forward_size", "backward_size")
 _POINTERS = (
-    *("flags", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip", "output", "grad_output"),
+    *("flags", "offsets", "x", "first", "chain", "linear", "last_chain", "last_linear", "last_skip"),
+    *("output", "grad_output"),
     *("grad_x", "grad_first", "grad_chain", "grad_linear", "grad_last_chain", "grad_last_linear", "grad_last_skip"),
     *("saved", "scratch", "parallel"),
 )
+
+
+_ROLE_GRADIENTS = tuple(f"grad_{role}" for role in ROLES)
 
 
 class _Chain(ctypes.Structure):
@@ -49,6 +57,7 @@ class _Library(NamedTuple):
     plan: Any
     forward: Any
     backward: Any
+    tile: int  # samples that are stored together
 
 
 _libraries: dict[torch.dtype, _Library] = {}
@@ -59,19 +68,42 @@ def contract(
     weights: ChainWeights,
     topology: Topology,
 ) -> Tensor:  # (S, B, O)
-    """The output of Algorithm 1."""
+    """The output of Algorithm 1; x, weights and output may all be without the runs axis."""
     if topology.sites == 1:
-        return x[:, :, 0] @ weights.first
+        return x[..., 0, :] @ weights.first
+    return _contracted(x, weights, topology, ())
+
+
+def contract_packed(
+    x: Tensor,  # (S or 1, B, ΣI)
+    weights: ChainWeights,
+    topology: Topology,
+    widths: tuple[int, ...],
+) -> Tensor:  # (S, B, O)
+    """The output for packed features: each site costs its own width, less where features are zero in a whole tile."""
+    if topology.sites == 1:
+        return x @ weights.first
+    return _contracted(x, weights, topology, widths)
+
+
+def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     tensors = (x, *weights[:-1])
-    # Inside forward() gradients are off, so this is the place to ask whether there will be a backward pass.
-    training = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    output: Tensor = _Contraction.apply(*tensors, weights.outputs, topology, training)
+    training = needs_gradient(tensors)
+    keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
+    given = (*tensors, weights.outputs, topology.connections, widths, keep_every)
+    output: Tensor
+    if is_watched(x, weights.first):
+        output = torch.ops.restt.fused_cpu(*given)[0]
+    elif training:
+        output = _Contraction.apply(*given)
+    else:
+        output = _forward(*given)[0]
     return output
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
     """Why this path cannot take these inputs, or None."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) not in (Tensor, torch.nn.Parameter):
+    if cannot_read(x):
         return "compiled code cannot be traced"
     if x.device.type != "cpu":
         return f"it runs on the CPU, x is on {x.device}"
@@ -80,49 +112,154 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     return build.problem(x.dtype)
 
 
-class _Contraction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *given: Any) -> Tensor:
-        *roles, outputs, topology, training = given
-        library = _library(x.dtype)
-        # C is given addresses: what lies there is held by a name until the call is over.
-        weights, flags = contiguous(roles), topology.connection_flags
-        chain = _described(x, weights, outputs, flags)
-        chain.keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
-        library.plan(ctypes.byref(chain))
-        saved, scratch = uninitialised(chain.saved_size, x.dtype), torch.empty(chain.forward_size, dtype=x.dtype)
-        output = torch.empty(chain.runs, chain.batch, chain.outputs, dtype=x.dtype)
-        chain.saved, chain.scratch, chain.output = saved.data_ptr(), scratch.data_ptr(), output.data_ptr()
-        library.forward(ctypes.byref(chain))
-        if training:
-            ctx.save_for_backward(saved, x, *roles)
-            ctx.chain, ctx.topology = chain, topology
-        return output
+def _forward(
+    x: Tensor,
+    first: Tensor,
+    chain: Tensor | None,
+    linear: Tensor | None,
+    last_chain: Tensor | None,
+    last_linear: Tensor | None,
+    last_skip: Tensor | None,
+    outputs: int,
+    connections: str,
+    widths: Sequence[int],
+    keep_every: int,
+) -> tuple[Tensor, Tensor]:
+    """The output, and the states with the features as the backward pass reads them."""
+    # C is given addresses: what lies there is held by a name until the call is over.
+    weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
+    call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
+    saved, scratch = uninitialised(call.saved_size, x.dtype), torch.empty(call.forward_size, dtype=x.dtype)
+    samples = x.shape[-2 if widths else -3]
+    leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
+    output = torch.empty(*leading, outputs, dtype=x.dtype)
+    _point_to(call, weights)
+    call.x, call.output = x.data_ptr(), output.data_ptr()
+    call.saved, call.scratch = saved.data_ptr(), scratch.data_ptr()
+    _library(x.dtype).forward(ctypes.byref(call))
+    del held
+    return output, saved
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved, *inputs = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[: len(inputs)]
-        if wants_plain_operations(grad):
-            again = plain_contraction_gradients(inputs, wanted, grad, ctx.chain.outputs, ctx.topology)
-            return (*again, None, None, None)
-        library = _library(saved.dtype)
-        weights, flags = contiguous(inputs[1:]), ctx.topology.connection_flags
-        chain = _Chain.from_buffer_copy(ctx.chain)
-        chain.flags = _address(flags)
-        _point_to(chain, weights)
-        grads: list[Tensor | None] = [None] * len(inputs)
-        for n, (name, tensor) in enumerate(zip(("x", *ROLES), inputs, strict=True)):
-            if tensor is not None and wanted[n]:
-                grads[n] = made = torch.empty(tensor.shape, dtype=saved.dtype)
-                setattr(chain, f"grad_{name}", made.data_ptr())
-        chain.threads = _threads(chain)
-        library.plan(ctypes.byref(chain))
-        scratch = torch.empty(chain.backward_size, dtype=saved.dtype)
-        chain.g_run, chain.g_sample, chain.g_output = grad.stride()
-        chain.grad_output, chain.saved, chain.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
-        library.backward(ctypes.byref(chain))
-        return (*grads, None, None, None)
+
+def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    outputs, connections, widths, keep_every = given[-4:]
+    library, axis = _library(x.dtype), x.dim() - (2 if widths else 3)
+    # Only the batch may be a symbol here, and what is saved grows with its whole tiles.
+    one_tile = (*map(int, x.shape[:axis]), 1, *map(int, x.shape[axis + 1 :]))
+    sizes = one_tile, (0,) * x.dim(), tuple(map(int, first.shape))
+    plan, _ = _planned(x.dtype, *sizes, outputs, connections, tuple(widths), keep_every, 1, False)
+    tiles = (x.shape[axis] + library.tile - 1) // library.tile
+    return x.new_empty(*first.shape[:-2], x.shape[axis], outputs), x.new_empty(tiles * plan.saved_size)
+
+
+def _backward(
+    grad: Tensor,  # (S, B, O)
+    saved: Tensor,
+    x: Tensor,
+    first: Tensor,
+    chain: Tensor | None,
+    linear: Tensor | None,
+    last_chain: Tensor | None,
+    last_linear: Tensor | None,
+    last_skip: Tensor | None,
+    connections: str,
+    widths: Sequence[int],
+    keep_every: int,
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
+    call, held = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
+    grads = []
+    if wanted[0]:
+        grads.append(torch.empty(x.shape, dtype=x.dtype))
+        call.grad_x = grads[-1].data_ptr()
+    for field, tensor, want in zip(_ROLE_GRADIENTS, weights, wanted[1:], strict=True):
+        if tensor is not None and want:
+            grads.append(torch.empty_like(tensor))
+            setattr(call, field, grads[-1].data_ptr())
+    scratch = torch.empty(call.backward_size, dtype=x.dtype)
+    _point_to(call, weights)
+    strides = grad.stride()
+    call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
+    call.grad_output, call.saved, call.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
+    _library(x.dtype).backward(ctypes.byref(call))
+    del held
+    return grads
+
+
+def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
+    *tensors, _, _, _, wanted = given
+    return [
+        tensor.new_empty(tensor.shape)
+        for tensor, want in zip(tensors, wanted, strict=True)
+        if want and tensor is not None
+    ]
+
+
+_Contraction = register(
+    "fused_cpu",
+    "CPU",
+    settings="int[] widths, int keep_every",
+    packed=True,
+    kept=("saved",),
+    forward=(_forward, _forward_fake),
+    backward=(_backward, _backward_fake),
+)
+
+
+def _call(
+    x: Tensor, first: Tensor, outputs: int, connections: str, widths: Sequence[int], keep_every: int, *, grad_x: bool
+) -> tuple[_Chain, Any]:
+    """What C is given but for the addresses, and what it points to already, to be held until C is done."""
+    samples = x.shape[-2 if widths else -3]
+    features = sum(widths) if widths else x.shape[-2] * x.shape[-1]
+    operations = 2 * samples * features * first.numel() // first.shape[-2] * first.shape[-1]
+    threads = torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
+    shapes = x.shape, x.stride(), first.shape
+    plan, held = _planned(x.dtype, *shapes, outputs, connections, tuple(widths), keep_every, threads, grad_x)
+    call = _Chain.from_buffer_copy(plan)
+    call.parallel = build.thread_team()
+    return call, held
+
+
+@lru_cache(maxsize=1024)
+def _planned(
+    dtype: torch.dtype,
+    x_shape: tuple[int, ...],
+    x_stride: tuple[int, ...],
+    first_shape: tuple[int, ...],
+    outputs: int,
+    connections: str,
+    widths: tuple[int, ...],
+    keep_every: int,
+    threads: int,
+    grad_x: bool,
+) -> tuple[_Chain, Any]:
+    """The sizes of one kind of call, worked out once."""
+    flags = topology_of(connections).connection_flags
+    plan = _Chain()
+    plan.sites, plan.packed, plan.x_run = len(flags) + 1, bool(widths), x_stride[0]
+    if widths:
+        plan.batch, plan.x_sample, plan.x_feature = x_shape[-2], *x_stride[-2:]
+        plan.x_runs = x_shape[0] if len(x_shape) == 3 else 1
+    else:
+        plan.batch, plan.x_sample, plan.x_site, plan.x_feature = x_shape[-3], *x_stride[-3:]
+        plan.x_runs = x_shape[0] if len(x_shape) == 4 else 1
+    plan.runs, plan.width, plan.bond = first_shape[0] if len(first_shape) == 3 else 1, *first_shape[-2:]
+    offsets = _offsets(widths or (plan.width,) * plan.sites)
+    plan.outputs, plan.flags, plan.keep_every, plan.threads = outputs, _address(flags), keep_every, threads
+    plan.offsets = ctypes.addressof(offsets)
+    plan.site_scratch = _SITE_SCRATCH_BYTES // dtype.itemsize
+    plan.grad_x = 1 if grad_x else None  # only asked whether it is there
+    _library(dtype).plan(ctypes.byref(plan))
+    plan.grad_x = None
+    return plan, (flags, offsets)
+
+
+@lru_cache(maxsize=256)
+def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    """Where each site's features begin among all, and how many there are."""
+    return (ctypes.c_int64 * (len(widths) + 1))(0, *accumulate(widths))
 
 
 def _address(flags: bytes) -> int | None:
@@ -130,29 +267,10 @@ def _address(flags: bytes) -> int | None:
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 
-def _described(x: Tensor, weights: list[Tensor | None], outputs: int, flags: bytes) -> _Chain:
-    first = weights[0]
-    assert first is not None
-    chain = _Chain()
-    chain.x_runs, chain.batch, chain.sites, chain.width = x.shape
-    chain.x_run, chain.x_sample, chain.x_site, chain.x_feature = x.stride()
-    chain.runs, _, chain.bond = first.shape
-    chain.outputs, chain.flags, chain.x = outputs, _address(flags), x.data_ptr()
-    chain.site_scratch = _SITE_SCRATCH_BYTES // x.element_size()
-    _point_to(chain, weights)
-    chain.threads, chain.parallel = _threads(chain), build.thread_team()
-    return chain
-
-
 def _point_to(chain: _Chain, weights: list[Tensor | None]) -> None:
     for name, tensor in zip(ROLES, weights, strict=True):
         if tensor is not None:
             setattr(chain, name, tensor.data_ptr())
-
-
-def _threads(chain: _Chain) -> int:
-    operations = 2 * chain.runs * chain.batch * chain.sites * chain.width * chain.bond**2
-    return torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
 
 
 def _library(dtype: torch.dtype) -> _Library:
@@ -163,5 +281,5 @@ def _library(dtype: torch.dtype) -> _Library:
         functions = (loaded.restt_plan, loaded.restt_forward, loaded.restt_backward)
         for function in functions:
             function.argtypes, function.restype = [ctypes.c_void_p], None
-        _libraries[dtype] = _Library(*functions)
+        _libraries[dtype] = _Library(*functions, tile=loaded.restt_tile())
     return _libraries[dtype]

@@ -23,6 +23,9 @@
 #define PRODUCT_ROWS 6
 #define DOT_STATES 2
 #define DOT_GRADS 6
+#define ONE_QUADS 6
+/* Features whose outer products with a state are held at once; sites with more of them are wide. */
+#define FEATURES 16
 /* Tiles summed in registers before a weight gradient is stored; bounds what a block of rows needs of the L1 cache. */
 #define DOT_TILES (512 / TILE)
 
@@ -111,17 +114,66 @@ INLINE void product(const int transposed, REAL *out, int64_t rows, const REAL *s
     }
 }
 
+typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* Columns row .. row + 4 quads (one column if there are none) of `product` for the first sample of a tile */
+INLINE void columns_of_one(const int quads, REAL *out, const REAL *start, int64_t width, const struct term *terms,
+                           int count, int64_t row) {
+    quad sums[ONE_QUADS];
+    REAL sum = start ? start[row * TILE] : 0;
+    for (int q = 0; q < quads; q++)
+        for (int r = 0; r < 4; r++) sums[q][r] = start ? start[(row + 4 * q + r) * TILE] : 0;
+    for (int t = 0; t < count; t++) {
+        const struct term *term = terms + t;
+        for (int64_t i = 0; i < term->features; i++) {
+            const REAL *z = term->z + i * term->count * TILE, *w = term->w + i * term->feature_step + row;
+            for (int64_t k = 0; k < term->count; k++) {
+                if (!quads) sum += w[k * width] * z[k * TILE];
+#pragma GCC unroll 8
+                for (int q = 0; q < quads; q++) sums[q] += *(const quad *)(w + k * width + 4 * q) * z[k * TILE];
+            }
+        }
+    }
+    if (!quads) out[row * TILE] = sum;
+    for (int q = 0; q < quads; q++)
+        for (int r = 0; r < 4; r++) out[(row + 4 * q + r) * TILE] = sums[q][r];
+}
+
+/* The same bits as `product` where only the first sample of a tile is there and the others are zero. A lone sample leaves
+ * the lanes to the columns, so that a core is read once, from one end to the other. */
+static void product_of_one(REAL *out, int64_t rows, const REAL *start, int64_t width, const struct term *terms,
+                           int count) {
+    int64_t row = 0;
+    while (row < rows) {
+        const int64_t quads = smaller((rows - row) / 4, ONE_QUADS);
+        switch (quads) {
+        case 0: columns_of_one(0, out, start, width, terms, count, row); break;
+        case 1: columns_of_one(1, out, start, width, terms, count, row); break;
+        case 2: columns_of_one(2, out, start, width, terms, count, row); break;
+        case 3: columns_of_one(3, out, start, width, terms, count, row); break;
+        case 4: columns_of_one(4, out, start, width, terms, count, row); break;
+        case 5: columns_of_one(5, out, start, width, terms, count, row); break;
+        default: columns_of_one(ONE_QUADS, out, start, width, terms, count, row); break;
+        }
+        row += quads ? 4 * quads : 1;
+    }
+    for (row = 0; row < rows; row++)
+        for (int64_t b = 1; b < TILE; b++) out[row * TILE + b] = 0;
+}
+
+/* `samples` is the whole batch's number */
 static __attribute__((noinline)) void to_columns(REAL *out, int64_t rows, const REAL *start, int64_t width,
-                                                 const struct term *terms, int count) {
-    product(0, out, rows, start, width, terms, count);
+                                                 const struct term *terms, int count, int64_t samples) {
+    if (samples == 1)
+        product_of_one(out, rows, start, width, terms, count);
+    else
+        product(0, out, rows, start, width, terms, count);
 }
 
 static __attribute__((noinline)) void to_rows(REAL *out, int64_t rows, const REAL *start, int64_t width,
                                               const struct term *terms, int count) {
     product(1, out, rows, start, width, terms, count);
 }
-
-typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 /* The lanes' sums of four vectors */
 INLINE quad lane_sums(const vec *v) {
@@ -206,9 +258,9 @@ static void dot_block(int64_t states, int64_t grads, const REAL *y, int64_t y_ti
 }
 
 /* core[k][l] = sum over the samples of y[k] * z[l] for k < bond, entry[l] = sum of z[l] (the state's row of ones);
- * either may be absent. */
+ * either may be absent. Added to what is there when `add`. */
 static void weight_gradient(const REAL *y, int64_t y_tile, const REAL *z, int64_t z_tile, int64_t tiles, int64_t bond,
-                            int64_t columns, REAL *core, REAL *entry) {
+                            int64_t columns, REAL *core, REAL *entry, int add) {
     const int64_t low = core ? 0 : bond, high = entry ? bond + 1 : bond;
     const int64_t blocks = (columns + DOT_GRADS - 1) / DOT_GRADS;
     for (int64_t from = 0; from < tiles || from == 0; from += DOT_TILES) {
@@ -220,23 +272,60 @@ static void weight_gradient(const REAL *y, int64_t y_tile, const REAL *z, int64_
                 REAL *out[DOT_STATES];
                 for (int64_t a = 0; a < states; a++) out[a] = (k + a < bond ? core + (k + a) * columns : entry) + l;
                 dot_block(states, l_end - l, y + from * y_tile + k * TILE, y_tile, z + from * z_tile + l * TILE, z_tile,
-                          count, out, from > 0);
+                          count, out, add || from > 0);
             }
         }
     }
 }
 
+/* z[k] = x * y[k] for one feature of one tile */
+INLINE void scale(REAL *restrict z, const REAL *restrict x, const REAL *restrict y, int64_t rows) {
+    const vec low = ((const vec *)x)[0], high = ((const vec *)x)[1];
+    for (int64_t k = 0; k < rows; k++) {
+        ((vec *)z)[2 * k] = low * ((const vec *)y)[2 * k];
+        ((vec *)z)[2 * k + 1] = high * ((const vec *)y)[2 * k + 1];
+    }
+}
+
+/* Whether a feature is anything but zero in a tile */
+INLINE int acts(const REAL *x) {
+    int found = 0;
+    for (int64_t b = 0; b < TILE; b++) found |= x[b] != 0;
+    return found;
+}
+
 /* z[i, k] = x[i] * y[k] for one tile */
 static void outer(REAL *restrict z, const REAL *restrict x, const REAL *restrict y, int64_t width, int64_t rows) {
-    for (int64_t i = 0; i < width; i++) {
-        const vec low = ((const vec *)(x + i * TILE))[0], high = ((const vec *)(x + i * TILE))[1];
-        vec *target = (vec *)(z + i * rows * TILE);
-        const vec *source = (const vec *)y;
-        for (int64_t k = 0; k < rows; k++) {
-            target[2 * k] = low * source[2 * k];
-            target[2 * k + 1] = high * source[2 * k + 1];
-        }
+    for (int64_t i = 0; i < width; i++) scale(z + i * rows * TILE, x + i * TILE, y, rows);
+}
+
+/* Features of x (x) y with their slices of w as terms: all where they are few, otherwise the next ones that act in this
+ * tile, since a category of many levels acts with few of them. `next` moves on to the first one not looked at. */
+static int gather(struct term *terms, int64_t *next, int64_t width, const REAL *x, const REAL *y, int64_t rows,
+                  const REAL *w, int64_t slice, REAL *z) {
+    int count = 0, open = 0;
+    int64_t i = *next;
+    if (width <= FEATURES) {
+        outer(z, x, y, width, rows);
+        terms[0] = (struct term){z, w, width, rows, slice};
+        *next = width;
+        return 1;
     }
+    for (int64_t held = 0; i < width && held < FEATURES; i++) {
+        if (!acts(x + i * TILE)) {
+            open = 0;
+            continue;
+        }
+        REAL *here = z + held++ * rows * TILE;
+        scale(here, x + i * TILE, y, rows);
+        if (open)
+            terms[count - 1].features++;
+        else
+            terms[count++] = (struct term){here, w + i * slice, 1, rows, slice};
+        open = 1;
+    }
+    *next = i;
+    return count;
 }
 
 static void add_to(REAL *restrict out, const REAL *restrict addend, int64_t rows) {

@@ -11,6 +11,8 @@
 
 int64_t restt_chain_bytes(void) { return sizeof(struct chain); }
 
+int64_t restt_tile(void) { return TILE; }
+
 /* How many numbers the forward pass saves and how many each pass needs besides */
 void restt_plan(struct chain *c) {
     const struct layout l = layout_of(c);
@@ -19,7 +21,7 @@ void restt_plan(struct chain *c) {
     c->forward_size = c->threads * l.thread_tile;
     c->backward_size = c->threads * own_backward(c, &l) + tiles * l.state_tile * (l.any_leaving ? 2 : 1) +
                        (c->grad_x ? c->x_runs * l.tiles * l.x_tile : 0) +
-                       once * ((round_sites(c, &l) + 1) * l.z_tile + l.head_tile +
+                       once * (round_sites(c, &l) * l.z_tile + l.head_tile +
                                (c->keep_every > 1 ? round_sites(c, &l) * l.state_tile : 0));
 }
 
@@ -48,10 +50,9 @@ void restt_backward(const struct chain *c) {
         return;
     }
     const int64_t sites = round_sites(c, l);
-    w.z_first = room;
-    w.z = w.z_first + tiles * l->z_tile;
-    w.z_head = w.z + sites * tiles * l->z_tile;
-    w.replayed = w.z_head + tiles * l->head_tile;
+    w.z = room;
+    w.g_head = w.z + sites * tiles * l->z_tile;
+    w.replayed = w.g_head + tiles * l->head_tile;
     w.z_site = tiles * l->z_tile;
     w.z_run = l->tiles * l->z_tile;
     w.head_run = l->tiles * l->head_tile;

@@ -16,7 +16,8 @@ enum { CHAIN = 1, LINEAR = 2, FULL = 4, OUTPUT = 8 };
 typedef void (*parallel_fn)(void (*)(void *), void *, unsigned, unsigned);
 
 struct chain {
-    int64_t runs, x_runs, batch, sites, width, bond, outputs;
+    int64_t runs, x_runs, batch, sites, width, bond, outputs; /* width: the widest site's, which weights are padded to */
+    int64_t packed;                             /* whether x is (S or 1, B, sum of the widths) */
     int64_t x_run, x_sample, x_site, x_feature; /* strides of x (S or 1, B, N, I) */
     int64_t g_run, g_sample, g_output;          /* strides of the output's gradient (S, B, O) */
     int64_t threads;
@@ -24,6 +25,7 @@ struct chain {
     int64_t site_scratch;                       /* about how many numbers of x (x) g may be held at once */
     int64_t saved_size, forward_size, backward_size; /* set by plan() */
     const uint8_t *flags;                       /* of sites 2..N */
+    const int64_t *offsets;                     /* of each site's features among all, and how many there are */
     const REAL *x, *first, *chain, *linear, *last_chain, *last_linear, *last_skip;
     REAL *output;
     const REAL *grad_output;
@@ -35,7 +37,7 @@ struct chain {
 /* Sizes that follow from a chain; *_tile are numbers per tile. */
 struct layout {
     int64_t tiles, inner, kept, any_leaving;
-    int64_t state_tile, x_tile, z_tile, head_tile, thread_tile;
+    int64_t state_tile, x_tile, z_tile, head_tile, feature_tile, thread_tile;
     int64_t states, ring, leaving, saved; /* offsets into what is saved, x at 0, and its size */
 };
 
@@ -49,10 +51,11 @@ static struct layout layout_of(const struct chain *c) {
     /* A state has one more row of ones, with which the entries' gradients come out of the cores' product. An odd number
      * of rows keeps the same row of successive tiles out of the same cache set. */
     l.state_tile = ((c->bond + 1) | 1) * TILE;
-    l.x_tile = c->sites * c->width * TILE;
-    l.z_tile = ((c->width * c->bond) | 1) * TILE;
-    l.head_tile = ((c->width + 1) * c->outputs) * TILE;
-    l.thread_tile = (c->width + 3) * larger(c->bond, c->outputs) * TILE;
+    l.x_tile = c->offsets[c->sites] * TILE;
+    l.z_tile = ((smaller(c->width, FEATURES) * c->bond) | 1) * TILE;
+    l.feature_tile = (larger(c->bond, c->outputs) | 1) * TILE;
+    l.head_tile = c->outputs * TILE;
+    l.thread_tile = (FEATURES + 3) * larger(c->bond, c->outputs) * TILE;
     const int64_t states = c->runs * l.tiles * l.state_tile;
     l.states = c->x_runs * l.tiles * l.x_tile;
     l.ring = l.states + l.kept * states;
@@ -70,8 +73,9 @@ struct work {
     int64_t from, to;        /* sites of this round of the backward pass */
     REAL *own;               /* scratch of each thread */
     REAL *g, *g_leaving, *grad_x;
-    /* Where x (x) g is kept until the weight gradients are taken, and the replayed states; strides in numbers. */
-    REAL *z, *z_first, *z_head, *replayed;
+    /* Where x (x) g, or g alone of a wide site, is kept until the weight gradients are taken, and the replayed states;
+     * strides in numbers. */
+    REAL *z, *g_head, *replayed;
     int64_t z_site, z_run, head_run, replayed_site, replayed_run;
     int64_t next, tickets;
 };
@@ -123,8 +127,12 @@ static int64_t groups_for(const struct chain *c, const struct layout *l, int64_t
 
 INLINE REAL *x_at(const struct work *w, int64_t s, int64_t t, int64_t site) {
     const int64_t run = w->c->x_runs == 1 ? 0 : s;
-    return w->c->saved + (run * w->l.tiles + t) * w->l.x_tile + site * w->c->width * TILE;
+    return w->c->saved + (run * w->l.tiles + t) * w->l.x_tile + w->c->offsets[site] * TILE;
 }
+
+INLINE int64_t width_of(const struct work *w, int64_t site) { return w->c->offsets[site + 1] - w->c->offsets[site]; }
+
+INLINE int is_wide(const struct work *w, int64_t site) { return width_of(w, site) > FEATURES; }
 
 INLINE REAL *tile_of(const struct work *w, REAL *base, int64_t slot, int64_t s, int64_t t) {
     return base + ((slot * w->c->runs + s) * w->l.tiles + t) * w->l.state_tile;

@@ -11,7 +11,7 @@ from restt.chain.cuda.forward import CHAIN, LINEAR, SKIP_FULL, SKIP_OUTPUT, load
 
 @triton.jit
 def head_backward(
-    p_grad_out, p_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, I, O, b, k,
+    p_grad_out, p_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, features, I, O, b, k,
     BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -25,7 +25,7 @@ def head_backward(
         p_tile = p_grad_out + (run * batch + b[None, :]) * O + o[:, None]
         b_out = tl.load(p_tile, mask=(o < O)[:, None] & inside[None, :], other=0.0)
         if LAST_CHAIN:
-            for i in range(I):
+            for i in range(features):
                 p_core = p_last_chain + (run * I + i) * BOND * O
                 b_core = tl.load(p_core + k[:, None] * O + o[None, :], mask=real, other=0.0)
                 b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
@@ -36,7 +36,7 @@ def head_backward(
     return b_grad, b_left
 
 
-@triton.jit(do_not_specialize=["inner", "O"])
+@triton.jit(do_not_specialize=["inner", "O", "steps", "first_width", "last_width"])
 def backward_sweep(
     p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_last_chain, p_last_skip,
     inner, batch, columns, runs, sites, stride_xs, stride_xb, stride_xn, stride_xi, O,
@@ -45,8 +45,14 @@ def backward_sweep(
     WANT_X: tl.constexpr, MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
+    p_left=None, HEAD: tl.constexpr = True,
+    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False,
 ):  # fmt: skip
-    """dL/dy(N-1) from the output site, then site by site down to dL/dy(1), for BN samples of one run."""
+    """dL/dy(N-1) from the output site, then site by site down to dL/dy(1), for BN samples of one run.
+
+    Of a stretch of a chain without its output site (HEAD) the last state's gradient is there already, and ``p_left``
+    holds the one of the states that leave. RAGGED is that of the forward sweep.
+    """
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
     rows = tl.arange(0, R)
@@ -55,29 +61,61 @@ def backward_sweep(
     p_x += run * stride_xs
     tile = rows[:, None] * columns + b[None, :]
 
-    b_g, b_left = head_backward(
-        p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, I, O,
-        b, rows, BOND, R, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
-    )  # fmt: skip
-    if ENDS_WITH_SKIP:
-        b_g += b_left
     size = BOND * tl.cast(columns, tl.int64)
-    tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + tile, b_g, mask=real)
+    p_top = p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + tile
+    if HEAD:
+        last_features = I
+        p_last_x = p_x + (inner + 1) * stride_xn
+        if RAGGED:
+            last_features = last_width
+            p_last_x = p_x + (first_width + steps) * stride_xi
+        b_g, b_left = head_backward(
+            p_grad_out, p_last_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, last_features, I, O,
+            b, rows, BOND, R, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
+        )  # fmt: skip
+        if ENDS_WITH_SKIP:
+            b_g += b_left
+        tl.store(p_top, b_g, mask=real)
+        if HAS_OUTPUT_SKIP and p_left is not None:
+            tl.store(p_left + run * size + tile, b_left, mask=real)
+    else:
+        b_g = tl.load(p_top, mask=real, other=0.0)
+        b_left = tl.zeros((R, BN), tl.float32)
+        if HAS_OUTPUT_SKIP:
+            b_left = tl.load(p_left + run * size + tile, mask=real, other=0.0)
     b_sum = tl.zeros((R, BN), tl.float32)
 
     PARTS: tl.constexpr = I // PART
-    for step in tl.range(0, inner * PARTS, num_stages=STAGES):
-        n = tl.cast(inner - 1 - step // PARTS, tl.int64)
-        part = step % PARTS
+    loop_steps = inner * PARTS
+    if RAGGED:
+        loop_steps = steps
+    for step in tl.range(0, loop_steps, num_stages=STAGES):
+        if RAGGED:
+            column = steps - 1 - step
+            entry = tl.load(p_table + column)
+            n = tl.cast((entry >> 1) // I, tl.int64)
+            part = (entry >> 1) % I
+            done = part == 0
+        else:
+            n = tl.cast(inner - 1 - step // PARTS, tl.int64)
+            part = step % PARTS
+            done = part == PARTS - 1
         if MIXED:
             flags = tl.load(p_flags + n)
         for j in tl.static_range(PART):
             i = part * PART + j
-            b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
+            if RAGGED:
+                p_feature = p_x + b * stride_xb + (first_width + column) * stride_xi
+            else:
+                p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
+            b_x = tl.load(p_feature, mask=inside, other=0.0)
             core = (run * inner + n) * I + i
             b_share = tl.zeros((R, BN), tl.float32)
             if HAS_CHAIN:
-                b_core = load_core(p_core, core, rows, BOND, LD, R, TMA)
+                matrix = core
+                if RAGGED:
+                    matrix = run * steps + column
+                b_core = load_core(p_core, matrix, rows, BOND, LD, R, TMA)
                 b_back = product(b_core, b_g, PRECISION)
                 if MIXED:
                     b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)
@@ -91,7 +129,10 @@ def backward_sweep(
                     if MIXED:
                         b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
                     b_share += b_entry[:, None] * b_g
-                p_share = p_grad_x + ((run * batch + b) * sites + n + 1) * I + i
+                if RAGGED:
+                    p_share = p_grad_x + (run * batch + b) * (first_width + steps + last_width) + first_width + column
+                else:
+                    p_share = p_grad_x + ((run * batch + b) * sites + n + 1) * I + i
                 tl.store(p_share, tl.sum(b_share, axis=0), mask=inside)
         b_next = b_sum
         if MIXED:
@@ -103,12 +144,11 @@ def backward_sweep(
         elif SKIP == "output":
             b_next += b_left
         p_tile = p_grads + (n * runs + run) * size + tile
-        if PARTS == 1:
+        if PARTS == 1 and not RAGGED:
             b_g = b_next
             b_sum = tl.zeros((R, BN), tl.float32)
             tl.store(p_tile, b_g, mask=real)
         else:
-            done = part == PARTS - 1
             b_g = tl.where(done, b_next, b_g)
             b_sum = tl.where(done, 0.0, b_sum)
             if done:
@@ -123,7 +163,7 @@ def backward_sweep_wide(
     STAGES: tl.constexpr, PRECISION: tl.constexpr, WANT_X: tl.constexpr,
     HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
-    LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
+    LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr, HEAD: tl.constexpr = True,
 ):  # fmt: skip
     """The same in T × T tiles of the core, the gradient re-read from the stored ones."""
     run = tl.program_id(1).to(tl.int64)
@@ -135,20 +175,21 @@ def backward_sweep_wide(
     p_left += run * size
     TILES: tl.constexpr = (BOND + T - 1) // T
 
-    for tile in range(TILES):
-        rows = tile * T + tl.arange(0, T)
-        b_g, b_left = head_backward(
-            p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, I,
-            O, b, rows, BOND, T, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
-        )  # fmt: skip
-        at = rows[:, None] * columns + b[None, :]
-        real = (rows < BOND)[:, None] & kept
-        if ENDS_WITH_SKIP:
-            b_g += b_left
-        tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + at, b_g, mask=real)
-        if HAS_OUTPUT_SKIP:
-            tl.store(p_left + at, b_left, mask=real)
-    tl.debug_barrier()
+    if HEAD:
+        for tile in range(TILES):
+            rows = tile * T + tl.arange(0, T)
+            b_g, b_left = head_backward(
+                p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi,
+                I, I, O, b, rows, BOND, T, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
+            )  # fmt: skip
+            at = rows[:, None] * columns + b[None, :]
+            real = (rows < BOND)[:, None] & kept
+            if ENDS_WITH_SKIP:
+                b_g += b_left
+            tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + at, b_g, mask=real)
+            if HAS_OUTPUT_SKIP:
+                tl.store(p_left + at, b_left, mask=real)
+        tl.debug_barrier()
 
     for site in range(inner):
         n = tl.cast(inner - 1 - site, tl.int64)

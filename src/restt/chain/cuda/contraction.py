@@ -6,47 +6,120 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import sys
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from restt.chain import eager
-from restt.chain.cuda.launch import Layout, SweepLaunch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.calls import ALIGNMENT, KernelCall
+from restt.chain.cuda.launch import Layout, head_batch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.parts import block_of, end_features, operand, or_else, sweep_constants
+from restt.chain.operators import cannot_read, is_watched, register, topology_of
+from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
-from restt.chain.reference import ChainWeights
-from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
+from restt.chain.recompute import recomputing, segment_length, square_root_length
+from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.setting import untraced
+from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
+
+# States below this are kept without a look at what the GPU has left.
+_ALWAYS_KEPT_BYTES = 2**30
 
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
-    """The output (S,B,O) for x (S or 1, B, N, I), products as :func:`restt.chain.precision` says."""
-    reason = unsupported(x, weights, topology)
-    if reason is not None:
-        raise ValueError(f"the fused GPU backend cannot run this: {reason}")
-    if topology.sites == 1 or x.shape[1] == 0:
-        return eager.contract(x, weights, topology)
-    tensors = [tensor for tensor in (x, *weights[:-1]) if tensor is not None]
-    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    output: Tensor = _Chain.apply(x, *weights[:-1], weights.outputs, topology, current_precision(), keep)
+    """The output (S,B,O) for x (S or 1, B, N, I), products as :func:`restt.chain.precision` says.
+
+    x, weights and output may all be without the runs axis.
+    """
+    if x.dtype != torch.float32:  # whoever chose this backend has asked for everything already
+        raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
+    if topology.sites == 1:
+        return x[..., 0, :] @ weights.first
+    tensors = (x, *weights[:-1])
+    keep = needs_gradient(tensors)
+    precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
+    if watched and keep and recomputing():
+        raise ValueError(
+            "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
+            "leave the module uncompiled there"
+        )
+    length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
+    if length > 1:
+        from restt.chain.cuda import segments
+
+        if has_runs(weights):
+            return segments.contract(x, weights, topology, precision, length)
+        return segments.contract(*with_runs(x, weights), topology, precision, length)[0]
+    given = (*tensors, weights.outputs, topology.connections, precision, keep)
+    output: Tensor
+    if watched:
+        _flags_ready(topology.connections, x.device)
+        output = torch.ops.restt.fused_cuda(*given)[0]
+    elif keep:
+        output = _Contraction.apply(*given)
+    else:
+        output = _forward(*given)[0]
     return output
+
+
+def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
+    """The output for packed x (S or 1, B, ΣI), with or without the runs axis."""
+    layout = Layout(weights.first.shape[-1], current_precision(x.device.type))
+    # Equal widths are padded as they are; segments, operators and cores wider than a tile know only whole sites.
+    padded = recomputing() or layout.is_wide or min(widths) == max(widths) or is_watched(x, weights.first)
+    if padded or topology.sites == 1 or x.shape[-2] == 0:
+        return contract(unpack(x, widths), weights, topology)
+    from restt.chain.cuda import ragged
+
+    if has_runs(weights):
+        return ragged.contract(x, weights, topology, widths, layout.precision)
+    return ragged.contract(*with_runs(x, weights), topology, widths, layout.precision)[0]
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
     """Why these tensors need another backend, or None."""
-    if importlib.util.find_spec("triton") is None:
+    if not _has_triton():
         return "triton is not installed; it comes with CUDA builds of torch"
-    others = {tensor.dtype for tensor in weights[:-1] if tensor is not None} | {x.dtype}
-    if others != {torch.float32}:
-        return f"it stores float32, got {', '.join(sorted(map(str, others)))}; the eager backend takes any dtype"
+    if cannot_read(x):
+        return "compiled code cannot be traced"
+    for tensor in (x, *weights[:-1]):
+        if tensor is not None and tensor.dtype != torch.float32:
+            return f"it stores float32, got {tensor.dtype}; the eager backend takes any dtype"
     if x.device.type != "cuda" and not _interpreted():
         return f"it needs CUDA tensors, got {x.device.type} (or TRITON_INTERPRET=1 to run its kernels as Python)"
     return None
 
 
-@cache
+def _segment_length(x: Tensor, weights: ChainWeights, topology: Topology) -> int:
+    """One in how many states is kept: all, unless recomputing is asked for or they would not fit on the GPU."""
+    inner = topology.sites - 2
+    if recomputing() or inner < 2:
+        return segment_length(inner)
+    # The states and, in the backward pass, as many gradients.
+    needed = 2 * (inner + 1) * weights.first[..., 0, :].numel() * x.shape[-3] * x.element_size()
+    if needed < _ALWAYS_KEPT_BYTES or needed < _free_bytes(x.device):
+        return 1
+    return square_root_length(inner)
+
+
+def _free_bytes(device: torch.device) -> float:
+    """What torch may still take of the GPU's memory, if nobody else does."""
+    if device.type != "cuda":
+        return math.inf
+    return torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
+
+
+@untraced
+def _has_triton() -> bool:
+    return "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+
+
+@untraced
 def _interpreted() -> bool:
     """Whether TRITON_INTERPRET was set when triton was imported: the kernels are then Python over CPU tensors."""
     from triton.runtime.interpreter import InterpretedFunction
@@ -56,262 +129,285 @@ def _interpreted() -> bool:
     return isinstance(forward_sweep, InterpretedFunction)
 
 
-@lru_cache(maxsize=256)
-def _device_flags(topology: Topology, device: torch.device) -> Tensor:
+@cache
+def device_flags(connections: str, device: torch.device) -> Tensor:
     """Made once per topology: a copy from the host could neither be captured nor overlap."""
-    return torch.tensor(list(topology.connection_flags), dtype=torch.int32, device=device)
+    flags = topology_of(connections).connection_flags
+    return torch.tensor(list(flags), dtype=torch.int32, device=device)
+
+
+@untraced
+def _flags_ready(connections: str, device: torch.device) -> None:
+    """Made while a module is traced: what is made where a graph is recorded belongs to the graph's memory."""
+    device_flags(connections, device)
+
+
+class _Sizes(NamedTuple):
+    """What a plan is made for: hashable, and all that launches depend on."""
+
+    x: tuple[int, ...]  # shape
+    strides: tuple[int, ...]  # of x
+    first: tuple[int, ...]  # shape
+    outputs: int
+    connections: str
+    precision: str
+    device: torch.device
+
+    @property
+    def runs(self) -> int:
+        return self.first[0] if len(self.first) == 3 else 1
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Inner sites, batch, columns: the batch rounded up to what a product takes."""
+        return self.x[-2] - 2, self.x[-3], round_up(self.x[-3], 16)
+
+    @property
+    def x_strides(self) -> tuple[int, ...]:
+        """Of runs, samples, sites and features; 0 for runs that share their features."""
+        return (self.strides[0] if len(self.x) == 4 and self.x[0] > 1 else 0, *self.strides[-3:])
+
+
+class _ForwardPlan(NamedTuple):
+    layout: Layout
+    topology: Topology
+    columns: int
+    pack: KernelCall | None
+    packed: tuple[int, ...]  # shape of the packed cores
+    packs_backward: bool  # whether the backward sweep needs cores of its own, or reads the parameter
+    descriptor: list[int] | None  # the block that the copy engine fetches
+    sweep: KernelCall
 
 
 @lru_cache(maxsize=256)
-def _constants(topology: Topology) -> dict[str, Any]:
-    """What every sweep over this topology is compiled with; MIXED ones read their sites' flags instead of SKIP."""
-    mixed = len(set(topology.connection_flags[:-1])) > 1
-    return {
-        "HAS_CHAIN": topology.has_chain,
-        "HAS_LINEAR": topology.has_linear,
-        "HAS_OUTPUT_SKIP": topology.has_output_skip,
-        "ENDS_WITH_SKIP": topology.ends_with_skip,
-        "LAST_CHAIN": topology.chains[-1],
-        "LAST_SKIP": topology.has_skip_head,
-        "MIXED": mixed,
-        "SKIP": "none" if mixed else topology.skips[0],
-    }
-
-
-def _pack(chain: Tensor, layout: Layout, keep: bool) -> tuple[Tensor, Tensor | None]:
-    """The cores as the forward and, if ``keep``, the backward sweep read them."""
+def _forward_plan(sizes: _Sizes, keep: bool) -> _ForwardPlan:
+    """The launches of the forward pass; ``keep`` for a backward pass."""
+    from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
     from restt.chain.cuda.gradients import pack_cores
 
-    runs, inner, width = chain.shape[:3]
-    shape = (runs, inner, width, layout.bond, layout.ld)
-    forward = torch.empty(shape, dtype=layout.dtype, device=chain.device)
-    pack_backward = keep and not (layout.is_plain and chain.data_ptr() % 16 == 0)
-    backward = torch.empty_like(forward) if pack_backward else (chain if keep else None)
+    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
+    inner, batch, columns = sizes.numbers
+    layout = Layout(bond, sizes.precision)
+    launch = sweep_launch(layout, width, runs, batch)
     tile = 32
     across = -(-layout.ld // tile)
-    grid = (runs * inner * width, across, across)
-    pack_cores[grid](
-        forward, backward if pack_backward else forward, chain, BOND=layout.bond, LD=layout.ld,
-        T=tile, FORWARD=True, BACKWARD=pack_backward, num_warps=4,
-    )  # fmt: skip
-    return forward, backward
+    packs_backward = keep and not layout.is_plain
+    options = {"BOND": bond, "LD": layout.ld, "T": tile, "FORWARD": True, "BACKWARD": packs_backward, "num_warps": 4}
+    pack = KernelCall(pack_cores, (runs * inner * width, across, across), (), options)
+    numbers = (inner, batch, columns, runs, *sizes.x_strides, sizes.outputs)
+    constants = {
+        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
+        "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
+        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
+    }  # fmt: skip
+    grid = (-(-columns // launch.columns), runs)
+    if layout.is_wide:
+        slots = inner + 1 if keep else 2
+        sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
+    else:
+        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma, "SAVE": keep}
+        sweep = KernelCall(forward_sweep, grid, numbers, constants)
+    return _ForwardPlan(
+        layout,
+        topology,
+        columns,
+        pack if topology.has_chain else None,
+        (runs * inner * width, bond, layout.ld),
+        packs_backward,
+        block_of(layout, launch),
+        sweep,
+    )
 
 
-def _operand(core: Tensor | None, layout: Layout, launch: SweepLaunch, stand_in: Tensor) -> Any:
-    """The packed cores as a sweep takes them: a pointer, or a descriptor for the copy engine."""
-    if core is None or layout.is_wide or not launch.tma:
-        return _or(core, stand_in)
-    from triton.tools.tensor_descriptor import TensorDescriptor
+def _forward(
+    x: Tensor,  # (S or 1, B, N, I)
+    first: Tensor,
+    chain: Tensor | None,
+    linear: Tensor | None,
+    last_chain: Tensor | None,
+    last_linear: Tensor | None,
+    last_skip: Tensor | None,
+    outputs: int,
+    connections: str,
+    precision: str,
+    keep: bool,
+) -> tuple[Tensor, ...]:
+    """The output and, with ``keep``, for the backward pass: all states, the sum of those that left for the output, and
+    the cores as its sweep reads them; each empty where it would be a copy of something else."""
+    roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
+    first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
+    batch = x.shape[-3]
+    sizes = _Sizes(x.shape, x.stride(), first.shape, outputs, connections, precision, x.device)
+    plan = _forward_plan(sizes, keep)
+    state = (sizes.runs, first.shape[-1], plan.columns)
+    output = first.new_empty(*first.shape[:-2], batch, outputs)
+    states = first.new_empty(x.shape[-2] - 1 if keep else 2, *state) if keep or plan.layout.is_wide else None
+    last = states[-1] if keep and states is not None else first.new_empty(state)
+    leaving = first.new_empty(state) if plan.topology.has_output_skip else None
+    core = kept_core = None
+    if plan.pack is not None:
+        core = torch.empty(plan.packed, dtype=plan.layout.dtype, device=x.device)
+        kept_core = torch.empty_like(core) if plan.packs_backward else None
+        if batch > 0:
+            plan.pack(core, or_else(kept_core, core), chain)
+    if batch > 0:
+        plan.sweep(
+            output, or_else(states, last), last, or_else(leaving, last), x, first,
+            operand(core, plan.descriptor, last), or_else(linear, last), device_flags(connections, x.device),
+            or_else(last_chain, last), or_else(last_linear, last), or_else(last_skip, last),
+        )  # fmt: skip
+    # An operator's outputs are tensors of their own, none of them missing.
+    kept = (tensor if keep and tensor is not None else first.new_empty(0) for tensor in (states, leaving, kept_core))
+    return output, *kept
 
-    return TensorDescriptor.from_tensor(core.view(-1, layout.bond, layout.ld), [1, layout.tile, layout.tile])
+
+def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    *_, outputs, connections, precision, keep = given
+    topology, layout = topology_of(connections), Layout(int(first.shape[-1]), precision)
+    runs, bond = first.shape[:-2].numel(), first.shape[-1]
+    inner, width, columns = x.shape[-2] - 2, x.shape[-1], round_up(x.shape[-3], 16)
+    output = first.new_empty(*first.shape[:-2], x.shape[-3], outputs)
+    if not keep:
+        return output, first.new_empty(0), first.new_empty(0), first.new_empty(0)
+    states = first.new_empty(inner + 1, runs, bond, columns)
+    leaving = first.new_empty((runs, bond, columns) if topology.has_output_skip else 0)
+    core = first.new_empty(0)
+    if topology.has_chain and not layout.is_plain:
+        core = first.new_empty((runs * inner * width, bond, layout.ld), dtype=layout.dtype)
+    return output, states, leaving, core
 
 
-class _Chain(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,  # (S or 1, B, N, I)
-        first: Tensor,
-        chain: Tensor | None,
-        linear: Tensor | None,
-        last_chain: Tensor | None,
-        last_linear: Tensor | None,
-        last_skip: Tensor | None,
-        outputs: int,
-        topology: Topology,
-        precision: str,
-        keep: bool,
-    ) -> Tensor:
-        from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
+class _BackwardPlan(NamedTuple):
+    layout: Layout
+    topology: Topology
+    sweep: KernelCall
+    descriptor: list[int] | None
+    weights: KernelCall | None
+    head: KernelCall | None
 
-        inputs = (x, first, chain, linear, last_chain, last_linear, last_skip)
-        first = first.contiguous()
-        chain, linear, last_chain, last_linear, last_skip = contiguous(inputs[2:])
-        runs = first.shape[0]
-        batch, sites, width = x.shape[1:]
-        inner, bond, columns = sites - 2, first.shape[-1], round_up(batch, 16)
-        layout = Layout(bond, precision)
-        launch = sweep_launch(layout, width, runs, batch)
-        slots = sites - 1 if keep else 2
-        saved = keep or layout.is_wide
-        states = first.new_empty((slots, runs, bond, columns)) if saved else None
-        last = states[-1] if keep and states is not None else first.new_empty((runs, bond, columns))
-        leaving = first.new_empty((runs, bond, columns)) if topology.has_output_skip else last
-        output = first.new_empty((runs, batch, outputs))
-        core = kept_core = None
-        if chain is not None:
-            core, kept_core = _pack(chain, layout, keep)
-        flags, constants = _device_flags(topology, x.device), dict(_constants(topology))
-        stride_s = x.stride(0) if x.shape[0] > 1 else 0
-        pointers = [
-            output, _or(states, last), last, leaving, x, first, _operand(core, layout, launch, last), _or(linear, last),
-            flags, _or(last_chain, last), _or(last_linear, last), _or(last_skip, last),
-        ]  # fmt: skip
-        numbers = [inner, batch, columns, runs, stride_s, *x.stride()[1:], outputs]
-        shared = {
-            "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns, "OT": head_tile(outputs),
-            "STAGES": launch.stages, "PRECISION": precision, "LAST_LINEAR": last_linear is not None,
-            "num_warps": launch.warps, "num_stages": 1, **constants,
+
+@lru_cache(maxsize=256)
+def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
+    """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
+    from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
+    from restt.chain.cuda.gradients import head_gradients, weight_gradients
+
+    want_x, want_first, want_chain, want_linear, *want_head = wanted
+    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
+    inner, batch, columns = sizes.numbers
+    layout = Layout(bond, sizes.precision)
+    launch = sweep_launch(layout, width, runs, batch, reads_states=want_x)
+    numbers = (inner, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
+    constants = {
+        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
+        "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
+        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
+    }  # fmt: skip
+    grid = (-(-columns // launch.columns), runs)
+    if layout.is_wide:
+        sweep = KernelCall(backward_sweep_wide, grid, numbers, {**constants, "T": layout.tile})
+    else:
+        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma}
+        sweep = KernelCall(backward_sweep, grid, numbers, constants)
+    weights = head = None
+    if want_first or want_chain or want_linear:
+        products = weight_launch(layout)
+        across, down = -(-bond // products.columns), -(-bond // products.rows)
+        constants = {
+            "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
+            "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
+            "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
         }  # fmt: skip
-        grid = (-(-batch // launch.columns), runs)
-        if layout.is_wide:
-            del shared["MIXED"], shared["SKIP"]
-            forward_sweep_wide[grid](*pointers, *numbers, slots, T=layout.tile, **shared)
-        else:
-            forward_sweep[grid](
-                *pointers,
-                *numbers,
-                R=layout.tile,
-                PART=launch.part,
-                TMA=launch.tma,
-                SAVE=keep,
-                **shared,
-            )
-        if keep:
-            # The inputs themselves, not their contiguous copies: a gradient of the gradient leads back to them.
-            ctx.save_for_backward(*inputs, kept_core, states, leaving)
-            ctx.settings = topology, precision, outputs
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-
-        *inputs, core, states, leaving = ctx.saved_tensors
-        topology, precision, outputs = ctx.settings
-        if wants_plain_operations(grad_output):
-            wanted = ctx.needs_input_grad[: len(inputs)]
-            again = plain_contraction_gradients(inputs, wanted, grad_output, outputs, topology)
-            return *again, None, None, None, None
-        x, first = inputs[0], inputs[1].contiguous()
-        chain, linear, last_chain, last_linear, last_skip = contiguous(inputs[2:])
-        grad_output = grad_output.contiguous()
-        runs = first.shape[0]
-        batch, sites, width = x.shape[1:]
-        inner, bond, columns = sites - 2, first.shape[-1], states.shape[-1]
-        layout = Layout(bond, precision)
-        want_x = ctx.needs_input_grad[0]
-        launch = sweep_launch(layout, width, runs, batch, reads_states=want_x)
-        grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
-        grad_x = x.new_empty((runs, batch, sites, width)) if want_x else None
-        flags, constants = _device_flags(topology, x.device), dict(_constants(topology))
-        stride_s = x.stride(0) if x.shape[0] > 1 else 0
-        pointers = [
-            grads, _or(grad_x, grads), grad_output, states, x, _operand(core, layout, launch, grads),
-            _or(linear, grads), flags, _or(last_chain, grads), _or(last_skip, grads),
-        ]  # fmt: skip
-        numbers = [inner, batch, columns, runs, sites, stride_s, *x.stride()[1:], outputs]
-        shared = {
-            "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
-            "OT": head_tile(outputs), "STAGES": launch.stages, "PRECISION": precision, "WANT_X": want_x,
-            "num_warps": launch.warps, "num_stages": 1, **constants,
+        programs = ((inner + 1) * width, runs, across * (down if want_chain else 1))
+        weights = KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
+    if any(want_head):
+        rows, across = layout.tile, head_tile(sizes.outputs)
+        stride_s, stride_b, _, stride_i = sizes.x_strides
+        constants = {
+            "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
+            **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), want_head, strict=True)),
+            "num_warps": 4, "num_stages": 2,
         }  # fmt: skip
-        grid = (-(-batch // launch.columns), runs)
-        if layout.is_wide:
-            del shared["MIXED"], shared["SKIP"]
-            grad_left = torch.empty_like(leaving)
-            backward_sweep_wide[grid](*pointers, grad_left, *numbers, T=layout.tile, **shared)
-        else:
-            backward_sweep[grid](*pointers, *numbers, R=layout.tile, PART=launch.part, TMA=launch.tma, **shared)
-        wanted = ctx.needs_input_grad[1:7]
-        inner_gradients = _weight_gradients(x, first, chain, linear, states, grads, topology, layout, wanted[:3])
-        head = (last_chain, last_linear, last_skip)
-        head_gradients = _head_gradients(x, head, states[-1], leaving, grad_output, layout, wanted[3:])
-        if grad_x is not None:
-            _end_features(grad_x, first, last_chain, last_linear, states, grads, grad_output)
-            if x.shape[0] != runs:
-                grad_x = grad_x.sum(dim=0, keepdim=True)
-        return grad_x, *inner_gradients, *head_gradients, None, None, None, None
+        programs = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
+        numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
+        head = KernelCall(head_gradients, programs, numbers, constants)
+    return _BackwardPlan(layout, topology, sweep, block_of(layout, launch), weights, head)
 
 
-def _weight_gradients(
+def _backward(
+    grad: Tensor,  # (S, B, O)
+    states: Tensor,  # (N-1, S, R, columns)
+    leaving: Tensor,  # (S, R, columns) or empty
+    core: Tensor,  # (S·(N-2)·I, R, LD) or empty
     x: Tensor,
     first: Tensor,
     chain: Tensor | None,
     linear: Tensor | None,
-    states: Tensor,  # (N-1, S, R, columns)
-    grads: Tensor,  # (N-1, S, R, columns)
-    topology: Topology,
-    layout: Layout,
-    wanted: Sequence[bool],
-) -> list[Tensor | None]:
-    from restt.chain.cuda.gradients import weight_gradients
-
-    want_first, want_chain, want_linear = wanted
-    grad_first = torch.empty_like(first) if want_first else None
-    grad_chain = torch.empty_like(chain) if chain is not None and want_chain else None
-    grad_linear = torch.empty_like(linear) if linear is not None and want_linear else None
-    if grad_first is None and grad_chain is None and grad_linear is None:
-        return [None, None, None]
-    runs, width, bond = first.shape
-    sites = len(states)
-    launch = weight_launch(layout)
-    flags = _device_flags(topology, x.device)
-    across, down = -(-bond // launch.columns), -(-bond // launch.rows)
-    tiles = across * (down if grad_chain is not None else 1)
-    weight_gradients[(sites * width, runs, tiles)](
-        _or(grad_chain, states), _or(grad_linear, states), _or(grad_first, states), states, grads, x,
-        flags, sites - 1, x.shape[1], states.shape[-1], runs, x.stride(0) if x.shape[0] > 1 else 0,
-        *x.stride()[1:], I=width, BOND=bond, K=launch.rows, L=launch.columns, BB=launch.batch, STAGES=launch.stages,
-        PRECISION=layout.precision, CORE=grad_chain is not None,
-        ENTRY=(grad_first is not None) + 2 * (grad_linear is not None), num_warps=launch.warps, num_stages=1,
-    )  # fmt: skip
-    return [grad_first, grad_chain, grad_linear]
-
-
-def _head_gradients(
-    x: Tensor,
-    head: tuple[Tensor | None, Tensor | None, Tensor | None],
-    last: Tensor,  # (S, R, columns)
-    leaving: Tensor,  # (S, R, columns)
-    grad_output: Tensor,  # (S, B, O)
-    layout: Layout,
-    wanted: Sequence[bool],
-) -> list[Tensor | None]:
-    from restt.chain.cuda.gradients import head_gradients
-
-    gradients = [
-        torch.empty_like(weight) if weight is not None and want else None
-        for weight, want in zip(head, wanted, strict=True)
-    ]
-    if all(gradient is None for gradient in gradients):
-        return gradients
-    grad_chain, grad_linear, grad_skip = gradients
-    runs, bond, columns = last.shape
-    outputs = grad_output.shape[-1]
-    rows, across = layout.tile, head_tile(outputs)
-    grid = (x.shape[-1] + 1, runs, -(-bond // rows) * -(-outputs // across))
-    head_gradients[grid](
-        _or(grad_chain, last), _or(grad_linear, last), _or(grad_skip, last), last, leaving, grad_output,
-        x[:, :, -1], x.shape[1], columns, x.stride(0) if x.shape[0] > 1 else 0, x.stride(1), x.stride(3), outputs,
-        I=x.shape[-1], BOND=bond, K=rows, OT=across, BB=32, PRECISION=layout.precision,
-        CHAIN_HEAD=grad_chain is not None, LINEAR_HEAD=grad_linear is not None, SKIP_HEAD=grad_skip is not None,
-        num_warps=4, num_stages=2,
-    )  # fmt: skip
-    return gradients
-
-
-def _end_features(
-    grad_x: Tensor,  # (S, B, N, I), its inner sites filled
-    first: Tensor,
     last_chain: Tensor | None,
     last_linear: Tensor | None,
-    states: Tensor,
-    grads: Tensor,
-    grad_output: Tensor,
-) -> None:
-    """The features' gradient at the first and the last site, where there is no sweep to share."""
-    batch = grad_x.shape[1]
-    grad_x[:, :, 0] = (first @ grads[0, ..., :batch]).transpose(1, 2)
-    share = grad_x[:, :, -1]
-    share.zero_()
-    if last_chain is not None:
-        reached = torch.einsum("siko,skb->sbio", last_chain, states[-1, ..., :batch])
-        share += torch.einsum("sbio,sbo->sbi", reached, grad_output)
-    if last_linear is not None:
-        share += grad_output @ last_linear.transpose(1, 2)
+    last_skip: Tensor | None,
+    connections: str,
+    precision: str,
+    keep: bool,
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
+    first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
+    if x.shape[-3] == 0:
+        return [torch.zeros_like(t) for t, want in zip((x, *roles), wanted, strict=True) if t is not None and want]
+    grad = grad.contiguous()
+    sizes = _Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, precision, x.device)
+    plan = _backward_plan(sizes, tuple(wanted))
+    grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
+    grad_x = first.new_empty(sizes.runs, *x.shape[-3:]) if wanted[0] else None
+    made = [torch.empty_like(t) if t is not None and want else None for t, want in zip(roles, wanted[1:], strict=True)]
+    flags, last = device_flags(connections, x.device), states[-1]
+    cores: Tensor | None = core
+    if not core.numel():
+        # The parameter itself, which only a view into something else may have put where the copies cannot start.
+        cores = chain if chain is None or chain.data_ptr() % ALIGNMENT == 0 else chain.clone()
+        cores = None if cores is None else cores.view(-1, *cores.shape[-2:])
+    pointers = [
+        grads, or_else(grad_x, grads), grad, states, x, operand(cores, plan.descriptor, grads), or_else(linear, grads),
+        flags, or_else(last_chain, grads), or_else(last_skip, grads),
+    ]  # fmt: skip
+    if plan.layout.is_wide:
+        pointers.append(torch.empty_like(last))
+    plan.sweep(*pointers)
+    if plan.weights is not None:
+        grad_first, grad_chain, grad_linear = (or_else(tensor, states) for tensor in made[:3])
+        plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags)
+    if plan.head is not None:
+        left = leaving if leaving.numel() else last
+        plan.head(*(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :])
+    if grad_x is not None:
+        ends = grad_x[:, :, 0], grad_x[:, :, -1]
+        end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
+        if grad_x.shape[:-3] != x.shape[:-3]:
+            grad_x = grad_x.sum(dim=0, keepdim=True) if x.dim() == 4 else grad_x[0]
+    return [tensor for tensor in (grad_x, *made) if tensor is not None]
 
 
-def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
-    """Kernels take a pointer for every argument; one whose constants switch it off is never followed."""
-    return stand_in if tensor is None else tensor
+def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, *given: Any) -> list[Tensor]:
+    *tensors, _, _, _, wanted = given
+    return [
+        tensor.new_empty(tensor.shape)
+        for tensor, want in zip(tensors, wanted, strict=True)
+        if want and tensor is not None
+    ]
+
+
+_Contraction = register(
+    "fused_cuda",
+    "CompositeExplicitAutograd",
+    settings="str precision, bool keep",
+    kept=("states", "leaving", "core"),
+    forward=(_forward, _forward_fake),
+    backward=(_backward, _backward_fake),
+)
+
+
+def forget_plans() -> None:
+    """Have launches worked out anew, for whoever changes the tables of launch.py."""
+    _forward_plan.cache_clear()
+    _backward_plan.cache_clear()

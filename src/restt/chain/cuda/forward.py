@@ -22,6 +22,8 @@ def product(a, b, PRECISION: tl.constexpr):
     """a @ b with float32 sums."""
     if PRECISION == "bf16":
         return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+    elif PRECISION == "fp16":
+        return tl.dot(a.to(tl.float16), b.to(tl.float16))
     elif PRECISION == "tf32":
         return tl.dot(a, b, input_precision="tf32")
     else:
@@ -44,7 +46,7 @@ def load_core(p_core, matrix, rows, BOND: tl.constexpr, LD: tl.constexpr, R: tl.
 @triton.jit
 def head_forward(
     p_out, p_last, p_leaving, p_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns, stride_xb, stride_xi,
-    I, O, b, BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
+    features, I, O, b, BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out (S, B, O) = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + leaving W(N,3), read back from the stored y(N-1)."""
@@ -59,7 +61,7 @@ def head_forward(
             state = run * size + k[:, None] * columns + b[None, :]
             if LAST_CHAIN:
                 b_y = tl.load(p_last + state, mask=(k < BOND)[:, None] & inside[None, :], other=0.0)
-                for i in range(I):
+                for i in range(features):
                     p_core = p_last_chain + (run * I + i) * BOND * O
                     b_core = tl.load(p_core + k[None, :] * O + o[:, None], mask=real, other=0.0)
                     b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
@@ -69,7 +71,7 @@ def head_forward(
                 b_core = tl.load(p_last_skip + run * BOND * O + k[None, :] * O + o[:, None], mask=real, other=0.0)
                 b_out += product(b_core, b_left, PRECISION)
         if LAST_LINEAR:
-            for i in range(I):
+            for i in range(features):
                 b_entry = tl.load(p_last_linear + (run * I + i) * O + o, mask=o < O, other=0.0)
                 b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
                 b_out += b_entry[:, None] * b_x[None, :]
@@ -77,7 +79,7 @@ def head_forward(
         tl.store(p_tile, b_out, mask=(o < O)[:, None] & inside[None, :])
 
 
-@triton.jit(do_not_specialize=["inner", "O"])
+@triton.jit(do_not_specialize=["inner", "O", "length", "steps", "first_width", "last_width"])
 def forward_sweep(
     p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
     p_last_chain, p_last_linear, p_last_skip,
@@ -88,11 +90,19 @@ def forward_sweep(
     MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
+    p_start=None, length=0, every=1,
+    START: tl.constexpr = True, HEAD: tl.constexpr = True, REPLAY: tl.constexpr = False,
+    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False,
 ):  # fmt: skip
     """Site 1, sites 2…N-1 with the state on chip, and the output site, for BN samples of one run.
 
     The loop runs over parts of a site, PART features each, so that cores of the coming parts are in flight while one
     is multiplied; the state moves on after a site's last part.
+
+    Of a stretch of a chain (segments.py) START says that it begins with site 1 and not with a state of ``p_start``,
+    HEAD that it ends with the output site. SAVE then keeps one in ``every`` states. With REPLAY program axis 2 counts
+    segments of ``length`` sites, each from its own state, all states saved. With RAGGED x is packed (ragged.py): a step
+    is one feature, and ``p_table`` says of which site.
     """
     run = tl.program_id(1).to(tl.int64)
     b = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -103,29 +113,60 @@ def forward_sweep(
     b = b.to(tl.int64)
     size = BOND * tl.cast(columns, tl.int64)
 
-    b_y = tl.zeros((R, BN), tl.float32)
-    for feature in range(I):
-        b_entry = tl.load(p_first + (run * I + feature) * BOND + rows, mask=rows < BOND, other=0.0)
-        b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
-        b_y += b_entry[:, None] * b_x[None, :]
     tile = rows[:, None] * columns + b[None, :]
+    begin = tl.cast(0, tl.int32)
+    sites = inner
+    if REPLAY:
+        begin = tl.program_id(2) * length
+        sites = tl.minimum(inner - begin, length)
+    if START:
+        first_features = I
+        if RAGGED:
+            first_features = first_width
+        b_y = tl.zeros((R, BN), tl.float32)
+        for feature in range(first_features):
+            b_entry = tl.load(p_first + (run * I + feature) * BOND + rows, mask=rows < BOND, other=0.0)
+            b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
+            b_y += b_entry[:, None] * b_x[None, :]
+    else:
+        slot = tl.program_id(2).to(tl.int64)
+        b_y = tl.load(p_start + (slot * runs + run) * size + tile, mask=real, other=0.0)
     if SAVE:
-        tl.store(p_states + run * size + tile, b_y, mask=real)
+        tl.store(p_states + run * size + tile, b_y, mask=real & (begin == 0))
     b_left = tl.zeros((R, BN), tl.float32)
+    if HAS_OUTPUT_SKIP and not START:
+        b_left = tl.load(p_leaving + run * size + tile, mask=real, other=0.0)
     b_sum = tl.zeros((R, BN), tl.float32)
 
     PARTS: tl.constexpr = I // PART
-    for step in tl.range(0, inner * PARTS, num_stages=STAGES):
-        n = tl.cast(step // PARTS, tl.int64)
-        part = step % PARTS
+    loop_steps = sites * PARTS
+    if RAGGED:
+        loop_steps = steps
+    for step in tl.range(0, loop_steps, num_stages=STAGES):
+        if RAGGED:
+            entry = tl.load(p_table + step)
+            n = tl.cast((entry >> 1) // I, tl.int64)
+            part = (entry >> 1) % I
+            done = (entry & 1) != 0
+        else:
+            n = tl.cast(begin + step // PARTS, tl.int64)
+            part = step % PARTS
+            done = part == PARTS - 1
         if MIXED:
             flags = tl.load(p_flags + n)
         for j in tl.static_range(PART):
             i = part * PART + j
-            b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
+            if RAGGED:
+                p_feature = p_x + b * stride_xb + (first_width + step) * stride_xi
+            else:
+                p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
+            b_x = tl.load(p_feature, mask=inside, other=0.0)
             core = (run * inner + n) * I + i
             if HAS_CHAIN:
-                b_core = load_core(p_core, core, rows, BOND, LD, R, TMA)
+                matrix = core
+                if RAGGED:
+                    matrix = run * steps + step
+                b_core = load_core(p_core, matrix, rows, BOND, LD, R, TMA)
                 b_new = product(b_core, b_y, PRECISION)
                 if MIXED:
                     b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
@@ -142,33 +183,40 @@ def forward_sweep(
             b_leave = tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0)
         elif SKIP == "full":
             b_next += b_y
-        p_tile = p_states + ((n + 1) * runs + run) * size + tile
-        if PARTS == 1:
+        p_tile = p_states + ((n + 1) // every * runs + run) * size + tile
+        if PARTS == 1 and not RAGGED:
             if HAS_OUTPUT_SKIP:
                 b_left += b_leave
             b_y = b_next
             b_sum = tl.zeros((R, BN), tl.float32)
             if SAVE:
-                tl.store(p_tile, b_y, mask=real)
+                tl.store(p_tile, b_y, mask=real & ((n + 1) % every == 0))
         else:
-            done = part == PARTS - 1
             if HAS_OUTPUT_SKIP:
                 b_left += tl.where(done, b_leave, 0.0)
             b_y = tl.where(done, b_next, b_y)
             b_sum = tl.where(done, 0.0, b_sum)
             if SAVE & done:
-                tl.store(p_tile, b_y, mask=real)
+                tl.store(p_tile, b_y, mask=real & ((n + 1) % every == 0))
 
-    if ENDS_WITH_SKIP:
+    if HEAD and ENDS_WITH_SKIP:
         b_left += b_y
-    tl.store(p_last + run * size + tile, b_y, mask=real)
+    if not REPLAY:
+        tl.store(p_last + run * size + tile, b_y, mask=real)
     if HAS_OUTPUT_SKIP:
         tl.store(p_leaving + run * size + tile, b_left, mask=real)
-    tl.debug_barrier()
-    head_forward(
-        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run, batch,
-        columns, stride_xb, stride_xi, I, O, b, BOND, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
-    )  # fmt: skip
+    if HEAD:
+        tl.debug_barrier()
+        last_features = I
+        p_last_x = p_x + (inner + 1) * stride_xn
+        if RAGGED:
+            last_features = last_width
+            p_last_x = p_x + (first_width + steps) * stride_xi
+        head_forward(
+            p_out, p_last, p_leaving, p_last_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns,
+            stride_xb, stride_xi, last_features, I, O, b, BOND, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
+            PRECISION,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["inner", "O", "slots"])
@@ -180,10 +228,12 @@ def forward_sweep_wide(
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
     HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr, HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
+    p_start=None, START: tl.constexpr = True, HEAD: tl.constexpr = True,
 ):  # fmt: skip
     """The same for bonds whose core does not fit on chip: T × T tiles of it, the state re-read from the stored ones.
 
-    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise.
+    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise. START and HEAD are as in
+    :func:`forward_sweep`.
     """
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
@@ -197,14 +247,17 @@ def forward_sweep_wide(
     for tile in range(TILES):
         rows = tile * T + tl.arange(0, T)
         at = rows[:, None] * columns + b[None, :]
-        b_y = tl.zeros((T, BN), tl.float32)
-        for i in range(I):
-            b_entry = tl.load(p_first + (run * I + i) * BOND + rows, mask=rows < BOND, other=0.0)
-            b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
-            b_y += b_entry[:, None] * b_x[None, :]
         real = (rows < BOND)[:, None] & kept
+        if START:
+            b_y = tl.zeros((T, BN), tl.float32)
+            for i in range(I):
+                b_entry = tl.load(p_first + (run * I + i) * BOND + rows, mask=rows < BOND, other=0.0)
+                b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
+                b_y += b_entry[:, None] * b_x[None, :]
+        else:
+            b_y = tl.load(p_start + run * size + at, mask=real, other=0.0)
         tl.store(p_states + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP:
+        if HAS_OUTPUT_SKIP and START:
             tl.store(p_left + at, tl.zeros((T, BN), tl.float32), mask=real)
     tl.debug_barrier()
 
@@ -250,10 +303,12 @@ def forward_sweep_wide(
         real = (rows < BOND)[:, None] & kept
         b_y = tl.load(p_final + at, mask=real, other=0.0)
         tl.store(p_last + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP:
+        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP and HEAD:
             tl.store(p_left + at, tl.load(p_left + at, mask=real, other=0.0) + b_y, mask=real)
-    tl.debug_barrier()
-    head_forward(
-        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run, batch,
-        columns, stride_xb, stride_xi, I, O, b, BOND, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
-    )  # fmt: skip
+    if HEAD:
+        tl.debug_barrier()
+        head_forward(
+            p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run,
+            batch, columns, stride_xb, stride_xi, I, I, O, b, BOND, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
+            PRECISION,
+        )  # fmt: skip

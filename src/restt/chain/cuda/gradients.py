@@ -9,18 +9,25 @@ import triton.language as tl
 from restt.chain.cuda.forward import CHAIN, LINEAR, product
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps", "per_run"])
 def pack_cores(
     p_forward, p_backward, p_core,
     BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr,
     FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
+    p_table=None, steps=0, per_run=0, RAGGED: tl.constexpr = False,
 ):  # fmt: skip
-    """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward."""
+    """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward.
+
+    With RAGGED only the cores that ``p_table`` names, of ``per_run`` in each run.
+    """
     matrix = tl.program_id(0).to(tl.int64)
+    source = matrix
+    if RAGGED:
+        source = matrix // steps * per_run + (tl.load(p_table + matrix % steps) >> 1)
     k = tl.program_id(1) * T + tl.arange(0, T)
     l = tl.program_id(2) * T + tl.arange(0, T)
     b_core = tl.load(
-        p_core + matrix * BOND * BOND + k[:, None] * BOND + l[None, :],
+        p_core + source * BOND * BOND + k[:, None] * BOND + l[None, :],
         mask=(k < BOND)[:, None] & (l < BOND)[None, :],
         other=0.0,
     )
@@ -33,20 +40,30 @@ def pack_cores(
         tl.store(p_tile, b_turned, mask=(l < BOND)[:, None] & (k < LD)[None, :])
 
 
-@triton.jit(do_not_specialize=["inner"])
+@triton.jit(do_not_specialize=["inner", "first_width"])
 def weight_gradients(
     p_grad_core, p_grad_linear, p_grad_first, p_states, p_grads, p_x, p_flags,
     inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi,
     I: tl.constexpr, BOND: tl.constexpr, K: tl.constexpr, L: tl.constexpr, BB: tl.constexpr, STAGES: tl.constexpr,
     PRECISION: tl.constexpr, CORE: tl.constexpr, ENTRY: tl.constexpr,
+    p_table=None, first_width=0, RAGGED: tl.constexpr = False,
 ):  # fmt: skip
     """dL/dW(n,1), dL/dW(n,2) and dL/dW(1) of one feature: sums over the batch in a fixed order, so the same bits.
 
     Site 1 is the linear entry before the others, so the sites of this grid are 0…N-2 and their states those they lead
-    to; program axis 0 is site · I + feature, axis 1 the run, axis 2 the tile of the core.
+    to; program axis 0 is site · I + feature, or with RAGGED the column of the packed x, axis 1 the run, axis 2 the tile
+    of the core. ``inner`` is how many sites lie between the gradients of two runs.
     """
-    site = (tl.program_id(0) // I).to(tl.int64)
-    i = tl.program_id(0) % I
+    if RAGGED:
+        column = tl.program_id(0)
+        entry = tl.load(p_table + tl.maximum(column - first_width, 0)) >> 1
+        site = tl.where(column < first_width, 0, entry // I + 1).to(tl.int64)
+        i = tl.where(column < first_width, column, entry % I)
+        p_x += column * stride_xi
+    else:
+        site = (tl.program_id(0) // I).to(tl.int64)
+        i = tl.program_id(0) % I
+        p_x += site * stride_xn + i * stride_xi
     run = tl.program_id(1).to(tl.int64)
     TILES: tl.constexpr = (BOND + L - 1) // L
     k_tile = tl.program_id(2) // TILES
@@ -61,8 +78,7 @@ def weight_gradients(
     b_entry = tl.zeros((L,), tl.float32)
     for start in tl.range(0, columns, BB, num_stages=STAGES):
         b = start + tl.arange(0, BB)
-        b_x = tl.load(p_x + run * stride_xs + b.to(tl.int64) * stride_xb + site * stride_xn + i * stride_xi,
-                      mask=b < batch, other=0.0)  # fmt: skip
+        b_x = tl.load(p_x + run * stride_xs + b.to(tl.int64) * stride_xb, mask=b < batch, other=0.0)
         b_g = tl.load(p_g + l[:, None] * columns + b[None, :], mask=(l < BOND)[:, None] & (b < columns)[None, :],
                       other=0.0)  # fmt: skip
         # On g and not on y, so that no product is in flight when the next step's copies arrive: see README.md.
@@ -93,28 +109,29 @@ def head_gradients(
     I: tl.constexpr, BOND: tl.constexpr, K: tl.constexpr, OT: tl.constexpr, BB: tl.constexpr,
     PRECISION: tl.constexpr, CHAIN_HEAD: tl.constexpr, LINEAR_HEAD: tl.constexpr, SKIP_HEAD: tl.constexpr,
 ):  # fmt: skip
-    """dL/dW(N,1), dL/dW(N,2), dL/dW(N,3). Program axis 0: the I features, then the skip; 1: run; 2: the core's tile."""
+    """dL/dW(N,1), dL/dW(N,2), dL/dW(N,3). Program axis 0: the features, then the skip; 1: run; 2: the core's tile."""
     i = tl.program_id(0)
+    features = tl.num_programs(0) - 1
     run = tl.program_id(1).to(tl.int64)
     TILES: tl.constexpr = (BOND + K - 1) // K
     k_tile = tl.program_id(2) % TILES
     k = k_tile * K + tl.arange(0, K)
     o = (tl.program_id(2) // TILES) * OT + tl.arange(0, OT)
     size = BOND * tl.cast(columns, tl.int64)
-    is_skip = i == I
+    is_skip = i == features
     b_core = tl.zeros((K, OT), tl.float32)
     b_entry = tl.zeros((OT,), tl.float32)
     for start in range(0, batch, BB):
         b = (start + tl.arange(0, BB)).to(tl.int64)
         inside = b < batch
-        b_x = tl.load(p_x + run * stride_xs + b * stride_xb + i * stride_xi, mask=inside & (i < I), other=1.0)
+        b_x = tl.load(p_x + run * stride_xs + b * stride_xb + i * stride_xi, mask=inside & (i < features), other=1.0)
         b_out = tl.load(p_grad_out + (run * batch + b[:, None]) * O + o[None, :],
                         mask=inside[:, None] & (o < O)[None, :], other=0.0)  # fmt: skip
         real = (k < BOND)[:, None] & inside[None, :]
         at = run * size + k[:, None] * columns + b[None, :]
         b_y = tl.zeros((K, BB), tl.float32)
         if CHAIN_HEAD:
-            b_y += tl.load(p_last + at, mask=real & (i < I), other=0.0)
+            b_y += tl.load(p_last + at, mask=real & (i < features), other=0.0)
         if SKIP_HEAD:
             b_y += tl.load(p_leaving + at, mask=real & is_skip, other=0.0)
         if CHAIN_HEAD or SKIP_HEAD:
@@ -123,8 +140,8 @@ def head_gradients(
     real = (k < BOND)[:, None] & (o < O)[None, :]
     if CHAIN_HEAD:
         p_tile = p_grad_chain + ((run * I + i) * BOND + k[:, None]) * O + o[None, :]
-        tl.store(p_tile, b_core, mask=real & (i < I))
+        tl.store(p_tile, b_core, mask=real & (i < features))
     if SKIP_HEAD:
         tl.store(p_grad_skip + (run * BOND + k[:, None]) * O + o[None, :], b_core, mask=real & is_skip)
     if LINEAR_HEAD:
-        tl.store(p_grad_linear + (run * I + i) * O + o, b_entry, mask=(o < O) & (k_tile == 0) & (i < I))
+        tl.store(p_grad_linear + (run * I + i) * O + o, b_entry, mask=(o < O) & (k_tile == 0) & (i < features))

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
+# Types of the operands that take half the memory.
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The largest bond whose whole core is one tile on chip.
 NARROW = 128
 # The tile of wider ones.
 WIDE_TILE = 64
 # Multiprocessors of a Hopper card: sweeps keep one program on each.
-_PROCESSORS = 132
+PROCESSORS = 132
 # What the cores in flight may take of a multiprocessor's 227 KiB of shared memory.
 _CORE_BYTES = 192 * 1024
 _SHARED_BYTES = 216 * 1024
@@ -55,12 +57,20 @@ SWEEPS = {
 }
 _WIDE = SweepLaunch(16, 1, 4, 3)
 
+# The same for narrow batch tiles, by tile of tf32 products, where each program has a multiprocessor of its own: a sweep
+# is then bound by its steps, and those of 8 columns are shorter. results/bench/tune-step-h200.json has the times.
+ONE_WAVE = {
+    32: SweepLaunch(8, 0, 2, 5),
+    64: SweepLaunch(8, 0, 4, 3, tma=True),
+    128: SweepLaunch(8, 1, 4, 3, tma=True),
+}
+
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
 _COLUMN_COST = {
-    16: {16: 1.0, 32: 1.1, 64: 1.8},
-    32: {16: 1.0, 32: 1.1, 64: 1.8},
-    64: {16: 1.0, 32: 1.2, 64: 2.0},
-    128: {16: 1.0, 32: 1.4, 64: 3.0},
+    16: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
+    32: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
+    64: {8: 1.0, 16: 1.0, 32: 1.2, 64: 2.0},
+    128: {8: 1.0, 16: 1.0, 32: 1.4, 64: 3.0},
 }
 
 WEIGHTS = {
@@ -69,6 +79,9 @@ WEIGHTS = {
     64: WeightLaunch(64, 64, 32, 4, 4),
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
+
+# Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
+HEAD_BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,7 @@ class Layout:
     @property
     def dtype(self) -> torch.dtype:
         """Of the packed cores."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return _HALVES.get(self.precision, torch.float32)
 
     @property
     def ld(self) -> int:
@@ -108,9 +121,12 @@ def sweep_launch(layout: Layout, width: int, runs: int, batch: int, *, reads_sta
     """Constants of one sweep; one that also reads the states back keeps its tiles small, for shared memory."""
     if layout.is_wide:
         return _WIDE
-    operands = "bf16" if layout.precision == "bf16" else "tf32"
+    operands = "bf16" if layout.precision in _HALVES else "tf32"
     launch = SWEEPS[layout.tile, operands]
     columns = launch.columns if reads_states else _columns(layout, launch, runs, batch)
+    narrow = ONE_WAVE.get(layout.tile) if layout.precision == "tf32" and not reads_states else None
+    if narrow is not None and runs * -(-batch // narrow.columns) <= PROCESSORS:
+        launch, columns = narrow, narrow.columns
     stages, warps = launch.stages, launch.warps
     if columns > launch.columns:
         warps = _wide_batch_warps(layout, columns, warps)
@@ -136,14 +152,19 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
 
     def time(columns: int) -> float:
         programs = runs * -(-batch // columns)
-        return -(-programs // _PROCESSORS) * _COLUMN_COST[layout.tile][columns]
+        return -(-programs // PROCESSORS) * _COLUMN_COST[layout.tile][columns]
 
-    return min((columns for columns in (16, 32, 64) if columns >= launch.columns), key=time)
+    return min((columns for columns in (8, 16, 32, 64) if columns >= launch.columns), key=time)
 
 
 def weight_launch(layout: Layout) -> WeightLaunch:
     """Constants of the weight gradient."""
     return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def head_batch() -> int:
+    """Batch per loop step of the output site's gradient."""
+    return HEAD_BATCH
 
 
 def head_tile(outputs: int) -> int:

@@ -1,0 +1,61 @@
+"""Kernels with all but their pointers fixed, launched again and again without Triton's own preparations.
+
+Triton binds and specialises every argument of every launch in Python, which for the forty of a sweep takes longer than
+the sweep. What it specialises by is known here: numbers and constants do not change, and of a pointer only the
+alignment matters. So the compiled kernel of the first launch serves all others with the same alignments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+ALIGNMENT = 16  # bytes; what Triton asks of a pointer
+
+
+class KernelCall:
+    """One kernel, grid and set of numbers and constants, for one device.
+
+    The kernel's parameters are its pointers, then ``numbers``, then ``constants``, which are given by name and may hold
+    launch options (``num_warps``) too.
+    """
+
+    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[int, ...], constants: dict[str, Any]) -> None:
+        self.kernel, self.grid = kernel, (*grid, 1, 1)[:3]
+        self.numbers, self.constants = numbers, constants
+        self.remembers = True
+        self._launchers: dict[int, Any] = {}
+        self._rest: tuple[Any, ...] = ()
+
+    def __call__(self, *pointers: Any) -> None:
+        """Launch; a pointer is a tensor or a tensor descriptor, always the same kind at the same place."""
+        aligned = 0
+        for pointer in pointers:
+            aligned *= 2
+            if not isinstance(pointer, Tensor) or pointer.data_ptr() % ALIGNMENT == 0:
+                aligned += 1
+        launch = self._launchers.get(aligned)
+        if launch is None:
+            self._first_launch(aligned, pointers)
+            return
+        try:
+            launch(*pointers, *self._rest)
+        except TypeError:
+            # Nothing was launched: a compiled kernel of this Triton takes other arguments than one of Triton 3.6.
+            self.remembers = False
+            self._first_launch(aligned, pointers)
+
+    def _first_launch(self, aligned: int, pointers: tuple[Any, ...]) -> None:
+        compiled = self.kernel[self.grid](*pointers, *self.numbers, **self.constants)
+        if compiled is None or not self.remembers:  # an interpreted kernel is no other the second time
+            self._launchers.clear()
+            return
+        names = self.kernel.arg_names[len(pointers) + len(self.numbers) :]
+        given = {**self._defaults(), **self.constants}
+        self._rest = (*self.numbers, *(given[name] for name in names))
+        self._launchers[aligned] = compiled[self.grid]
+
+    def _defaults(self) -> dict[str, Any]:
+        """Of the parameters that a call may leave out."""
+        return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}

@@ -1,0 +1,135 @@
+"""Classes of a table of many rows: settings are judged on a sample, then one or two see all rows but some held out.
+
+Held-out rows choose the settings, the epoch that is kept and the temperature.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from restt.estimators.averaging import fitted_temperature, log_loss
+from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.progress import shown_progress
+from restt.estimators.targets import class_numbers
+from restt.features import Trigonometric
+
+if TYPE_CHECKING:
+    from restt.estimators.classifier import ResTTClassifier
+
+# From here on one split stands for the folds.
+MANY_ROWS = 5000
+# Rows of the sample that settings are judged on, and passes over it.
+SAMPLE, SAMPLE_EPOCHS = 12_000, 8
+HELD_SHARE, MOST_HELD = 0.1, 10_000
+# Steps of the training on all rows, and between how many epochs they are.
+STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4000, 5, 20
+# Batches grow with the rows, so that steps do not.
+BATCHES = ((100_000, 512), (400_000, 1024), (np.inf, 2048))
+# From few weights under a strong penalty to many without one over a smooth map, which learns slowly.
+SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("hats, bond 10, penalty 0.005", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.005}),
+    ("lines, bond 10, penalty 0.001", {"feature_map": "affine", "bond_dim": 10, "penalty": 0.001}),
+    ("hats, bond 10, penalty 0.0003", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.0003}),
+    (
+        "trigonometric, bond 50",
+        {"feature_map": Trigonometric(outside="clamp"), "bond_dim": 50, "penalty": None, "lr": 0.003},
+    ),
+)
+# Over more columns than this, products of straight lines and weak penalties of hats explode.
+MOST_UNSTABLE = 100
+# Rows that the sample left out gain most for the settings with most weights: with this many times the sample, the last
+# of the settings whose loss is within this factor of the least is trained on all rows too, and held-out rows decide.
+MANY_SAMPLES, HOPEFUL = 4, 1.5
+
+
+def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on, in random order but with one of each class first, and rows to hold out.
+
+    >>> kept, held = split(np.array([0] * 30 + [1]), np.random.default_rng(0))
+    >>> len(kept), len(held), int(kept.max())
+    (28, 3, 30)
+    """
+    order = rng.permutation(len(y))
+    first = np.sort(np.unique(y[order], return_index=True)[1])
+    order = np.concatenate([order[first], np.delete(order, first)])
+    held = min(MOST_HELD, round(HELD_SHARE * len(y)), len(y) - len(first))
+    return order[: len(y) - held], order[len(y) - held :]
+
+
+def batch_and_epochs(rows: int) -> tuple[int, int]:
+    """Rows per step, and passes over all.
+
+    >>> batch_and_epochs(60_000), batch_and_epochs(900_000)
+    ((512, 20), (2048, 9))
+    """
+    batch = next(size for most, size in BATCHES if rows <= most)
+    return batch, int(np.clip(STEPS * batch // rows, FEWEST_EPOCHS, MOST_EPOCHS))
+
+
+def fit_many(
+    estimator: ResTTClassifier, given: Examples, seed: int
+) -> tuple[ResTTClassifier, dict[str, tuple[float, float]], float]:
+    """An estimator trained with the best settings, of each setting the log-loss on held-out rows (after the training
+    that it was given: on the sample, or on all rows) and whether it is the chosen one (1 or 0), and the temperature.
+    """
+    kept, held = (given.take(rows) for rows in split(given.y, np.random.default_rng(seed)))
+    classes = np.unique(given.y)
+    sample, judged = kept.take(np.arange(min(SAMPLE, len(kept)))), held.take(np.arange(min(SAMPLE // 2, len(held))))
+    losses = {}
+    for name, settings in (SETTINGS[0], SETTINGS[-1]) if given.table.width > MOST_UNSTABLE else SETTINGS:
+        tried = _trained(estimator, settings, sample, None, classes, seed, (512, SAMPLE_EPOCHS))
+        losses[name] = float(log_loss(*_outputs(tried, judged)))
+    finalists = [min(losses, key=lambda name: losses[name])]
+    if len(kept) >= MANY_SAMPLES * len(sample):
+        hopeful = [name for name, loss in losses.items() if loss <= HOPEFUL * min(losses.values())]
+        finalists = list(dict.fromkeys([*finalists, hopeful[-1]]))
+    made = {}
+    for name in finalists:
+        settings = dict(SETTINGS)[name]
+        if settings["penalty"] is not None:
+            # The loss is a mean over rows, so what the sample was right with is a smaller share of more rows.
+            settings = {**settings, "penalty": settings["penalty"] * len(sample) / len(kept)}
+        made[name] = _trained(estimator, settings, kept, held, classes, seed, batch_and_epochs(len(kept)))
+        losses[name] = float(log_loss(*_outputs(made[name], held)))
+    best = min(made, key=lambda name: losses[name])
+    found = {name: (loss, float(name == best)) for name, loss in losses.items()}
+    return made[best], found, fitted_temperature(*_outputs(made[best], held))
+
+
+def _trained(
+    estimator: ResTTClassifier,
+    settings: dict[str, Any],
+    kept: Examples,
+    held: Examples | None,
+    classes: np.ndarray,
+    seed: int,
+    batch_and_epochs: tuple[int, int],
+) -> ResTTClassifier:
+    """A clone trained by gradients; with held-out rows it keeps its best epoch."""
+    batch, epochs = batch_and_epochs
+    made = clone(estimator).set_params(
+        **settings,
+        solver="gradient",
+        batch_size=batch,
+        epochs=epochs,
+        early_stopping=held is not None,
+        random_state=seed,
+    )
+    records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes)
+    with warnings.catch_warnings():
+        if held is None:  # one that comes to nothing on the sample is not chosen
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        for _ in records if held is None else shown_progress(records, total, estimator._shown):
+            pass
+    return made
+
+
+def _outputs(made: ResTTClassifier, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits (B, K), classes (B,) and weights (B,) of rows."""
+    logits = member_outputs(made.module_, made.encoding_, made.encoding_.numbers(rows.table), made.precision_)[0]
+    return logits, class_numbers(rows.y, made.classes_), made.target_.row_weights(rows.y, rows.weights)

@@ -1,0 +1,252 @@
+"""Classes of a table by an average of residual trains that is chosen by what its parts say of rows they have not seen.
+
+Candidates (see :mod:`~restt.estimators.candidates`) are fitted to the rows outside each of five folds, averaged
+greedily by the log-loss of the rows inside, and put side by side in one module whose runs' plain mean is the average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from restt.estimators.averaging import fitted_temperature, greedy_weights, log_loss
+from restt.estimators.candidates import (
+    BOND,
+    FOLDS,
+    FURTHEST,
+    STEPS,
+    ClassRows,
+    Lines,
+    Member,
+    Modes,
+    Trained,
+    line_candidates,
+    mode_candidates,
+    stratified_folds,
+    train_candidates,
+)
+from restt.estimators.columns import Column, site_columns
+from restt.estimators.encoding import KNOTS, Encoding, fit_columns, with_site_means
+from restt.estimators.gradient import Examples
+from restt.estimators.parameters import Parameters
+from restt.estimators.settings import Settings, settle
+from restt.estimators.targets import Labels
+from restt.estimators.views import View, centred, hat_view, line_view, rewritten
+from restt.module import ResTT
+from restt.prior.sites import fit_sites, hat_map
+
+# Rows of classes with more than one, below which there is too little to judge by.
+FEWEST_ROWS = 30
+# Knots of a column's finest grid, on which all members live.
+FINE_KNOTS = 16
+# Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
+# all. Hats have eight times the weights to spread a function over, so that less does the same.
+HAT_PENALTIES, LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
+# Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
+BUDGET = 1e11
+# A prior's scales and the bond of straight lines are one for each column and class; beyond these they are left out.
+MOST_MODE_COLUMNS, MOST_CLASSES = 100, 24
+# Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
+MOST_WEIGHTS = 2**23
+# Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
+# nearly free of errors the held-out rows would ask for it and the next error be paid dearly.
+TEMPERATURES = (1.0, 3.0)
+# The probability, times the rows, with which a label is held to be wrong: n rows without an error do not show that the
+# next one has none, and without doubt no logit would be too large for them.
+DOUBT = 0.25
+
+Family = Trained | Lines | Modes
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """The averaged module and what goes with it."""
+
+    module: ResTT
+    encoding: Encoding
+    target: Labels
+    settings: Settings
+    candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
+
+
+@dataclass(frozen=True, eq=False)
+class _Merged:
+    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
+
+    So a repeated row is a row of weight 2, and never in two folds.
+    """
+
+    columns: tuple[Column, ...]
+    order: tuple[int, ...]
+    numbers: np.ndarray  # (A, C), all rows as they were given
+    table: np.ndarray  # (B, N)
+    classes: np.ndarray  # (B,)
+    weights: np.ndarray  # (B,)
+
+    @classmethod
+    def of(cls, given: Examples, parameters: Parameters) -> _Merged:
+        columns = fit_columns(
+            given.table,
+            given.weights,
+            parameters.categorical_features,
+            parameters.handle_unknown,
+            parameters.handle_missing,
+        )
+        order = site_columns(parameters.site_order, given.table)
+        numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
+        classes = np.unique(given.y, return_inverse=True)[1].ravel()
+        rows = np.column_stack([numbers[:, order], classes]) + 0.0  # -0 becomes 0
+        rows[np.isnan(rows)] = np.nan  # the same bits for all
+        keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        weights = np.bincount(group.ravel(), given.weights)
+        return cls(columns, tuple(order), numbers, numbers[first][:, order], classes[first], weights)
+
+
+def suffices(given: Examples, parameters: Parameters) -> bool:
+    """Whether two classes, and enough rows to judge candidates by, have more than one row each."""
+    _, counts = np.unique(_Merged.of(given, parameters).classes, return_counts=True)
+    return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
+
+
+def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -> Selected:
+    """The average of candidates with the least log-loss on held-out rows."""
+    merged = _Merged.of(given, parameters)
+    rng = np.random.default_rng(seed)
+    columns, order = merged.columns, merged.order
+    levels = [None if columns[index].levels is None else columns[index].states for index in order]
+    sites = fit_sites(merged.table, merged.weights, levels, FINE_KNOTS, average=False)
+    rows = ClassRows(
+        sites,
+        tuple(site.vectors(column) for site, column in zip(sites, merged.table.T, strict=True)),
+        merged.classes,
+        target.row_weights(target.classes[merged.classes], merged.weights),
+        target.initial_bias().numpy(),
+        stratified_folds(merged.classes, FOLDS, rng),
+    )
+    settings = settle(
+        len(rows),
+        sum(site.width for site in sites),
+        BOND,
+        FOLDS,
+        device=parameters.device,
+        precision=parameters.precision,
+        batch_size=len(rows),
+        epochs=STEPS,
+    )
+    families = _families(rows, merged.table, settings, rng, seed)
+    weights, temperature = _chosen(rows, families)
+    hats, shift, scale = hat_map(sites)
+    encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
+    return Selected(
+        _averaged(_members(families, weights), settings),
+        with_site_means(encoding, merged.numbers, given.weights),
+        replace(target, temperature=temperature),
+        settings,
+        _losses_and_shares(rows, families, weights),
+    )
+
+
+def _families(
+    rows: ClassRows, table: np.ndarray, settings: Settings, rng: np.random.Generator, seed: int
+) -> list[Family]:
+    """All candidates that the budget has room for."""
+    families: list[Family] = []
+    lines = line_view(rows.sites, constant=False)
+    if rows.classes <= MOST_CLASSES:
+        families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
+        if len(rows.sites) <= MOST_MODE_COLUMNS:
+            families += mode_candidates(rows, rng)
+    views = [
+        line_view(rows.sites, constant=True, furthest=FURTHEST),
+        hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
+    ]
+    works = [_work(rows, view) for view in views]
+    kept: list[list[float]] = [[], []]
+    spent = 0.0
+    for pair in zip(LINE_PENALTIES, HAT_PENALTIES, strict=True):
+        for own, penalty, work in zip(kept, pair, works, strict=True):
+            # The cheapest is tried where there is no other candidate, whatever the size.
+            if spent + work <= BUDGET or not (families or any(kept)):
+                own.append(penalty)
+                spent += work
+    for view, penalties in zip(views, kept, strict=True):
+        if penalties:
+            families.append(train_candidates(rows, view, penalties, settings, seed))
+    return families
+
+
+def _work(rows: ClassRows, view: View) -> float:
+    """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
+    products = sum(view.widths) * BOND**2 + max(view.widths) * BOND * rows.classes
+    return float(len(rows)) * products * FOLDS * STEPS
+
+
+def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarray], float]:
+    """The weights of each family's candidates, and the temperature of the average."""
+    judged = rows.folds >= 0
+    logits = np.concatenate([family.held_out[:, judged] for family in families])
+    numbers, weights = rows.numbers[judged], rows.weights[judged]
+    doubt = DOUBT / len(numbers)
+    found = greedy_weights(logits, numbers, weights, doubt=doubt)
+    average = np.tensordot(found, logits, 1)
+    temperature = fitted_temperature(average, numbers, weights, TEMPERATURES, doubt)
+    return np.split(found, np.cumsum([len(family.held_out) for family in families])[:-1]), temperature
+
+
+def _losses_and_shares(
+    rows: ClassRows, families: Sequence[Family], weights: Sequence[np.ndarray]
+) -> dict[str, tuple[float, float]]:
+    judged = rows.folds >= 0
+    found: dict[str, tuple[float, float]] = {}
+    for family, shares in zip(families, weights, strict=True):
+        losses = log_loss(family.held_out[:, judged], rows.numbers[judged], rows.weights[judged])
+        found.update(zip(family.names, zip(losses.tolist(), shares.tolist(), strict=True), strict=True))
+    return found
+
+
+def _members(families: Sequence[Family], weights: Sequence[np.ndarray]) -> list[Member]:
+    """All members, without the trained ones of least share where the module would become too large."""
+    pairs = list(zip(families, weights, strict=True))
+    members = [member for family, shares in pairs for member in family.members(shares)]
+    members.sort(key=lambda member: member.share, reverse=True)
+    while len(members) > 1 and _size(members) > MOST_WEIGHTS:
+        members.pop(max(range(len(members)), key=lambda place: (members[place].module.runs, place)))
+    return members
+
+
+def _size(members: Sequence[Member]) -> int:
+    """Weights of the averaged module."""
+    widths = [matrix.shape[0] for matrix in members[0].view.matrices]
+    bond = max(member.module.bond_dim for member in members)
+    return sum(member.module.runs or 1 for member in members) * len(widths) * max(widths) * bond**2
+
+
+@torch.no_grad()
+def _averaged(members: Sequence[Member], settings: Settings) -> ResTT:
+    """The members as runs of one module over the whole states, each scaled so that the plain mean is the average."""
+    bond = max(member.module.bond_dim for member in members)
+    parts = [rewritten(member.module, member.view, bond) for member in members]
+    counts = [len(part.first) for part in parts]
+    shares = torch.tensor([member.share for member in members], dtype=torch.float64)
+    scales = sum(counts) * shares / shares.sum() / torch.tensor(counts)
+    each = scales.repeat_interleave(torch.tensor(counts))  # S
+    like = parts[0]
+    module = ResTT(
+        like.sites,
+        list(like.feature_dims),
+        bond,
+        like.outputs,
+        bias=True,
+        runs=sum(counts),
+        dtype=settings.dtype,
+        device=settings.device,
+    )
+    last = ("first", "bias") if like.sites == 1 else ("last_chain", "last_linear", "last_skip", "bias")
+    for name, parameter in module.named_parameters():
+        stacked = torch.cat([part.get_parameter(name) for part in parts])
+        parameter.copy_(stacked * each.view(-1, *[1] * (stacked.dim() - 1)) if name in last else stacked)
+    return module

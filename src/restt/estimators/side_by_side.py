@@ -1,0 +1,295 @@
+"""Trainings that could be carried out one after the other, carried out side by side on the runs axis.
+
+Trainings of modules of one shape become runs of one module, each on its own rows, from its own initial weights, with
+its own rate, penalty, dropout, epochs and seed; each ends as it would alone. That saves what a step costs beside its
+arithmetic, for as long as what a step touches stays in the cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from restt import chain
+from restt._common.devices import available_memory, fitting_threads
+from restt.estimators.gradient import EncodedExamples, Fit, multiplication, own_outputs
+from restt.estimators.history import History
+from restt.module import ResTT
+from restt.train import EpochRecord, Penalty, TrainConfig, train
+from restt.train.memory import training_bytes
+from restt.train.runs import per_run
+
+# Bytes that a group of runs may touch in a step on a CPU. Boston's 404 rows with r = 10 in float64, processor time of a
+# step per run, all on the same rows: 1.5 ms alone, 0.78 ms for 4 runs, 0.70 for 8, 0.66 for 12 (18 MB), 0.64 for 48.
+CACHED_BYTES = 20e6
+# Copies of its weights that a step touches: weights, gradients, Adam's moments, what is published and kept.
+TOUCHED_WEIGHTS = 8
+# Share of a GPU's free memory that one group may take.
+GPU_SHARE = 0.5
+# In what the runs of a group may differ: settings, and weights of the penalty.
+OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
+GRADES = ("chain", "linear", "head")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What became of one fit."""
+
+    module: ResTT
+    history: History
+    outputs: np.ndarray  # (S, B, O): its own_outputs
+    seconds: float  # its share of the group's time
+    beside: int  # runs that were trained side by side, its own among them
+
+
+def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
+    """Train a copy of every module, those of one shape in groups of up to ``runs_at_once`` runs.
+
+    By default a group is as large as the cache allows, on a GPU as its memory does. On a CPU ``threads`` groups are
+    trained at the same time.
+    """
+    if any(fit.settings.device.type != "cpu" for fit in fits):
+        threads = 1
+    groups = grouped(fits, runs_at_once, at_least=threads)
+    found: dict[int, Trained] = {}
+    if threads == 1 or len(groups) == 1:
+        for group in groups:
+            found |= zip(group, _train_group([fits[place] for place in group]), strict=True)
+    else:
+        # The longest first: none is left to one thread in the end.
+        groups.sort(key=lambda group: -sum(_work(fits[place]) for place in group))
+        trained = _train_in_threads([[fits[place] for place in group] for group in groups], threads)
+        for group, of_group in zip(groups, trained, strict=True):
+            found |= zip(group, of_group, strict=True)
+    return [found[place] for place in range(len(fits))]
+
+
+def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int = 1) -> list[list[int]]:
+    """The fits' places, in groups that can be trained side by side and are no larger than they may be.
+
+    Where all fits could be in fewer than ``at_least`` groups, they are in that many as far as there are fits.
+
+    Neighbours have the same rate where they can, so that Adam moves them together; a group has the same rows where
+    there are enough fits on them to fill it, so that it reads them once.
+    """
+    kinds: dict[Any, list[int]] = {}
+    for place, fit in enumerate(fits):
+        kinds.setdefault(_kind(fit), []).append(place)
+    groups: list[list[int]] = []
+    for places in kinds.values():
+        places.sort(key=lambda place: (fits[place].config.lr, fits[place].config.epochs))
+        sample = fits[places[0]]
+        most = max(1, (runs_at_once or _runs_that_fit(sample)) // sample.runs)
+        if len(kinds) < at_least:
+            most = min(most, -(-len(places) // at_least))
+        by_rows: dict[int, list[int]] = {}
+        for place in places:
+            by_rows.setdefault(id(fits[place].rows), []).append(place)
+        parts = list(by_rows.values()) if min(map(len, by_rows.values())) >= most else [places]
+        for part in parts:
+            groups += [piece.tolist() for piece in np.array_split(part, -(-len(part) // most))]
+    return groups
+
+
+def _kind(fit: Fit) -> tuple[Any, ...]:
+    """What must be the same for fits to be runs of one module."""
+    module = fit.module
+    ungraded: dict[str, Any] = dict.fromkeys(GRADES, 0.0)
+    penalty = replace(fit.config.penalty or Penalty(), **ungraded)
+    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=penalty, seed=None)
+    return (
+        *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
+        *(fit.settings.device, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
+    )
+
+
+def _runs_that_fit(fit: Fit) -> int:
+    module, rows, itemsize = fit.module, len(fit.rows.vectors), fit.settings.dtype.itemsize
+    if fit.settings.device.type == "cpu":
+        weights = sum(parameter.numel() for parameter in module.parameters()) // fit.runs
+        states = min(rows, fit.config.batch_size or rows) * module.sites * (module.feature_dim + module.bond_dim)
+        return int(CACHED_BYTES // ((TOUCHED_WEIGHTS * weights + states) * itemsize))
+    need = training_bytes(
+        fit.config,
+        sites=module.sites,
+        width=module.feature_dim,
+        bond_dim=module.bond_dim,
+        outputs=module.outputs,
+        runs=1,
+        rows=rows,
+        itemsize=itemsize,
+    )
+    return int(GPU_SHARE * available_memory(fit.settings.device) // need)
+
+
+def _work(fit: Fit) -> float:
+    return fit.settings.step_work * fit.settings.epochs
+
+
+def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[list[Trained]]:
+    """Several groups at the same time, each on one thread: what is compiled runs without Python's lock."""
+    before, stop = torch.get_num_threads(), threading.Event()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        # A thread has a context of its own, without what was chosen in this one (restt.chain.backend).
+        jobs = [pool.submit(copy_context().run, _train_group, group, stop) for group in groups]
+        return [job.result() for job in jobs]
+    finally:
+        stop.set()  # also where one failed, or Ctrl-C came: the others end with their epoch
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)
+
+
+def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> list[Trained]:
+    """Train fits of one kind as runs of one module."""
+    began = time.perf_counter()
+    module = _stacked([fit.module for fit in fits])
+    rows, held = _joined(fits, [fit.rows for fit in fits]), _joined(fits, [fit.held_rows for fit in fits])
+    assert rows is not None
+    even = all((part.loss_weights == part.loss_weights[0]).all() for part in rows.parts.values())
+    stream = train(
+        module,
+        rows.vectors,
+        rows.targets,
+        config=_joint_config(fits),
+        sample_weight=None if even else rows.weights,
+        subset=rows.subset,
+        validation=None if held is None else (held.vectors, held.targets, held.weights),
+        validation_subset=None if held is None else held.subset,
+    )
+    records = []
+    precision, work = fits[0].settings.precision, sum(fit.settings.step_work for fit in fits)
+    with chain.precision(multiplication(precision)), fitting_threads(work):
+        for record in stream:
+            records.append(record)
+            if stop is not None and stop.is_set():
+                break
+    # Of all runs on all rows, which for a few parts is less than many small calls are.
+    outputs = {name: own_outputs(module, part, precision) for name, part in rows.parts.items()}
+    total, start, trained = sum(fit.runs for fit in fits), 0, []
+    for fit in fits:
+        part = slice(start, start + fit.runs)
+        weights = {name: parameter.detach()[part].clone() for name, parameter in module.named_parameters()}
+        of_fit = [_of_runs(record, part) for record in records]
+        trained.append(
+            Trained(
+                _with_weights(fit.module, weights),
+                History(record for record in of_fit if record is not None),
+                outputs[id(fit.rows)][part],
+                (time.perf_counter() - began) * fit.runs / total,
+                total,
+            )
+        )
+        start = part.stop
+    return trained
+
+
+@torch.no_grad()
+def _stacked(modules: Sequence[ResTT]) -> ResTT:
+    """One module whose runs are those of all.
+
+    Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
+    """
+    names = [name for name, _ in modules[0].named_parameters()]
+    weights = {name: torch.cat([module.get_parameter(name) for module in modules]) for name in names}
+    stacked = _with_weights(modules[0], weights)
+    stacked._buffers = {"padding": None}
+    stacked.runs = len(stacked.first)
+    return stacked
+
+
+def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
+    """The same module with other weights."""
+    made = copy.copy(module)
+    made._parameters = {}
+    for name in module._parameters:
+        made.register_parameter(name, nn.Parameter(weights[name]) if name in weights else None)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """Rows of several fits in one table, and where each run's are; ``subset`` is None where all share the same."""
+
+    parts: dict[int, EncodedExamples]  # by the id of what the fits hold, padding set to 0
+    vectors: Tensor  # (M, N, I)
+    targets: Tensor  # (M, O) values or (M,) classes
+    weights: np.ndarray  # (M,)
+    subset: list[Tensor] | None  # one for each run
+
+
+def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples | None]) -> _Joined | None:
+    parts: dict[int, EncodedExamples] = {}
+    places: dict[int, Tensor] = {}
+    end = 0
+    for fit, given in zip(fits, rows, strict=True):
+        if given is None:
+            return None
+        if id(given) not in parts:
+            padding = fit.module.padding
+            parts[id(given)] = (
+                given if padding is None else replace(given, vectors=given.vectors.masked_fill(padding, 0))
+            )
+            places[id(given)] = torch.arange(end, end := end + len(given.vectors))
+    found = parts.values()
+    subset = None
+    if len(parts) > 1:
+        subset = [places[id(given)] for fit, given in zip(fits, rows, strict=True) for _ in range(fit.runs)]
+    return _Joined(
+        parts,
+        torch.cat([part.vectors for part in found]),
+        torch.cat([part.targets for part in found]),
+        np.concatenate([part.loss_weights for part in found]),
+        subset,
+    )
+
+
+def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
+    """The fits' config with a value for each run where they may differ."""
+
+    def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
+        pairs = zip(fits, holders, strict=True)
+        return [value for fit, holder in pairs for value in per_run(name, getattr(holder, name), fit.runs)]
+
+    configs = [fit.config for fit in fits]
+    penalties = [config.penalty or Penalty() for config in configs]
+    changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
+    graded: dict[str, Any] = {name: of_runs(name, penalties) for name in GRADES}
+    changes["penalty"] = replace(penalties[0], **graded)
+    changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
+    return replace(configs[0], **changes)
+
+
+def _of_runs(record: EpochRecord, part: slice) -> EpochRecord | None:
+    """What the record says of some of the runs, which are then 0, 1, …; None where none of them was in training."""
+    runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
+    if not runs:
+        return None
+    events = []
+    for event in record.events:
+        if event.run is None:
+            events.append(event)
+        elif part.start <= event.run < part.stop:
+            events.append(replace(event, run=event.run - part.start))
+    return EpochRecord(
+        record.epoch,
+        runs,
+        record.train_loss[part],
+        record.lr[part],
+        record.gradient_norm[part],
+        {name: values[part] for name, values in record.validation.items()},
+        record.seconds * len(runs) / len(record.runs),
+        record.samples_per_second,
+        tuple(events),
+    )

@@ -1,0 +1,144 @@
+"""The module in a loop of one's own: call by call, compiled, graphed, beside restt's captured step.
+
+Times first, then where the time of the plain loop goes, outputs and gradients of every way against float64 with the
+warnings told, and ``torch.library.opcheck`` of the operators. A part that fails is told with its traceback and costs no
+other; after ``SECONDS`` no further part is started. Everything found is printed at once, for a run that is cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import restt
+from restt import Topology
+from restt.chain.reference import ROLES
+from restt_bench.case import Case, Settings
+from restt_bench.implementations import chosen
+from restt_bench.implementations.base import Implementation
+from restt_bench.implementations.ours import WAYS, Ours
+from restt_bench.parity import check
+from restt_bench.race import breakdown, median_ms, race
+from restt_bench.suites import IMAGE, QUICK_IMAGE
+from restt_bench.targets import Target
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Record = dict[str, Any]
+SECONDS = 125.0
+# What a way of torch's own may cost over the captured step, by bond dimension.
+TIMES_OWN_STEP = {20: 1.5, 50: 1.15, 100: 1.15}
+CAPTURED_WAYS = ("reduce-overhead", "graphed")
+
+
+def loops(device: str, settings: Settings, console: Console) -> Record:
+    """Every way at every size in torch's usual precision, the plain loop and the captured step in the others too."""
+    began = time.perf_counter()
+    base = replace(QUICK_IMAGE if settings.quick else IMAGE, device=device)
+    bonds = (4,) if settings.quick else (20, 50, 100)
+    plain: list[Implementation] = [*([Ours("auto", graph=True)] if base.on_gpu else []), Ours("auto")]
+    ways = ("graphed", "compiled", "reduce-overhead") if base.on_gpu else ("compiled",)
+    every = [*plain, *(Ours("auto", way=way) for way in ways)]
+    usual, *others = ("tf32", "float32", "bf16") if base.on_gpu else ("float32",)
+    timed = [(replace(base, bond_dim=bond, precision=usual), every) for bond in bonds]
+    timed += [(replace(base, bond_dim=bond, precision=name), plain) for name in others for bond in bonds]
+    parts: list[tuple[str, Callable[..., Record], tuple[Any, ...]]] = []
+    for case, field in timed:
+        parts.append(("steps", _raced, (case, field, settings)))
+        if field is every and case.bond_dim == bonds[0]:
+            parts.append(("phases", breakdown, (Ours("auto"), case, settings)))
+    small = replace(base, bond_dim=bonds[0], precision=usual).scaled_down()
+    parts += [("parity", _checked, (implementation, small, settings)) for implementation in every]
+    parts += [("operators", _operators_checked, (device,))]
+    found: dict[str, list[Record]] = {name: [] for name, _, _ in parts}
+    for name, work, arguments in parts:
+        seconds = time.perf_counter() - began
+        record = _guarded(work, *arguments) if seconds < SECONDS else {"left_out": f"{SECONDS:.0f} s were over"}
+        found[name].append(record)
+        console.print(f"{seconds:.0f} s, {name}: {json.dumps(record)}", markup=False, soft_wrap=True)
+    rows = [row for record in found.pop("steps") for row in record.get("rows", [])]
+    targets = [target for case, _ in timed for target in _targets(rows, case)]
+    title = f"The module in a loop of one's own on {device}"
+    named = {"checks": found.pop("parity"), "steps": rows, **found}
+    return {"title": title, **named, "targets": [target.as_dict() for target in targets]}
+
+
+def _guarded(work: Callable[..., Record], *arguments: Any) -> Record:
+    """What the work found, or how it failed."""
+    try:
+        return work(*arguments)
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+    finally:
+        torch.compiler.reset()
+
+
+def _operators_checked(device: str) -> Record:
+    """``opcheck`` of forward and backward, with runs and without, of a topology with every kind of connection."""
+    on_gpu = device.startswith("cuda")
+    name, settings = ("fused_cuda", ("float32", True)) if on_gpu else ("fused_cpu", ((), 1))
+    mixed = Topology.residual(6).skip_to_output(3).without_chain(4).without_linear(2)
+    found = {}
+    for runs in (None, 2):
+        record = _guarded(_operator_checked, name, mixed, runs, settings, device)
+        found[f"{name} and {name}_backward, runs={runs}, {settings}"] = record.get("error", "passed")
+    return found
+
+
+def _operator_checked(name: str, topology: Topology, runs: int | None, setting: tuple[Any, ...], device: str) -> Record:
+    module = restt.ResTT(topology.sites, 2, 20, 3, topology, runs=runs, device=device)
+    restt.chain.contract(  # loads what registers the operator
+        torch.rand(1, 2, topology.sites, 2, device=device), module.weights(), topology
+    )
+    roles = [getattr(module, role) for role in ROLES]
+    leading = () if runs is None else (1,)
+    x = torch.rand(*leading, 21, topology.sites, 2, device=device, requires_grad=True)
+    forward = getattr(torch.ops.restt, name).default
+    given = (3, topology.connections, *setting)
+    torch.library.opcheck(forward, (x, *roles, *given))
+    with torch.no_grad():
+        output, *kept = forward(x, *roles, *given)
+    inputs = [None if tensor is None else tensor.detach() for tensor in (x, *roles)]
+    wanted = [tensor is not None for tensor in inputs]
+    backward = getattr(torch.ops.restt, f"{name}_backward").default
+    torch.library.opcheck(backward, (torch.ones_like(output), *kept, *inputs, *given[1:], wanted))
+    return {}
+
+
+def _checked(implementation: Implementation, case: Case, settings: Settings) -> Record:
+    """The worst error against float64, and what torch warned of on the way."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = check(implementation, case, settings.seed)
+    assert found is not None
+    told = sorted({f"{warning.category.__name__}: {str(warning.message)[:200]}" for warning in heard})
+    error = found.error if found.raised is None else None  # JSON has no infinity
+    return {**found.as_dict(), "error": error, "raised": found.raised, "passed": found.passed, "warnings": told}
+
+
+def _raced(case: Case, field: list[Implementation], settings: Settings) -> Record:
+    began = time.perf_counter()
+    rows = race(case, field, settings, modes=("step",))
+    return {"rows": rows, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def _targets(rows: list[Record], case: Case) -> list[Target]:
+    own = median_ms(rows, chosen(case.device), case)
+    if own is None or case.bond_dim not in TIMES_OWN_STEP or not case.on_gpu:
+        return []
+    found = []
+    for way in CAPTURED_WAYS:
+        step = median_ms(rows, f"auto-{way}", case)
+        if step is not None:
+            what = f"r={case.bond_dim}, {case.precision}: {WAYS[way]} against the captured step"
+            found.append(Target(what, "at most", TIMES_OWN_STEP[case.bond_dim], "×", round(step / own, 3)))
+    return found

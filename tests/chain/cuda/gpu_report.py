@@ -1,0 +1,84 @@
+"""What only a GPU can tell of recomputed and packed chains, in a few minutes: parity, time and memory, and tuning.
+
+Run as ``python -m tests.chain.cuda.gpu_report FOLDER [SECONDS]`` from the repository's root. Writes one JSON file for
+each part into the folder and goes on where one fails; tuning ends when SECONDS (default 60) are over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from restt_bench.case import Settings
+from restt_bench.studies import chains, kernels
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SETTINGS = Settings(rounds=9, budget=2.0, quick=DEVICE == "cpu", workers=min(16, os.cpu_count() or 1))
+
+
+def check(console: Console) -> dict[str, Any]:
+    mixed = kernels.Topology.residual(9).skip_to_output(2, 5, 6).without_chain(4).without_linear(3, 7).without_skip(8)
+    # In turn: every kind of case meets both, and each compiles once.
+    precisions = ("float32", "tf32") if DEVICE == "cuda" else ("float32",)
+    cases = [
+        {**case, "precision": precisions[n % len(precisions)]} for n, case in enumerate(kernels._part_cases(mixed))
+    ]
+    if SETTINGS.quick:
+        cases = [{**case, "batch": 3} for case in cases if case["bond"] == 5]
+    found = kernels._spread(kernels._checked, [(case, DEVICE) for case in cases], DEVICE, SETTINGS.workers)
+    rows = [{**kernels._described(case), **result} for case, result in zip(cases, found, strict=True)]
+    failed = [row for row in rows if not row.get("passed")]
+    for row in failed:
+        console.print("failed", row, markup=False)
+    console.print(f"{len(rows) - len(failed)} of {len(rows)} checks passed")
+    return {"checks": rows}
+
+
+def tune(console: Console, seconds: float) -> dict[str, Any]:
+    cases = [*kernels._step_cases()] if DEVICE == "cuda" else kernels._sweeps(20, "tf32", [(8, 0, 1, 4, False)])
+    end = time.monotonic() + seconds
+    kernels._spread(kernels._compiled, [(case, DEVICE, SETTINGS.quick) for case in cases], DEVICE, SETTINGS.workers)
+    console.print(f"compiled with {end - time.monotonic():.0f} s left")
+    rows = []
+    for case in cases:
+        if time.monotonic() > end:
+            console.print(f"{len(rows)} of {len(cases)} tried")
+            break
+        rows.append({**case, **kernels._guarded(kernels._tuned, case, DEVICE, SETTINGS)})
+        shown = {key: value for key, value in kernels._described(rows[-1]).items() if key != "kernels_us"}
+        console.print(shown, markup=False)
+    best = kernels._fastest(rows)
+    for row in best:
+        console.print("fastest", row, markup=False)
+    return {"tune": [kernels._described(row) for row in rows], "fastest": best}
+
+
+def main() -> None:
+    folder, seconds = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(width=240)
+    parts = {
+        "long-chain": lambda: chains.long_chain(DEVICE, SETTINGS, console),
+        "ragged": lambda: chains.ragged_widths(DEVICE, SETTINGS, console),
+        "check": lambda: check(console),
+        "tune-step": lambda: tune(console, seconds),
+    }
+    for name, part in parts.items():
+        started = time.monotonic()
+        try:
+            (folder / f"{name}.json").write_text(json.dumps(part(), indent=1))
+        except Exception:
+            traceback.print_exc(limit=8)
+        console.print(f"{name}: {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""The classifier's own choice among candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+
+import restt
+from restt.estimators import ResTTClassifier, candidates, many_rows, selection
+from restt.estimators.many_rows import split
+
+
+def interacting(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes by the sign of a product, among three columns."""
+    x = np.random.default_rng(seed).standard_normal((rows, 3))
+    return x, np.where(x[:, 0] * x[:, 1] > 0, "same", "other")
+
+
+@pytest.fixture(scope="module")
+def selected() -> ResTTClassifier:
+    return ResTTClassifier(random_state=0).fit(*interacting(90))
+
+
+def test_defaults_choose_among_candidates(selected):
+    assert selected.solver_ == "selected"
+    shares = [share for _, share in selected.candidates_.values()]
+    assert sum(shares) == pytest.approx(1.0)
+    assert {name.split(",")[0] for name in selected.candidates_} == {
+        "logistic",
+        "prior",
+        "straight prior",
+        "lines",
+        "hats",
+    }
+    x, y = interacting(400, seed=1)
+    assert selected.score(x, y) > 0.85
+
+
+def test_the_module_is_the_average_of_the_chosen(monkeypatch):
+    """The mean over runs is the average that was judged, of folds' models where a row was held out by none."""
+    kept = {}
+
+    def families_kept(*args):
+        kept["rows"], kept["families"] = args[0], families(*args)
+        return kept["families"]
+
+    families = selection._families
+    monkeypatch.setattr(selection, "_families", families_kept)
+    model = ResTTClassifier(random_state=0).fit(*interacting(60))
+    rows, found = kept["rows"], []
+    for family in kept["families"]:
+        shares = np.array([model.candidates_[name][1] for name in family.names])
+        for member in family.members(shares):
+            with torch.no_grad():
+                found.append(member.share * member.module(member.view.vectors(rows.states)).double().mean(0).numpy())
+    got = model.module_(torch.stack(list(rows.states), dim=1))  # columns of equal width
+    assert got.mean(0).detach().numpy() == pytest.approx(sum(found), abs=1e-9)
+
+
+def test_the_same_seed_gives_the_same_model_whatever_the_order_of_rows(selected):
+    x, y = interacting(90)
+    again = ResTTClassifier(random_state=0).fit(x, y)
+    order = np.random.default_rng(3).permutation(90)
+    shuffled = ResTTClassifier(random_state=0).fit(x[order], y[order])
+    assert np.array_equal(again.predict_proba(x), selected.predict_proba(x))
+    assert shuffled.predict_proba(x) == pytest.approx(selected.predict_proba(x), abs=1e-9)
+
+
+def test_a_weight_of_2_is_a_repeated_row():
+    x, y = interacting(60)
+    weights = np.where(np.arange(60) < 20, 2, 1)
+    weighted = ResTTClassifier(random_state=0).fit(x, y, sample_weight=weights)
+    repeated = ResTTClassifier(random_state=0).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    assert weighted.predict_proba(x) == pytest.approx(repeated.predict_proba(x), abs=1e-6)
+
+
+def test_saved_and_loaded_it_predicts_the_same(selected, tmp_path):
+    x, _ = interacting(50, seed=2)
+    loaded = restt.load(selected.save(tmp_path / "model"))
+    assert loaded.solver_ == "selected"
+    assert np.array_equal(loaded.predict_proba(x), selected.predict_proba(x))
+
+
+def test_an_exported_graph_gives_the_same_probabilities(selected, tmp_path):
+    x, _ = interacting(50, seed=2)
+    session = onnxruntime.InferenceSession(selected.export(tmp_path / "model.onnx"))
+    assert session.run(None, {"x": x})[0] == pytest.approx(selected.predict_proba(x), abs=1e-6)
+
+
+def test_explanations_add_up_to_the_log_odds(selected):
+    x, _ = interacting(20, seed=2)
+    found = selected.explain_local(x)
+    logits = selected.decision_function(x)
+    values = np.asarray(found.values)
+    total = values.sum(axis=1) + np.asarray(found.base)
+    odds = total[:, 1] - total[:, 0] if total.ndim == 2 and total.shape[1] == 2 else total.ravel()
+    assert odds == pytest.approx(logits, abs=1e-6)
+
+
+def test_training_parameters_choose_gradients_and_refuse_the_selection():
+    x, y = interacting(40)
+    for given in ({"penalty": 0.01}, {"bond_dim": 3}, {"runs": 2}, {"loss": "mse"}):
+        assert ResTTClassifier(**given, random_state=0).fit(x, y).solver_ == "gradient"
+    with pytest.raises(ValueError, match=r'solver="selected" cannot be used: penalty=0\.01'):
+        ResTTClassifier(solver="selected", penalty=0.01).fit(x, y)
+    with pytest.raises(ValueError, match="partial_fit and fit_epochs train by gradients"):
+        ResTTClassifier(solver="selected").partial_fit(x, y, classes=np.unique(y))
+
+
+def test_too_few_rows_are_left_to_gradients():
+    x, y = interacting(20)
+    assert ResTTClassifier(random_state=0).fit(x, y).solver_ == "gradient"
+    assert ResTTClassifier(random_state=0).fit(x, np.zeros(20)).predict(x).tolist() == [0.0] * 20
+
+
+def test_classes_of_one_row_are_kept():
+    x, y = interacting(60)
+    y[7] = "rare"
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert model.solver_ == "selected"
+    assert model.classes_.tolist() == ["other", "rare", "same"]
+    assert model.predict_proba(x).sum(axis=1) == pytest.approx(np.ones(60))
+    assert model.predict_proba(x)[np.arange(60) != 7, 1].max() < 0.5
+
+
+def test_many_classes_take_trained_candidates_only():
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 40
+    x = np.column_stack([y + 0.1 * rng.standard_normal(120), rng.standard_normal(120)])
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert all(name.startswith(("lines", "hats")) for name in model.candidates_)
+    assert model.score(x, y) > 0.5
+
+
+def test_columns_of_any_kind():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "size": rng.standard_normal(80),
+            "colour": rng.choice(["red", "green", "blue"], 80),
+            "flat": np.ones(80),
+        }
+    )
+    y = (frame["colour"] == "red").to_numpy() ^ (frame["size"] > 0).to_numpy()
+    frame.loc[:4, "size"] = np.nan
+    model = ResTTClassifier(random_state=0).fit(frame, y)
+    assert model.solver_ == "selected"
+    assert model.score(frame, y) > 0.8
+    with pytest.warns(UserWarning, match="unseen in the fit"):
+        model.predict(pd.DataFrame({"size": [0.0], "colour": ["violet"], "flat": [1.0]}))
+
+
+def test_balanced_weights_raise_the_rare_class():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 2))
+    y = (x[:, 0] + 0.7 * rng.standard_normal(120) > 1.4).astype(int)
+    plain = ResTTClassifier(random_state=0).fit(x, y)
+    balanced = ResTTClassifier(random_state=0, class_weight="balanced").fit(x, y)
+    assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.1
+
+
+def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
+    x, y = interacting(60)
+    monkeypatch.setattr(selection, "BUDGET", 1.0)
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert not any(name.startswith(("lines", "hats")) for name in model.candidates_)
+    assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "prior", "straight prior"}
+
+
+def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
+    x, y = interacting(90)
+    monkeypatch.setattr(candidates, "_FEWEST_CENTRES", 40)
+    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 50.0)
+    assert any(name.startswith("prior") for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
+    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 30.0)
+    assert not any("prior" in name for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
+
+
+def test_a_module_that_would_be_too_large_loses_its_least_members(monkeypatch):
+    x, y = interacting(60)
+    monkeypatch.setattr(selection, "MOST_WEIGHTS", 1)
+    assert ResTTClassifier(random_state=0).fit(x, y).module_.runs <= candidates.FOLDS
+
+
+def test_folds_spread_every_class_and_keep_single_rows_out():
+    numbers = np.repeat([0, 1, 2, 3], [23, 7, 2, 1])
+    folds = candidates.stratified_folds(numbers, 5, np.random.default_rng(0))
+    for number in range(3):
+        counts = np.bincount(folds[numbers == number], minlength=5)
+        assert counts.max() - counts.min() <= 1
+    assert folds[numbers == 3].tolist() == [-1]
+
+
+def test_many_rows_are_trained_with_settings_chosen_on_a_sample(monkeypatch):
+    monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
+    x, y = interacting(600)
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert model.solver_ == "selected"
+    assert [share for _, share in model.candidates_.values()].count(1.0) == 1
+    assert len(model.history_) == model.n_iter_ > 0
+    held_out, labels = interacting(400, seed=1)
+    assert model.score(held_out, labels) > 0.85
+    assert softmax(np.column_stack([np.zeros(400), model.decision_function(held_out)]), axis=1) == pytest.approx(
+        model.predict_proba(held_out)
+    )
+
+
+def test_a_split_leaves_a_row_of_every_class_to_train_on():
+    y = np.array([0] * 500 + [1, 2, 2])
+    kept, held = split(y, np.random.default_rng(0))
+    assert sorted(np.concatenate([kept, held]).tolist()) == list(range(503))
+    assert set(y[kept]) == {0, 1, 2}
+    assert len(held) == 50
+
+
+def test_with_many_more_rows_than_the_sample_the_largest_setting_is_tried_on_all_of_them(monkeypatch):
+    """What has most weights loses on a sample; held-out rows decide after both have seen everything."""
+    monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
+    monkeypatch.setattr(many_rows, "SAMPLE", 100)
+    seen = []
+    trained = many_rows._trained
+
+    def noting(estimator, settings, kept, held, *others):
+        made = trained(estimator, settings, kept, held, *others)
+        if held is not None:
+            seen.append((settings["bond_dim"], len(kept), made.module_))
+        return made
+
+    monkeypatch.setattr(many_rows, "_trained", noting)
+    monkeypatch.setattr(many_rows, "HOPEFUL", np.inf)
+    x, y = interacting(700)
+    model = ResTTClassifier(random_state=0).fit(x, y)
+    assert [bond for bond, _, _ in seen][-1] == 50
+    assert {rows for _, rows, _ in seen} == {630}
+    assert len(seen) == 2
+    losses = {name: loss for name, (loss, _) in model.candidates_.items()}
+    (chosen,) = [name for name, (_, share) in model.candidates_.items() if share]
+    assert model.module_ is seen[0 if chosen != "trigonometric, bond 50" else 1][2]
+    assert losses[chosen] <= losses["trigonometric, bond 50"]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import RidgeCV
+
+from restt import prior
+from restt.prior.evidence import Evidence
+from restt.prior.learning import hyper_prior, learn, learn_alike
+from restt.prior.mixture import Learner, mix, stacked
+from tests.prior.problems import bound, mixed_table, some_prior
+
+
+def squares(predicted: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean((predicted - y) ** 2) / y.var())
+
+
+def learner_of(x: np.ndarray, y: np.ndarray, rows: np.ndarray | None = None) -> tuple[Learner, torch.Tensor]:
+    sites = prior.sites.fit_sites(x, np.ones(len(x)))
+    states = [site.vectors(column) for site, column in zip(sites, x.T, strict=True)]
+    ones = torch.ones(len(x), dtype=torch.float64)
+    kernels = tuple(
+        prior.kernels.make_kernel(s, prior.kernels.measure(s, v, ones)) for s, v in zip(sites, states, strict=True)
+    )
+    names = tuple(f"column {n}" for n in range(x.shape[1]))
+    targets = torch.from_numpy((y - y.mean())[:, None] / y.std())
+    return Learner(kernels, states, ones, np.arange(len(x)) if rows is None else rows, names), targets
+
+
+def dense(rows: int, columns: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, columns))
+    return x, x @ rng.standard_normal(columns) / columns**0.5 + noise * rng.standard_normal(rows)
+
+
+@pytest.mark.parametrize(("rows", "columns", "noise"), [(60, 40, 0.5), (120, 20, 1.5)])
+def test_many_columns_that_matter_alike_are_nearly_as_good_as_ridge(rows, columns, noise):
+    ours, ridge = [], []
+    for seed in (0, 1):
+        x, y = dense(rows + 500, columns, noise, seed)
+        ours.append(squares(prior.fit(x[:rows], y[:rows]).predict(x[rows:])[:, 0], y[rows:]))
+        ridge.append(squares(RidgeCV(np.logspace(-3, 4, 15)).fit(x[:rows], y[:rows]).predict(x[rows:]), y[rows:]))
+    assert np.mean(ours) < np.mean(ridge) + 0.04
+
+
+def test_columns_are_alike_until_the_rows_say_otherwise():
+    x, y = dense(120, 12, 1.5, 0)
+    learner, targets = learner_of(x, y)
+    given = learner.states, targets, learner.weights
+    alike, _ = learn_alike(learner.kernels, *given)
+    assert len(np.unique(alike[2::3])) == len(np.unique(alike[3::3])) == 1
+    near, _ = learn(learner.kernels, *given, around=alike)
+    free, _ = learn(learner.kernels, *given)
+    assert np.ptp(near[2::3]) < 0.5 * np.ptp(free[2::3])
+    product, wanted = learner_of(x, x[:, 0] * x[:, 1])
+    given = product.states, wanted, product.weights
+    found, _ = learn(product.kernels, *given, around=learn_alike(product.kernels, *given)[0])
+    assert found[2::3][:2].min() > found[2::3][2:].max() + 2
+
+
+def test_gradients_of_shared_parameters_match_differences():
+    numbers, y = mixed_table(40)
+    kernels, states = bound(numbers, np.ones(40))
+    own = some_prior(kernels).theta
+    hyper = hyper_prior(kernels, around=own + 0.3)
+    ties = np.array([0, 1, 2, 3, 4, 2, 3, 4, 5])
+    first = np.array([0, 1, 2, 3, 4, 8])
+    parts = (hyper.centre, hyper.spread, hyper.low, hyper.high, hyper.heavy)
+    shared = type(hyper)(*(part[first] for part in parts))
+    ones = torch.ones(40, dtype=torch.float64)
+    evidence = Evidence(kernels, states, torch.from_numpy(y[:, None]), ones, shared, ties)
+    given = own[first]
+    _, gradient = evidence(given)
+    for k in range(len(given)):
+        step = np.zeros(len(given))
+        step[k] = 1e-5
+        difference = (evidence(given + step)[0] - evidence(given - step)[0]) / 2e-5
+        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+
+
+def test_weights_are_those_of_least_squares_between_none_and_all():
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((400, 2))
+    first, second = (y + rng.standard_normal((400, 2)) for _ in range(2))
+    useless = rng.standard_normal((400, 2))
+    weights = stacked(np.stack([first, second, useless], axis=-1), y, np.ones(400), np.full(3, 1 / 3))
+    assert weights.sum() == pytest.approx(1)
+    assert weights[0] == pytest.approx(0.5, abs=0.1)
+    assert 0 <= weights[2] < 0.25
+    # A row of weight 0 does not count.
+    spoilt = np.stack([y, -y], axis=-1)
+    spoilt[0] = 1e3
+    ones = np.ones(400)
+    ones[0] = 0
+    assert stacked(spoilt, y, ones, np.full(2, 0.5))[0] > 0.99
+
+
+def test_few_rows_for_the_columns_are_weighed_and_plenty_are_not():
+    x, y = dense(60, 12, 0.3, 0)
+    few = prior.fit(x, y)
+    assert len(few.mixture.posteriors) > 2
+    assert few.mixture.weights.sum() == pytest.approx(1)
+    assert (np.diff(few.mixture.weights) <= 0).all()
+    plenty = prior.fit(x[:, :5], y)
+    assert plenty.mixture.weights.tolist() == [0.5, 0.5]
+
+
+def test_residuals_of_rows_that_were_learned_from_grow():
+    x, y = dense(300, 4, 0.5, 0)
+    learner, targets = learner_of(x, y, np.arange(0, 300, 2))
+    smooth = learner.condition(learner.own(targets, "identity"), targets)
+    mixture = mix(learner, smooth, None, targets, np.random.default_rng(0))
+    honest = targets - mixture.left_out
+    assert torch.allclose(mixture.residuals[1::2], honest[1::2])
+    assert (mixture.residuals[::2].abs() > honest[::2].abs()).all()
