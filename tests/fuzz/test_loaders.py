@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import restt
-from restt import ResTT, ResTTRegressor
+from restt import ResTT, ResTTRegressor, data, workflow
 from restt._common.tensorfile import open_file, write_file
 from restt.data.images import parse_idx
 from restt.data.tables import parse_csv
@@ -108,6 +108,41 @@ def _csv(folder: Path) -> Path:
     return folder / "table.csv"
 
 
+def _frame() -> Any:
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(
+        {
+            "x": [k * 0.5 for k in range(40)],
+            "day": [f"2024-01-{k % 28 + 1:02d}" for k in range(40)],
+            "kind": list("abcd") * 10,
+        }
+    )
+
+
+def _parquet(folder: Path) -> Path:
+    pytest.importorskip("pyarrow")
+    _frame().to_parquet(folder / "table.parquet")
+    return folder / "table.parquet"
+
+
+def _read_stream(path: Path) -> Any:
+    return list(data.stream(path, target="x").tables())
+
+
+def _card(folder: Path) -> Path:
+    workflow.fit_table(_frame().assign(y=[k % 7 for k in range(40)]), "y", task="regression").save(folder / "model")
+    return folder / "model" / "card.json"
+
+
+def _read_folder(path: Path) -> Any:
+    """The damaged card beside the good model."""
+    good = path.parent.parent / "good" / "model"
+    for name in ("model.safetensors", "README.md"):
+        if not (path.parent / name).exists():
+            (path.parent / name).write_bytes((good / name).read_bytes())
+    return workflow.load_table(path.parent)
+
+
 def _cell(store: Path) -> tuple[Store, Cell]:
     made, cell = Store(store), Cell("table1", "small", {"profile": "quick", "rows": 3})
     made.compute(cell, lambda _: {"final": [1.0, 2.0]})
@@ -137,6 +172,10 @@ LOADERS = {
     "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
     "idx, gzipped": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3)),
     "csv": Loader(_csv, lambda path: parse_csv(path.read_bytes(), "kind", "table", str(path))),
+    "csv of one's own": Loader(_csv, workflow.read_table),
+    "parquet": Loader(_parquet, workflow.read_table),
+    "parquet, streamed": Loader(_parquet, _read_stream),
+    "model card": Loader(_card, _read_folder),
     "results": Loader(_results, read_file),
     "archive": Loader(_archive, _unpack),
 }
@@ -176,4 +215,4 @@ def test_a_damaged_file_gives_a_value_or_our_error(name, tmp_path, monkeypatch):
     assert grown < BYTES, f"{name} took {grown} bytes"
     assert not executed
     # Most damage is found. Values that no rule forbids may stay: a flipped digit of a CSV is another number.
-    assert refused > MUTANTS * (0.2 if name == "csv" else 0.4)
+    assert refused > MUTANTS * (0.2 if name.startswith("csv") else 0.4)
