@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from restt import Topology, demo
+from restt import Topology
 from restt._common.drawing import save_figure
 from restt.meanfield.plots import picture
 from restt.topology_picture import _columns, _terms
@@ -21,11 +21,7 @@ def draw_axes(path):
         pass
 
 
-def draw_demo(path):
-    demo._figure([demo.Outcome(task.dataset, "ResTT", [0.5], 1.0, 10, [0.4, 0.5]) for task in demo.tasks(0)], path)
-
-
-@pytest.mark.parametrize("draw", [Topology.residual(3).draw, draw_axes, draw_demo])
+@pytest.mark.parametrize("draw", [Topology.residual(3).draw, draw_axes])
 def test_a_picture_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch, draw):
     def breaks(self, target, **_):
         write = target.write if hasattr(target, "write") else Path(target).write_bytes

@@ -47,7 +47,7 @@ def mutate(value, generator):
 def test_a_file_that_lacks_a_part_is_named_and_the_report_goes_on(name, tmp_path):
     """Which parts the tables read decides whether a mutant is noticed; what may not happen is an error."""
     experiment = restt_paper.experiment(name)
-    for folder in ("rates", *{cell.experiment for cell in experiment.cells("paper")}):
+    for folder in {"rates", *(cell.experiment for cell in experiment.cells("paper"))}:
         shutil.copytree(COMMITTED / folder, tmp_path / "paper" / folder)
     files = sorted((tmp_path / "paper").glob(f"{name}/*.json"))
     generator = random.Random(0)
