@@ -96,7 +96,7 @@ class Hat(NumericMap):
     def positions(self, values: Tensor) -> Tensor:  # (B, N)
         """Where values known to be finite lie among their site's knots: knot i is at i, and between two it is linear.
 
-        The hats of a value at p are max(0, 1 - |i - p|), so that one number holds the whole site vector.
+        The hats of a value at p are ``max(0, 1 - abs(i - p))``, so that one number holds the whole site vector.
 
         >>> Hat(knots=[0.0, 1.0, 3.0]).positions(torch.tensor([[1.0], [2.5], [9.0]])).tolist()
         [[1.0], [1.75], [2.0]]
