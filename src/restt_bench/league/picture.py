@@ -27,7 +27,7 @@ def draw_league(result: dict[str, Any], path: Path) -> Path:
     figure, axes = plt.subplots(
         1, len(panels), figsize=(6.5 * len(panels), 1.2 + 0.32 * tallest), squeeze=False, layout="constrained"
     )
-    for axis, (task, metric, _, gaps) in zip(axes[0], panels, strict=True):
+    for axis, (_, metric, _, gaps) in zip(axes[0], panels, strict=True):
         for place, by_model in enumerate(gaps.values()):
             for model, gap in sorted(by_model.items(), key=lambda item: item[0] == OURS):
                 ours, beyond = model == OURS, gap > EDGE
@@ -51,7 +51,7 @@ def draw_league(result: dict[str, Any], path: Path) -> Path:
         axis.set_xlim(0, EDGE)
         axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
-        axis.set_xlabel(f"{LABELS[metric]} ({task}); dots are {OURS}, bars the others")
+        axis.set_xlabel(f"{LABELS[metric]}; ● {OURS}, | others")
     return save_figure(figure, path)
 
 
