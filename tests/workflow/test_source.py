@@ -141,3 +141,12 @@ def test_without_pandas_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'restt\[table\]'"):
         Source(tmp_path / "a.csv")
+
+
+def test_damaged_notes_of_pandas_in_a_parquet_file_are_named(tmp_path):
+    pa, pq, pd = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pandas"))
+    table = pa.Table.from_pandas(pd.DataFrame({"a": [1.0, 2.0]}))
+    notes = table.schema.metadata[b"pandas"].replace(b'"name"', b'"nbme"')
+    pq.write_table(table.replace_schema_metadata({b"pandas": notes}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged: its notes on its columns cannot be read"):
+        read(tmp_path / "a.parquet")

@@ -110,7 +110,7 @@ class Source:
         with self._reading():
             if self.is_parquet:
                 for batch in self._parquet().iter_batches(batch_size=rows):
-                    yield batch.to_pandas()
+                    yield self._frame(batch)
                 return
             with self._text() as text, warnings.catch_warnings():
                 # Rows longer than the header: pandas would cut them and only warn.
@@ -192,6 +192,15 @@ class Source:
         except pa.ArrowException as error:
             raise ValueError(
                 f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"
+            ) from error
+
+    def _frame(self, batch: Any) -> Any:
+        """Rows of a Parquet file as a data frame; what pandas once noted of its columns may be damaged too."""
+        try:
+            return batch.to_pandas()
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.label} is damaged: its notes on its columns cannot be read ({type(error).__name__}: {error})"
             ) from error
 
     def _find_encoding(self) -> str:
