@@ -13,6 +13,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import restt
@@ -20,7 +21,6 @@ from restt import Topology
 
 # Some of torch's tools are written with deprecated functions of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-close = torch.testing.assert_close
 
 
 def made(**options) -> restt.ResTT:
@@ -51,10 +51,10 @@ class TestTransforms:
         state = torch.func.stack_module_state(modules)
         skeleton = copy.deepcopy(modules[0]).to("meta")
         run = torch.func.vmap(lambda *state: torch.func.functional_call(skeleton, state, (x,)))
-        close(run(*state), torch.stack([module(x) for module in modules]))
+        assert_close(run(*state), torch.stack([module(x) for module in modules]))
 
     def test_vmap_over_samples(self, module, x):
-        close(torch.func.vmap(lambda sample: module(sample[None])[0])(x), module(x))
+        assert_close(torch.func.vmap(lambda sample: module(sample[None])[0])(x), module(x))
 
     def test_gradients_of_each_sample(self, module, x):
         def loss(parameters, sample):
@@ -63,22 +63,22 @@ class TestTransforms:
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(module.named_parameters()), x)
         module(x).square().sum().backward()
         for name, parameter in module.named_parameters():
-            close(each[name].sum(0), parameter.grad)
+            assert_close(each[name].sum(0), parameter.grad)
 
     def test_jacobians(self, module, x):
-        close(torch.func.jacrev(module)(x), torch.func.jacfwd(module)(x))
+        assert_close(torch.func.jacrev(module)(x), torch.func.jacfwd(module)(x))
 
     def test_forward_mode(self, module, x):
         direction = torch.rand_like(x)
         _, expected = torch.autograd.functional.jvp(module, x, direction)
-        close(torch.func.jvp(module, (x,), (direction,))[1], expected)
+        assert_close(torch.func.jvp(module, (x,), (direction,))[1], expected)
         with forward_ad.dual_level():
             found = forward_ad.unpack_dual(module(forward_ad.make_dual(x, direction))).tangent
-        close(found, expected)
+        assert_close(found, expected)
 
     def test_transforms_inside_a_compiled_function(self, module, x):
         gradient = torch.func.grad(lambda x: module(x).square().sum())
-        close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(x), gradient(x))
+        assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(x), gradient(x))
 
     def test_the_second_derivative_of_a_compiled_module(self, module, x):
         """Torch refuses it of what its compiler made; of a function that differentiates inside it is compiled."""
@@ -96,7 +96,7 @@ class TestTransforms:
             gradient = torch.func.grad(lambda x: module(x).square().sum())
             return torch.func.grad(lambda x: gradient(x).square().sum())(x)
 
-        close(torch.compile(inside, fullgraph=True, backend="aot_eager")(x), penalty(module))
+        assert_close(torch.compile(inside, fullgraph=True, backend="aot_eager")(x), penalty(module))
 
 
 class TestExport:
@@ -107,7 +107,7 @@ class TestExport:
         program = torch.export.export(module, (torch.rand(4, 20, 2),), dynamic_shapes=any_batch, strict=strict)
         for batch in (1, 9):
             x = torch.rand(batch, 20, 2)
-            close(program.module()(x), module(x))
+            assert_close(program.module()(x), module(x))
         # It is to run where there is no restt.
         assert not [node for node in program.graph.nodes if "restt" in str(node.target)]
 
@@ -116,14 +116,14 @@ class TestExport:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of shapes and of its own deprecation
             traced = torch.jit.trace(module, torch.rand(4, 20, 2))
-        close(traced(x), module(x))
+        assert_close(traced(x), module(x))
 
 
 class TestWeights:
     def test_copies(self, module, x):
         expected = module(x)
-        close(copy.deepcopy(module)(x), expected)
-        close(pickle.loads(pickle.dumps(module))(x), expected)
+        assert_close(copy.deepcopy(module)(x), expected)
+        assert_close(pickle.loads(pickle.dumps(module))(x), expected)
 
     def test_parametrisations(self, module, x):
         class Halved(nn.Module):
@@ -134,17 +134,17 @@ class TestWeights:
         with torch.no_grad():
             halved.chain.div_(2)
         parametrize.register_parametrization(module, "chain", Halved())
-        close(module(x), halved(x))
+        assert_close(module(x), halved(x))
         module(x).sum().backward()
         halved(x).sum().backward()
-        close(module.parametrizations.chain.original.grad, halved.chain.grad / 2)
+        assert_close(module.parametrizations.chain.original.grad, halved.chain.grad / 2)
         parametrize.remove_parametrizations(module, "chain")
-        close(module(x), halved(x))
+        assert_close(module(x), halved(x))
 
     def test_weight_norm_changes_nothing_at_first(self, module, x):
         expected = module(x)
         parametrizations.weight_norm(module, "chain")
-        close(module(x), expected)
+        assert_close(module(x), expected)
 
     def test_pruning(self, module, x):
         prune.l1_unstructured(module, "chain", amount=0.5)
@@ -155,7 +155,7 @@ class TestWeights:
         assert (module.chain_orig.grad[pruned] == 0).all()
         assert (module.chain_orig.grad[~pruned] != 0).any()
         prune.remove(module, "chain")
-        close(module(x), output)
+        assert_close(module(x), output)
 
     def test_safetensors_by_name(self, module, x, tmp_path):
         save_model(module, str(tmp_path / "model.safetensors"))
@@ -171,7 +171,7 @@ class TestWeights:
         module(x).square().sum().backward()
         optimizer.step()
         average.update_parameters(module)
-        close(average.module.chain, (start + module.chain) / 2)
+        assert_close(average.module.chain, (start + module.chain) / 2)
         assert average(x).shape == (4, 2)
 
 
@@ -217,7 +217,7 @@ class TestTraining:
         module.zero_grad()
         x = x.clone().requires_grad_()
         checkpoint(module, x, use_reentrant=use_reentrant).square().sum().backward()
-        close(module.chain.grad, expected)
+        assert_close(module.chain.grad, expected)
 
     def test_accumulated_and_clipped_gradients(self, module, x):
         module(x).sum().backward()
@@ -225,10 +225,10 @@ class TestTraining:
         module.zero_grad()
         for part in x.split(3):
             module(part).sum().backward()
-        close(module.chain.grad, expected)
+        assert_close(module.chain.grad, expected)
         nn.utils.clip_grad_norm_(module.parameters(), 1e-3)
         norms = torch.stack([parameter.grad.norm() for parameter in module.parameters()])
-        close(norms.norm(), torch.tensor(1e-3, dtype=torch.float64), rtol=1e-3, atol=0)
+        assert_close(norms.norm(), torch.tensor(1e-3, dtype=torch.float64), rtol=1e-3, atol=0)
 
     def test_among_other_layers(self):
         model = nn.Sequential(restt.features.Trigonometric(), restt.ResTT(5, 2, 3, 4), nn.ReLU(), nn.Linear(4, 1))
@@ -253,7 +253,7 @@ class TestAutocast:
             assert output.dtype == nn.Linear(2, 2)(x).dtype == torch.bfloat16
             assert module(x.bfloat16()).dtype == torch.bfloat16
         # States are not rounded, so the error is that of one rounding and not of thirty.
-        close(output.float(), exact, rtol=2**-8, atol=1e-6)
+        assert_close(output.float(), exact, rtol=2**-8, atol=1e-6)
         output.sum().backward()
         assert module.chain.grad.dtype == torch.float32
 

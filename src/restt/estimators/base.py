@@ -1,4 +1,4 @@
-"""What the regressor and the classifier share: fitting, from the table to the fitted attributes, and predicting."""
+"""How the regressor and the classifier are fitted, from the table to the fitted attributes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,16 +15,15 @@ import numpy as np
 from sklearn.base import _fit_context, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
-from torch import Tensor
+from sklearn.utils.validation import check_consistent_length
 
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.columns import chosen_columns
-from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
+from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
+from restt.estimators.fitted import FittedResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
     EncodedExamples,
@@ -35,7 +33,6 @@ from restt.estimators.gradient import (
     check_same_shape,
     encode,
     encode_stream,
-    member_outputs,
     multiplication,
     new_module,
     own_folder,
@@ -44,30 +41,18 @@ from restt.estimators.gradient import (
     why_it_failed,
 )
 from restt.estimators.history import History
-from restt.estimators.parameters import Parameters
 from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
 from restt.estimators.settings import Settings, check_fits, settle
 from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
 from restt.estimators.targets import Target
-from restt.module import ResTT
 from restt.train import EpochRecord, train
 
 WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
 
 
-class BaseResTT(Parameters):
+class BaseResTT(FittedResTT):
     """Everything but what y means."""
-
-    module_: ResTT
-    encoding_: Encoding
-    target_: Any
-    site_means_: Tensor | None
-    site_covariances_: Tensor | None
-    solver_: str
-    history_: History
-    n_iter_: int
-    precision_: str
 
     @abstractmethod
     def _read_y(self, y: Any) -> np.ndarray:
@@ -96,10 +81,6 @@ class BaseResTT(Parameters):
     def _solve(self, given: Examples) -> None:
         """Fit by the posterior solver."""
         raise NotImplementedError
-
-    def _standardised(self) -> Self:
-        """This model with outputs of comparable size."""
-        return self
 
     def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
         """Labels whose shares a random split of ``held`` rows keeps."""
@@ -429,90 +410,6 @@ class BaseResTT(Parameters):
     def _state_of_this_epoch(self) -> dict[str, Any]:
         return {"module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
 
-    def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
-        """The table as numbers: NaN for a missing value, a category as the number of its level.
-
-        What an exported graph with ``inputs="numbers"`` takes.
-        """
-        self._check_fitted()
-        return self.encoding_.numbers(read_x(self, X, reset=False))
-
-    def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
-        """Outputs of every member."""
-        refuse_lost_threads("predict")
-        numbers = self.numbers(X)
-        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
-
-    def explain_local(self, X: Any, background: Any = None) -> Any:
-        """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.
-
-        ``background`` is a table that absent columns average; without one, the rows of the fit.
-        """
-        from restt.explain import explain_local
-
-        return explain_local(self, X, background)
-
-    def explain_global(self, background: Any = None) -> Any:
-        """Which columns and interactions the model uses: :func:`restt.explain.explain_global`.
-
-        ``background`` is a table whose columns describe the inputs; without one, the rows of the fit.
-        """
-        from restt.explain import explain_global
-
-        return explain_global(self, background)
-
-    @property
-    def feature_importances_(self) -> np.ndarray:  # (C,)
-        """Each column's share in the variance of the predictions, alone and in interactions; they sum to one.
-
-        The total Sobol indices divided by their sum, averaged over standardised outputs by the variance predicted:
-        exact for columns that are independent with the distribution of the fit's rows. On the scale on which the model
-        adds up, see :mod:`restt.explain`.
-        """
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"feature_importances_ is known once this {type(self).__name__} is fitted")
-        if self.site_covariances_ is None:
-            raise AttributeError(
-                "feature_importances_ needs the covariances of the site vectors, which were too large to keep or which "
-                "a model saved before they were kept does not have; restt.explain.sobol_indices takes a background"
-            )
-        from restt.explain import sobol_indices
-
-        found = sobol_indices(self._standardised(), max_order=1)
-        total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
-        return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
-
-    def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
-        """Write the fitted model, from the table to predictions, as a graph for other runtimes.
-
-        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
-        of a regressor and ``predict_proba`` of a classifier, whose ONNX graph also has ``label``, the most probable
-        class as text. A row with a value that ``predict`` refuses has output NaN and the label ``""``.
-
-        ``inputs="columns"``, for ONNX alone, is the raw table: one input (B,) for each column, under its name, or
-        ``column 0`` and so on where the table had none. A category is a string, a double where the levels are numbers;
-        ``""``, ``"None"``, ``"nan"`` and ``"<NA>"`` mean missing where they are no level. A number (0 or 1 for a
-        boolean) is in the dtype of ``module_``, missing as NaN. ``inputs="numbers"`` is one matrix ``x``:
-        :meth:`numbers`, for a table without categories the table itself. ``"auto"`` is the columns for ONNX where one
-        of them holds categories. The metadata of an ONNX file says which, with columns, levels and classes as JSON.
-        """
-        from restt.estimators.export import export_graph
-
-        check_is_fitted(self)
-        names = self.__dict__.get("feature_names_in_")
-        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
-
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
-
-        ``path`` is a folder, which then holds ``model.safetensors``, or a file that ends in ``.safetensors``. An
-        existing model is replaced at once or, if anything goes wrong, not at all. Returns ``path``.
-        """
-        from restt.estimators.files import save_estimator
-
-        check_is_fitted(self)
-        return save_estimator(self, path)
-
     def _starts_fresh(self) -> bool:
         return not (self.warm_start and self._can_go_on())
 
@@ -539,25 +436,3 @@ class BaseResTT(Parameters):
         made: Self = super().__sklearn_clone__()
         made._cloned = True
         return made
-
-    def _check_fitted(self) -> None:
-        # scikit-learn's own check collects all tags first, at every prediction.
-        if "module_" not in self.__dict__:
-            check_is_fitted(self)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "module_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.categorical = True
-        tags.input_tags.allow_nan = self.handle_missing == "learn"
-        return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = dict(super().__getstate__())
-        # A pickle made beside a GPU must open where there is none.
-        if "module_" in state and state["module_"].first.device.type != "cpu":
-            state["module_"] = copy.deepcopy(state["module_"]).cpu()
-        return state
