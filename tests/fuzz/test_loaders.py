@@ -7,8 +7,10 @@ time or memory, nothing executed.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
+import re
 import resource
 import time
 import warnings
@@ -64,9 +66,21 @@ def _sealed(kind: Any) -> Callable[[Path, Path, random.Random], None]:
             name = rng.choice(sorted(tensors))
             tensors = {**tensors, name: tensors[name].flatten()[: rng.randint(0, 3)]}
         changed = damaged_plain(plain, rng)
-        write_file(bad, kind, tensors, changed if isinstance(changed, dict) else {})
+        # All else of the header stays: it is the values behind the checks that are to be reached.
+        about = {name: text for name, text in opened.header.items() if name not in ("format", kind.entry, "sha256")}
+        write_file(bad, kind, tensors, changed if isinstance(changed, dict) else {}, about=about)
 
     return damage
+
+
+def _values(good: Path, bad: Path, rng: random.Random) -> None:
+    """JSON that is whole, with other values in it."""
+    bad.write_text(json.dumps(damaged_plain(json.loads(good.read_text()), rng)))
+
+
+def _inside(good: Path, bad: Path, rng: random.Random) -> None:
+    """A compressed file that is whole, with damage to what it holds."""
+    bad.write_bytes(gzip.compress(damaged_bytes(gzip.decompress(good.read_bytes()), rng), 1))
 
 
 def _model(folder: Path) -> Path:
@@ -171,13 +185,17 @@ LOADERS = {
     "checkpoint, sealed": Loader(_trained, lambda path: _train_in(path.parent, epochs=2), _sealed(CHECKPOINT)),
     "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
     "idx, gzipped": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3)),
+    "idx, inside gzip": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3), _inside),
     "csv": Loader(_csv, lambda path: parse_csv(path.read_bytes(), "kind", "table", str(path))),
     "csv of one's own": Loader(_csv, workflow.read_table),
     "parquet": Loader(_parquet, workflow.read_table),
     "parquet, streamed": Loader(_parquet, _read_stream),
     "model card": Loader(_card, _read_folder),
+    "model card, values": Loader(_card, _read_folder, _values),
     "results": Loader(_results, read_file),
+    "results, values": Loader(_results, read_file, _values),
     "archive": Loader(_archive, _unpack),
+    "archive, inside gzip": Loader(_archive, _unpack, _inside),
 }
 
 
