@@ -6,6 +6,7 @@ time or memory, nothing executed.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -63,15 +65,19 @@ def _bytes(good: Path, bad: Path, rng: random.Random) -> None:
 def _sealed(kind: Any) -> Callable[[Path, Path, random.Random], None]:
     """Plain values changed under a checksum that is right: what only malice or another program writes."""
 
-    def damage(good: Path, bad: Path, rng: random.Random) -> None:
+    @functools.cache
+    def whole(good: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], dict[str, str]]:
         opened = open_file(good, kind)
-        tensors, plain = opened.load()
+        # All else of the header stays: it is the values behind the checks that are to be reached.
+        about = {name: text for name, text in opened.header.items() if name not in ("format", kind.entry, "sha256")}
+        return *opened.load(), about
+
+    def damage(good: Path, bad: Path, rng: random.Random) -> None:
+        tensors, plain, about = whole(good)
         if rng.random() < 0.3:
             name = rng.choice(sorted(tensors))
             tensors = {**tensors, name: tensors[name].flatten()[: rng.randint(0, 3)]}
         changed = damaged_plain(plain, rng)
-        # All else of the header stays: it is the values behind the checks that are to be reached.
-        about = {name: text for name, text in opened.header.items() if name not in ("format", kind.entry, "sha256")}
         write_file(bad, kind, tensors, changed if isinstance(changed, dict) else {}, about=about)
 
     return damage
@@ -130,20 +136,18 @@ def _csv(folder: Path) -> Path:
     return folder / "table.csv"
 
 
-def _frame() -> Any:
-    pd = pytest.importorskip("pandas")
-    return pd.DataFrame(
-        {
-            "x": [k * 0.5 for k in range(40)],
-            "day": [f"2024-01-{k % 28 + 1:02d}" for k in range(40)],
-            "kind": list("abcd") * 10,
-        }
-    )
+ROWS = pd.DataFrame(
+    {
+        "x": [k * 0.5 for k in range(40)],
+        "day": [f"2024-01-{k % 28 + 1:02d}" for k in range(40)],
+        "kind": list("abcd") * 10,
+    }
+)
 
 
 def _parquet(folder: Path) -> Path:
     pytest.importorskip("pyarrow")
-    _frame().to_parquet(folder / "table.parquet")
+    ROWS.to_parquet(folder / "table.parquet")
     return folder / "table.parquet"
 
 
@@ -151,8 +155,13 @@ def _read_stream(path: Path) -> Any:
     return list(data.stream(path, target="x").tables())
 
 
+@functools.cache
+def _fitted() -> workflow.FittedTable:
+    return workflow.fit_table(ROWS.assign(y=[k % 7 for k in range(40)]), "y", task="regression")
+
+
 def _card(folder: Path) -> Path:
-    workflow.fit_table(_frame().assign(y=[k % 7 for k in range(40)]), "y", task="regression").save(folder / "model")
+    _fitted().save(folder / "model")
     return folder / "model" / "card.json"
 
 
@@ -162,7 +171,7 @@ def _read_folder(path: Path) -> Any:
     for name in ("model.safetensors", "README.md"):
         if not (path.parent / name).exists():
             (path.parent / name).write_bytes((good / name).read_bytes())
-    return workflow.predict_table(path.parent, _frame())
+    return workflow.predict_table(path.parent, ROWS, interval=None)
 
 
 def _cell(store: Path) -> tuple[Store, Cell]:

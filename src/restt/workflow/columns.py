@@ -156,6 +156,9 @@ def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
     if kind == "boolean":
         return present if present.str.strip().str.lower().isin(layout.split("/")).all() else None
     if kind == "date":
+        # Every date has a digit: asked first, as most columns of text are none, and "today" would be read as one.
+        if len(present) and not any(character.isdigit() for character in present.iloc[0]):
+            return None
         format_ = "ISO8601" if layout == "typed" else layout
         times = pd.to_datetime(present.str.strip(), format=format_, errors="coerce", utc=True)
         return None if times.isna().any() else _days(times)
