@@ -126,7 +126,9 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
 def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
     began = time.monotonic()
-    with fitting_threads(float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS):
+    work = float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS
+    device = read_device(parameters.device, work)
+    with fitting_threads(work):
         fitted = prior.fit(
             table.numbers,
             table.y,
@@ -137,6 +139,7 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
             site_order=order,
             average=False,
             seed=seed,
+            device=device if device.type == "cuda" else None,  # others may have no float64
         )
     if parameters._shown:
         print(
