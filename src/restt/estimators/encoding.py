@@ -8,7 +8,7 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,22 +101,8 @@ class Encoding:
 
         One warning each for categories and for missing values that the fit had not seen.
         """
-        plain = self._plain_numbers(table)
-        if plain is not None:
-            return plain
-        read = [column.read(table, index) for index, column in enumerate(self.columns)]
-        _warn_of_unseen(read)
-        return np.stack([column.values for column in read], axis=1)
-
-    def _plain_numbers(self, table: Table) -> np.ndarray | None:  # (B, C) float64
-        """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
-        if self.holds_categories or not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
-            return None
-        values = np.array(table.values, dtype=np.float64, order="C")
-        if np.isfinite(values).all():
-            return values
-        unseen = np.isnan(values).any(axis=0) & self.never_missing
-        return None if unseen.any() or np.isinf(values).any() else values
+        plain = None if self.holds_categories else _plain_numbers(table, self.never_missing)
+        return _read_each(self.columns, table) if plain is None else plain
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
@@ -257,7 +243,7 @@ def fit_encoding(
         table, weights, categorical_features, handle_unknown, handle_missing, every=feature_map == "onehot"
     )
     order = site_columns(site_order, table)
-    numbers = np.stack([column.read(table, index).values for index, column in enumerate(columns)], axis=1)
+    numbers = read_numbers(columns, table)
     values = numbers[:, order]
     values[:, [columns[index].levels is not None for index in order]] = 0.0
     kind = _chosen_map(feature_map)
@@ -294,6 +280,34 @@ def fit_columns(
         )
         for index in range(table.width)
     )
+
+
+def read_numbers(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    """:meth:`Encoding.numbers` of the rows of a fit, before there is an encoding."""
+    plain = None
+    if all(column.levels is None for column in columns):
+        plain = _plain_numbers(table, np.array([not column.missing for column in columns]))
+    return _read_each(columns, table) if plain is None else plain
+
+
+def _read_each(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    read = [column.read(table, index) for index, column in enumerate(columns)]
+    _warn_of_unseen(read)
+    return np.stack([column.values for column in read], axis=1)
+
+
+def _plain_numbers(
+    table: Table,
+    never_missing: np.ndarray,  # (C,) bool
+) -> np.ndarray | None:  # (B, C) float64
+    """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
+    if not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
+        return None
+    values = np.array(table.values, dtype=np.float64, order="C")
+    if np.isfinite(values).all():
+        return values
+    unseen = np.isnan(values).any(axis=0) & never_missing
+    return None if unseen.any() or np.isinf(values).any() else values
 
 
 def _warn_of_unseen(read: list[ColumnValues]) -> None:
