@@ -10,7 +10,7 @@ import torch
 from scipy.special import softmax
 
 import restt
-from restt.estimators import ResTTClassifier, candidates, many_rows, selection
+from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
 from restt.estimators.many_rows import split
 
 
@@ -173,10 +173,10 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
 
 def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
     x, y = interacting(90)
-    monkeypatch.setattr(candidates, "_FEWEST_CENTRES", 40)
-    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 50.0)
+    monkeypatch.setattr(modes, "_FEWEST_CENTRES", 40)
+    monkeypatch.setattr(modes, "_MODE_WORK", modes._MODE_PASSES * 90 * 2 * 50.0)
     assert any(name.startswith("prior") for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
-    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 30.0)
+    monkeypatch.setattr(modes, "_MODE_WORK", modes._MODE_PASSES * 90 * 2 * 30.0)
     assert not any("prior" in name for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
 
 
