@@ -232,8 +232,9 @@ def fit_encoding(
     categorical_features: Any = None,
     handle_unknown: str = "other",
     handle_missing: str = "learn",
+    device: torch.device | None = None,
 ) -> Encoding:
-    """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs.
+    """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs; see :func:`placed`.
 
     ``feature_map="auto"`` is hats at the quantiles of each column, centred as the categories then are. Another map is
     used as it is, on columns scaled to what it is made for: [0, 1] for the trigonometric one, mean 0 and variance 1
@@ -249,9 +250,9 @@ def fit_encoding(
     kind = _chosen_map(feature_map)
     shift, scale = _scaling(kind, values, weights)
     fill = _first_present(values)
-    fitted = _fitted_map(kind, (values - shift) / scale, weights)
+    fitted = _fitted_map(kind, (values - shift) / scale, weights, device)
     encoding = Encoding(columns, tuple(order), fitted, tensor64(shift), tensor64(scale), tensor64(fill), None)
-    encoding = with_site_means(encoding, numbers, weights)
+    encoding = with_site_means(encoding, numbers, weights, device)
     if feature_map == "auto":
         assert encoding.site_means is not None
         return replace(encoding, means=encoding.site_means, site_means=torch.zeros_like(encoding.site_means))
@@ -352,18 +353,18 @@ def _scaling(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> tuple
     return shift, np.where(constant, 1.0, scale)
 
 
-def _fitted_map(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> FeatureMap:
+def _fitted_map(kind: FeatureMap, values: np.ndarray, weights: np.ndarray, device: torch.device | None) -> FeatureMap:
     """The map fitted to (B, N) values, each column on the rows where it is not missing."""
     present = ~np.isnan(values)
     learns_knots = isinstance(kind, features.Hat) and isinstance(kind.knots, int)
     if present.all() or not learns_knots:
-        return kind.fit(np.where(present, values, _first_present(values)), weights)
+        return kind.fit(placed(np.where(present, values, _first_present(values)), device), weights)
     empty = kind.to_config()
     parts = []
     for column, known in zip(values.T, present.T, strict=True):
         part = features.from_config(empty)
         rows, used = (column[known], weights[known]) if known.any() else (np.zeros(1), np.ones(1))
-        parts.append(part.fit(rows[:, None], used).to_config()["fitted"])
+        parts.append(part.fit(placed(rows[:, None], device), used).to_config()["fitted"])
     merged = {name: [entry for part in parts for entry in part[name]] for name in parts[0]}
     return features.from_config({**empty, "fitted": merged})
 
@@ -375,33 +376,43 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
     return np.where(present.any(axis=0), chosen, 0.0)
 
 
+def placed(numbers: np.ndarray, device: torch.device | None) -> Tensor:
+    """Numbers where they are encoded: on a GPU that trains on them, else on the CPU, since not all have float64."""
+    found = torch.from_numpy(numbers)
+    return found.to(device) if device is not None and device.type == "cuda" else found
+
+
 def with_site_means(
     encoding: Encoding,
     numbers: np.ndarray,  # (B, C)
     weights: np.ndarray,  # (B,)
+    device: torch.device | None = None,
 ) -> Encoding:
     """The encoding with the mean of the rows' site vectors."""
-    total, row = torch.zeros(len(encoding.order), max(encoding.widths), dtype=torch.float64), 0
-    for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        total += torch.einsum("b,bni->ni", torch.from_numpy(weights[row : row + len(vectors)]), vectors)
+    given, shares = placed(numbers, device), placed(weights, device)
+    total, row = given.new_zeros(len(encoding.order), max(encoding.widths)), 0
+    for vectors in encoding.chunks(given):
+        total += torch.einsum("b,bni->ni", shares[row : row + len(vectors)], vectors)
         row += len(vectors)
-    return replace(encoding, site_means=total / float(weights.sum()))
+    return replace(encoding, site_means=total.cpu() / float(weights.sum()))
 
 
 def site_covariances(
     encoding: Encoding,
     numbers: np.ndarray,  # (B, C)
     weights: np.ndarray,  # (B,)
+    device: torch.device | None = None,
 ) -> Tensor | None:  # (N, I, I)
     """Weighted covariances of the rows' site vectors; None where they would be more than is worth keeping."""
     assert encoding.site_means is not None
     sites, width = encoding.site_means.shape
     if sites * width**2 > MOST_COVARIANCES:
         return None
-    total, row = torch.zeros(sites, width, width, dtype=torch.float64), 0
-    shares = torch.from_numpy(weights / weights.sum())
-    for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        centred = (vectors - encoding.site_means).transpose(0, 1)  # (N, B, I)
+    given, shares = placed(numbers, device), placed(weights / weights.sum(), device)
+    means = encoding.site_means.to(given)
+    total, row = given.new_zeros(sites, width, width), 0
+    for vectors in encoding.chunks(given):
+        centred = (vectors - means).transpose(0, 1)  # (N, B, I)
         total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
         row += len(vectors)
-    return total
+    return total.cpu()
