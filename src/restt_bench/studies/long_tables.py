@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROWS = {"cpu": 100_000, "cuda": 900_000}
 IMAGES = {"cpu": 10_000, "cuda": 60_000}
 TEST_ROWS, COLUMNS, NOISE = 20_000, 20, 0.188
-QUICK_ROWS = 200
+QUICK_ROWS = 60
 # Most seconds and least score, R² or the share of right classes; on a CPU images have none.
 WANTED = {"smooth": {"cpu": (90.0, 0.964), "cuda": (8.0, 0.964)}, "mnist": {"cuda": (15.0, 0.983)}}
 # Functions of the profile that are told.
