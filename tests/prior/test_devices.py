@@ -1,4 +1,4 @@
-"""A prior that is learned on another device: nothing of it meets what is on the CPU, and it comes back."""
+"""A prior that is learned on a GPU: nothing of it meets what is on the CPU, and it comes back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from restt import prior
-from tests.elsewhere import Elsewhere, elsewhere
+from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 
 
 def table(rows: int) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
@@ -19,19 +19,19 @@ def table(rows: int) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
 
 
 @pytest.mark.parametrize(("rows", "most"), [(20, 100), (120, 100), (200, 60)])
-def test_is_the_same_wherever_it_is_learned(rows, most, monkeypatch) -> None:
+def test_is_the_same_wherever_it_is_learned(rows, most):
     x, y, levels = table(rows)
     here = prior.fit(x, y, levels=levels, max_rows=most)
-    monkeypatch.setitem(prior.fit.__globals__, "_placed", lambda values, device: elsewhere(values))
-    there = prior.fit(x, y, levels=levels, max_rows=most)
+    with pretended_gpu():
+        there = prior.fit(x, y, levels=levels, max_rows=most, device=GPU)
     np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
     np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
 
 
-def test_comes_back(monkeypatch) -> None:
+def test_comes_back():
     x, y, levels = table(120)
-    monkeypatch.setitem(prior.fit.__globals__, "_placed", lambda values, device: elsewhere(values))
-    found = prior.fit(x, y, levels=levels, max_rows=60)
+    with pretended_gpu():
+        found = prior.fit(x, y, levels=levels, max_rows=60, device=GPU)
     kept = [value for value in _held(found) if isinstance(value, torch.Tensor)]
     assert len(kept) > 20
     assert not any(isinstance(value, Elsewhere) for value in kept)
@@ -54,11 +54,17 @@ def _held(value: object, seen: set[int] | None = None) -> list[object]:
     return [value, *(found for part in parts for found in _held(part, seen))]
 
 
-def test_what_meets_is_told_apart() -> None:
-    there = elsewhere(torch.ones(2))
-    with pytest.raises(RuntimeError, match="here and elsewhere"):
-        there + torch.ones(2)
-    with pytest.raises(TypeError, match="numpy"):
-        there.numpy()
-    assert type((2 * there).cpu()) is torch.Tensor
-    assert isinstance(torch.ones(2).to(there), Elsewhere)
+def test_what_a_gpu_would_refuse_is_refused():
+    with pretended_gpu() as away:
+        there = away([1.0, 2.0])
+        assert there.device == GPU
+        with pytest.raises(RuntimeError, match="on both devices"):
+            there + torch.ones(2)
+        with pytest.raises(RuntimeError, match="on both devices"):
+            torch.ones(2) * there.sum()
+        with pytest.raises(TypeError, match="numpy"):
+            there.numpy()
+        assert type((2 * there).cpu()) is torch.Tensor
+        assert isinstance(torch.ones(2).to(there), Elsewhere)
+        assert isinstance(torch.zeros(2, device=there.device) + there, Elsewhere)
+        assert isinstance(there.new_zeros(2), Elsewhere)
