@@ -25,7 +25,7 @@ from restt.estimators.candidates import (
     train_candidates,
 )
 from restt.estimators.columns import Column, site_columns
-from restt.estimators.encoding import KNOTS, Encoding, fit_columns, with_site_means
+from restt.estimators.encoding import KNOTS, Encoding, fit_columns, read_numbers, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.modes import FURTHEST, Lines, Modes, line_candidates, mode_candidates
 from restt.estimators.parameters import Parameters
@@ -93,7 +93,7 @@ class _Merged:
             parameters.handle_missing,
         )
         order = site_columns(parameters.site_order, given.table)
-        numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
+        numbers = read_numbers(columns, given.table)
         classes = np.unique(given.y, return_inverse=True)[1].ravel()
         rows = np.column_stack([numbers[:, order], classes]) + 0.0  # -0 becomes 0
         rows[np.isnan(rows)] = np.nan  # the same bits for all

@@ -108,16 +108,18 @@ class Evidence:
         inverse = torch.cholesky_inverse(lower)
         solved = inverse @ self.targets
         repeated = 0.5 * outputs * float((self.weights - 1).sum())
-        fit = outputs * lower.diagonal().log().sum().item() + 0.5 * (self.targets * solved).sum().item()
-        gradient = np.zeros_like(theta)
+        fit = outputs * lower.diagonal().log().sum() + 0.5 * (self.targets * solved).sum()
         by_entry = 0.5 * (outputs * inverse - solved @ solved.T)  # (B, B)
-        gradient[NOISE] = noise * (by_entry.diagonal() / self.weights).sum().item() + repeated
+        by_noise = noise * (by_entry.diagonal() / self.weights).sum() + repeated
         by_entry *= covariance
-        gradient[SCALE] = by_entry.sum().item()
+        found = [torch.stack([fit, by_noise, by_entry.sum()])]
         for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
             factor = gram.add_(1.0)
             factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            gradient[part] = kernel.pull(states, theta[part], by_entry / factor)
+            found.append(kernel.pull(states, theta[part], by_entry / factor))
+        # All at once: each number that is read waits for the device.
+        value, *slopes = torch.cat(found).tolist()
+        gradient = np.array(slopes)
         if self.ties is not None:
             gradient = np.bincount(self.ties, gradient, len(given))
-        return fit + repeated * theta[NOISE] + penalty, gradient + by_penalty
+        return value + repeated * float(theta[NOISE]) + penalty, gradient + by_penalty

@@ -24,6 +24,11 @@ class Posterior:
     left_out: Tensor  # (B, O): each row's prediction from the others
     left_out_variance: Tensor  # (B,): of an observation of weight 1 there
 
+    def on(self, device: torch.device) -> Posterior:
+        """The same posterior on another device."""
+        parts = (part.to(device) for part in (self.alpha, self.left_out, self.left_out_variance))
+        return Posterior(self.prior.on(device), tuple(column.to(device) for column in self.states), *parts)
+
     def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
         """The posterior mean of other rows."""
         return covariance(self.prior, states, self.states) @ self.alpha
@@ -48,7 +53,7 @@ def condition_on_more(
     """
     prior, rows = posterior.prior, posterior.states
     own = covariance(prior, rows)
-    lower = cholesky(own, torch.zeros(len(own), dtype=own.dtype))
+    lower = cholesky(own, own.new_zeros(len(own)))
     square, seen = torch.zeros_like(own), torch.zeros_like(posterior.alpha)
     for start in range(0, len(targets), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
@@ -57,7 +62,7 @@ def condition_on_more(
         solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
         square.addmm_(solved, solved.T)
         seen.addmm_(solved, targets[part] * root[:, None])
-    inner = cholesky(square, torch.full((len(own),), prior.noise, dtype=own.dtype))
+    inner = cholesky(square, own.new_full((len(own),), prior.noise))
     alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
     return replace(posterior, alpha=alpha)
 
@@ -96,7 +101,7 @@ def covariance(
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
     """The prior's variance of rows: the diagonal of their covariance."""
-    total = torch.full((len(states[0]),), prior.scale, dtype=torch.float64)
+    total = states[0].new_full((len(states[0]),), prior.scale)
     for kernel, rows, values in zip(prior.kernels, states, prior.parts, strict=True):
         total *= 1 + (kernel.cross(rows, values) * rows).sum(dim=1)
     return total
