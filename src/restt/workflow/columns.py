@@ -81,9 +81,9 @@ class Column:
             kind = {**_REQUIRED, **_OPTIONAL}[name]
             if type(value) is not kind:
                 raise ValueError(f"{name!r} of a column of a model card must be a {kind.__name__}, got {shown(value)}")
-            if name in ("levels", "inputs") and not all(isinstance(one, str) for one in value):
-                raise ValueError(f"{name!r} of a column of a model card must hold texts, got {shown(value)}")
         found = cls(**content)
+        if not all(isinstance(text, str) for text in [*found.inputs, *(found.levels or [])]):
+            raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
         if found.kind not in KINDS or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
             raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
         known = {found.name, *(f"{found.name} {part}" for part in PARTS)}
