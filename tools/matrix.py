@@ -32,7 +32,7 @@ RECORD = ROOT / "results" / "matrix.json"
 MINORS = range(11, 16)
 EXTRAS = ("fast", "plot", "table", "report", "export", "tune", "baselines", "dev")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
-# Two thirds of the time and few lines that depend on versions: kernels under Triton's interpreter, long fits, baselines.
+# Most of the time, and few lines that depend on versions: kernels under Triton's interpreter, long fits, baselines.
 SLOW = (
     "tests/baselines", "tests/chain/cuda", "tests/chain/test_operators.py", "tests/chain/test_recompute.py",
     "tests/estimators/test_checks.py", "tests/estimators/test_posterior.py", "tests/estimators/test_refinement.py",
