@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, shown
-from restt.data.parquet_pages import check_pages
+from restt.data.parquet_pages import check_pages, open_parquet
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
@@ -308,10 +308,10 @@ def _paths(files: Any) -> list[Path]:
 
 def _footer(path: Path) -> Any:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(path)
+        with open(path, "rb") as file:
+            return open_parquet(file).metadata
     except FileNotFoundError:
         raise FileNotFoundError(f"files names {path}, which does not exist") from None
     except (pa.ArrowException, OSError) as error:
