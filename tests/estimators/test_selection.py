@@ -265,3 +265,23 @@ def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
     monkeypatch.setattr(many_rows, "GPU_ROWS", 350)
     ResTTClassifier(random_state=0, device="cpu").fit(x, y)
     assert not all(after for _, after, _ in seen)
+
+
+def test_the_last_epoch_stays_where_its_rows_are_better_off_with_it():
+    """Both ways round: by the log-loss at a temperature, so that being too sure does not count."""
+    x, y = interacting(300)
+    made = ResTTClassifier(solver="gradient", epochs=60, random_state=0).fit(x, y)
+    held = made._read_examples(*interacting(200, seed=1), None, reset=False)
+    # Logits times four.
+    good = {
+        name: value.detach() * (4.0 if name in ("bias", "last_chain", "last_linear", "last_skip") else 1.0)
+        for name, value in made.module_.named_parameters()
+    }
+    bad = {name: value + 0.3 * torch.randn_like(value) for name, value in good.items()}
+    for own, last in ((bad, good), (good, bad)):
+        with torch.no_grad():
+            for name, value in made.module_.named_parameters():
+                value.copy_(own[name])
+        many_rows._keep_better(made, last, held)
+        for name, value in made.module_.named_parameters():
+            torch.testing.assert_close(value.detach(), good[name])

@@ -10,8 +10,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
 from restt._common.devices import read_device
 from restt.estimators.averaging import fitted_temperature, log_loss
@@ -80,7 +82,8 @@ def fit_many(
     estimator: ResTTClassifier, given: Examples, seed: int
 ) -> tuple[ResTTClassifier, dict[str, tuple[float, float]], float]:
     """An estimator trained with the best settings, of each setting the log-loss on held-out rows (after the training
-    that it was given: on the sample, or on all rows) and whether it is the chosen one (1 or 0), and the temperature.
+    that it was given: on the sample, or on all rows, then at its best temperature) and whether it is the chosen one (1
+    or 0), and the temperature.
     """
     kept, held = (given.take(rows) for rows in split(given.y, np.random.default_rng(seed)))
     classes = np.unique(given.y)
@@ -91,17 +94,17 @@ def fit_many(
     losses: dict[str, float] = {}
     finalists = list(tried) if quick else _finalists(estimator, tried, kept, held, classes, seed, losses)
     plan = batch_and_epochs(len(kept), GPU_EPOCHS if quick else MOST_EPOCHS)
-    made = {}
+    made, temperatures = {}, {}
     for name in finalists:
         settings = tried[name]
         if settings["penalty"] is not None:
             # The loss is a mean over rows, so what the sample was right with is a smaller share of more rows.
             settings = {**settings, "penalty": settings["penalty"] * sampled / len(kept)}
         made[name] = _trained(estimator, settings, kept, held, classes, seed, plan)
-        losses[name] = float(log_loss(*_outputs(made[name], held)))
+        losses[name], temperatures[name] = _tempered_loss(made[name], held)
     best = min(made, key=lambda name: losses[name])
     found = {name: (loss, float(name == best)) for name, loss in losses.items()}
-    return made[best], found, fitted_temperature(*_outputs(made[best], held))
+    return made[best], found, temperatures[best]
 
 
 def _finalists(
@@ -134,7 +137,10 @@ def _trained(
     seed: int,
     batch_and_epochs: tuple[int, int],
 ) -> ResTTClassifier:
-    """A clone trained by gradients; with held-out rows it keeps its best epoch."""
+    """A clone trained by gradients; with held-out rows it keeps its best epoch, or the last one where that is better.
+
+    Late epochs are too sure of themselves, and right more often: what a temperature makes of them is to be compared.
+    """
     batch, epochs = batch_and_epochs
     made = clone(estimator).set_params(
         **settings,
@@ -148,9 +154,31 @@ def _trained(
     with warnings.catch_warnings():
         if held is None:  # one that comes to nothing on the sample is not chosen
             warnings.simplefilter("ignore", ConvergenceWarning)
+        last: dict[str, Tensor] = {}
         for _ in records if held is None else shown_progress(records, total, estimator._shown):
-            pass
+            last = {name: value.detach().clone() for name, value in made.module_.named_parameters()}
+    if held is not None:
+        _keep_better(made, last, held)
     return made
+
+
+@torch.no_grad()
+def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Examples) -> None:
+    """These weights, where held-out rows are better off with them."""
+    before = {name: value.clone() for name, value in made.module_.named_parameters()}
+    loss, _ = _tempered_loss(made, held)
+    for name, value in made.module_.named_parameters():
+        value.copy_(weights[name])
+    if not _tempered_loss(made, held)[0] < loss:
+        for name, value in made.module_.named_parameters():
+            value.copy_(before[name])
+
+
+def _tempered_loss(made: ResTTClassifier, held: Examples) -> tuple[float, float]:
+    """The log-loss of held-out rows at the temperature that is best for them, and that."""
+    logits, numbers, weights = _outputs(made, held)
+    temperature = fitted_temperature(logits, numbers, weights)
+    return float(log_loss(logits / temperature, numbers, weights)), temperature
 
 
 def _outputs(made: ResTTClassifier, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

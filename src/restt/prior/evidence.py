@@ -95,9 +95,10 @@ class Evidence:
         self.evaluations += 1
         theta = given if self.ties is None else given[self.ties]
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
-        grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
-        covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))
-        for gram in grams:
+        given_states = zip(self.kernels, self.states, self.parts, strict=True)
+        columns = [kernel.gram_and_pull(states, theta[part]) for kernel, states, part in given_states]
+        covariance = torch.full_like(columns[0][0], float(np.exp(theta[SCALE])))
+        for gram, _ in columns:
             covariance *= 1 + gram
         penalty, by_penalty = self.hyper_prior(given)
         try:
@@ -113,10 +114,10 @@ class Evidence:
         by_noise = noise * (by_entry.diagonal() / self.weights).sum() + repeated
         by_entry *= covariance
         found = [torch.stack([fit, by_noise, by_entry.sum()])]
-        for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
+        for gram, pull in columns:
             factor = gram.add_(1.0)
             factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            found.append(kernel.pull(states, theta[part], by_entry / factor))
+            found.append(pull(by_entry / factor))
         # All at once: each number that is read waits for the device.
         value, *slopes = torch.cat(found).tolist()
         gradient = np.array(slopes)

@@ -7,6 +7,7 @@ and higher orders in Π_n (1 + k_n) are separate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -48,6 +49,10 @@ class Kernel(ABC):
     def gram(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, B)
         """The covariance of rows with each other."""
         return self.cross(states, values) @ states.T
+
+    def gram_and_pull(self, states: Tensor, values: np.ndarray) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """:meth:`gram`, and :meth:`pull` of a weight that is not known yet; what both need is found once."""
+        return self.gram(states, values), lambda weight: self.pull(states, values, weight)
 
 
 class Smooth(Kernel):
@@ -105,13 +110,19 @@ class Smooth(Kernel):
         return states @ self.table(values)
 
     def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
+        return self.gram_and_pull(states, values)[1](weight)
+
+    def gram_and_pull(self, states: Tensor, values: np.ndarray) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         scale, share, unit, slope = self._parts(values)
-        pulled = states.T @ (weight @ states)
-        table = (1 - share) * unit + share * self.line
-        by_scale = scale * (pulled * table).sum()
-        by_length = scale * (1 - share) * (pulled * slope).sum()
-        by_share = scale * share * (1 - share) * (pulled * (self.line - unit)).sum()
-        return torch.stack([by_scale, by_length, by_share])
+        table = scale * ((1 - share) * unit + share * self.line)
+
+        def pull(weight: Tensor) -> Tensor:
+            by_length = scale * (1 - share) * slope
+            by_share = scale * share * (1 - share) * (self.line - unit)
+            pulled = states.T @ (weight @ states)
+            return torch.stack([table, by_length, by_share]).flatten(1) @ pulled.flatten()
+
+        return states @ table @ states.T, pull
 
 
 class Levels(Kernel):
