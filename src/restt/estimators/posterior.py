@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from restt import prior
-from restt._common.devices import available_memory, fitting_threads, gibibytes, read_device
+from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
 from restt.estimators.columns import Column, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, fit_columns, site_covariances, with_site_means
@@ -91,7 +91,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
     A table of more than :data:`REFINED_FROM` rows is solved on a sample and refined on all rows.
     """
-    device = read_device(parameters.device, 0.0)  # an argument that is none is refused before any work is done
+    device, *_ = read_devices(parameters.device, 0.0)  # an argument that is none is refused before any work is done
     columns = fit_columns(
         given.table,
         given.weights,
@@ -169,9 +169,11 @@ def _solve_sample(
     """
     held, kept, sample = _split(table, np.random.default_rng(seed))
     fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
+    if drawn is not None:
+        give_back_memory()  # matrices of a thousand rows and more, by which a training on all would be that much larger
     count = len(kept) if drawn is None else drawn.stream.rows - len(held)
     work = float(count) * len(table.columns) * KNOTS * fitted.module.bond_dim**2
-    device = read_device(parameters.device, work)
+    device, *_ = read_devices(parameters.device, work)
     found = _encoding(table.columns, fitted)
     numbers = torch.from_numpy(table.numbers)
     positions = state_positions(found, numbers.to(device) if device.type == "cuda" else numbers)

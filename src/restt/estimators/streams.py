@@ -84,6 +84,7 @@ def survey(stream: Stream, categorical: set[str], classes: bool, all_levels: boo
     order = np.argsort(numbers)
     table = pa.concat_tables([table, wanted.filter(pa.array(added))]).take(pa.array(order))
     sample = None if whole else Sample(stream, numbers[order])
+    pa.default_memory_pool().release_unused()  # pages of the files, which a fit to the sample has no need of
     return Survey(frame_of(stream, table), target_of(stream, table), weights[order], sample)
 
 
