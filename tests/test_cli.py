@@ -176,10 +176,25 @@ def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp
         ),
     ],
 )
-def test_mistakes_are_one_line_not_a_traceback(words, expected):
-    done = subprocess.run([sys.executable, "-m", "restt", *words], capture_output=True, text=True)
+def test_mistakes_are_one_line_not_a_traceback(words, expected, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["restt", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capfd.readouterr()
+    assert end.value.code == 1
+    assert said.out == ""
+    assert_one_line(said.err, expected)
+
+
+def test_a_mistake_of_a_process_is_one_line_too():
+    done = subprocess.run([sys.executable, "-m", "restt", "meanfield", "ring"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("restt: ")
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_one_line(done.stderr, "topology must be one of")
+
+
+def assert_one_line(said: str, expected: str) -> None:
+    assert said.startswith("restt: ")
+    assert len(said.splitlines()) == 1
+    assert expected in said
+    assert "Traceback" not in said

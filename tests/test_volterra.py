@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from itertools import permutations
 from typing import Any
 
@@ -20,6 +16,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from restt.volterra import VolterraRegressor
 from restt.volterra.kernels import kernels_of_train, train_of_kernels
+from tests.sklearn_checks import Checked, assert_every_check_passes
 
 MEMORY = 5
 
@@ -229,41 +226,17 @@ SHORT = dict.fromkeys(
     ("check_estimators_nan_inf", "check_regressors_no_decision_function", "check_fit2d_1feature"),
     "10 samples hold only one window",
 )
-# The array API check only runs where scipy was imported with SCIPY_ARRAY_API set, hence a process of its own.
-CHECKS = """
-import json, sys, warnings
-from sklearn.utils.estimator_checks import check_estimator
-from restt import VolterraRegressor
-
-warnings.simplefilter("ignore")
-given, expected = map(json.loads, sys.argv[1:])
-checks = [
-    check_estimator(VolterraRegressor(**one), on_fail=None, on_skip=None, expected_failed_checks=failed)
-    for one, failed in zip(given, expected, strict=True)
-]
-print(json.dumps([[[r["check_name"], r["status"], str(r["exception"])[:300]] for r in one] for one in checks]))
-"""
 
 
 def test_check_estimator_fails_only_where_rows_are_a_sequence() -> None:
-    settings: list[dict[str, Any]] = [
-        {},
-        {"memory": 2},
-        {"memory": 2, "feedback": 1},
-        {"memory": 2, "solver": "train", "random_state": 0},
+    settings: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({}, SEQUENCE | SHORT),
+        ({"memory": 2}, SEQUENCE),
+        ({"memory": 2, "feedback": 1}, SEQUENCE),
+        ({"memory": 2, "solver": "train", "random_state": 0}, SEQUENCE),
     ]
-    expected = [SEQUENCE | SHORT, SEQUENCE, SEQUENCE, SEQUENCE]
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKS, json.dumps(settings), json.dumps(expected)],
-        env={**os.environ, "SCIPY_ARRAY_API": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for results, failing in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
-        assert [result for result in results if result[1] not in ("passed", "xfail")] == []
-        assert {name for name, status, _ in results if status == "xfail"} == set(failing)
-        assert len(results) >= 50
+    models = [Checked("restt", "VolterraRegressor", parameters, failing) for parameters, failing in settings]
+    assert_every_check_passes(models, least=[50] * 4)
 
 
 def test_kernels_can_be_drawn() -> None:

@@ -1,27 +1,42 @@
 """The tests under every Python and with the oldest and newest dependencies that can be had here.
 
 Each cell is an environment of its own: an interpreter from 3.11 on that is found on this machine, and either the lowest
-versions that pyproject.toml admits or the newest. torch is the one of constraints.txt throughout, since every other
-build brings several gigabytes; an interpreter for which it cannot be had, or does not import, is named and left out.
+versions that pyproject.toml admits or the newest. By default torch is the one of constraints.txt throughout, since
+every other build brings several gigabytes; an interpreter for which it cannot be had, or does not import, is named and
+left out. ``--torch any`` takes whatever the registry has, and the oldest torch with the oldest dependencies.
 
-Run by `make matrix`. ``--python 3.11`` takes one interpreter; other arguments are handed to pytest.
+What each cell showed is written to results/matrix.json: versions, commit, which tests, how many passed.
+
+Run by `make matrix`. ``--python 3.11`` and ``--dependencies oldest`` take one cell; ``--keep FOLDER`` keeps the
+environments there and finds them again; other arguments are handed to pytest.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "results" / "matrix.json"
 MINORS = range(11, 16)
-EXTRAS = ("plot", "table", "report", "export", "dev")
+EXTRAS = ("fast", "plot", "table", "report", "export", "tune", "baselines", "dev")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+# Those whose versions decide what is tested; all others come with them.
+NAMED = (
+    "torch", "triton", "numpy", "scipy", "scikit-learn", "safetensors", "pandas", "pyarrow", "polars", "matplotlib",
+    "onnx", "onnxruntime", "onnxscript", "typer", "rich", "jinja2", "optuna", "interpret-core", "shap", "shapiq",
+    "ziglang", "pytest", "hypothesis",
+)  # fmt: skip
 
 
 def interpreters() -> dict[str, str]:
@@ -37,16 +52,13 @@ def interpreters() -> dict[str, str]:
 
 
 def oldest() -> list[str]:
-    """The lowest version of every requirement with a bound.
-
-    torch is left to its pin.
-    """
+    """The lowest version of every requirement with a bound; triton is the one that belongs to torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
     pins = {}
     for requirement in wanted:
         match = re.match(r"([A-Za-z0-9_.-]+)>=([0-9.]+)", requirement)
-        if match and match[1] not in ("torch", "triton"):
+        if match and match[1] != "triton":
             pins[match[1]] = f"{match[1]}=={match[2]}.*" if match[2].count(".") < 2 else f"{match[1]}=={match[2]}"
     return sorted(pins.values())
 
@@ -54,23 +66,30 @@ def oldest() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", help="only this version, such as 3.12")
+    parser.add_argument("--dependencies", choices=("newest", "oldest"), help="only these")
+    parser.add_argument("--torch", choices=("light", "any"), default="light", help="that of constraints.txt, or any")
+    parser.add_argument("--keep", type=Path, help="a folder in which environments are kept and found again")
     given, tests = parser.parse_known_args()
     failed = []
     for version, program in interpreters().items():
-        if given.python not in (None, version):
-            continue
-        for which, pins in (("newest", []), ("oldest", oldest())):
+        for which in ("newest", "oldest"):
+            if given.python not in (None, version) or given.dependencies not in (None, which):
+                continue
             name = f"Python {version}, {which} dependencies"
+            pins = oldest() if which == "oldest" else []
+            if given.torch == "light":
+                pins = [TORCH, *(pin for pin in pins if not pin.startswith("torch=="))]
             with tempfile.TemporaryDirectory() as temporary:
-                folder = Path(temporary)
+                folder = Path(temporary) if given.keep is None else given.keep / f"{version}-{which}-{given.torch}"
                 problem = _install(program, folder, pins)
                 if problem:
                     print(f"matrix: left out: {name}: {problem}", flush=True)
                     continue
                 print(f"matrix: {name}", flush=True)
-                command = [str(folder / "bin" / "python"), "-m", "pytest", "--numprocesses", "auto", *tests]
-                if subprocess.run(command, cwd=ROOT).returncode:
-                    failed.append(name)
+                cell = _tested(folder, tests)
+            _note({"python": version, "dependencies": which, **cell})
+            if cell["exit"]:
+                failed.append(name)
     for name in failed:
         print(f"matrix: failed: {name}", file=sys.stderr)
     return bool(failed)
@@ -78,18 +97,58 @@ def main() -> int:
 
 def _install(program: str, folder: Path, pins: list[str]) -> str:
     """Why the environment cannot be made; nothing where it was."""
-    subprocess.run([program, "-m", "venv", str(folder)], check=True)
-    python = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([program, "-m", "venv", str(folder)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # The build for the CPU first: what follows then finds torch there.
-    if subprocess.run([*pip, "--no-deps", "--only-binary=:all:", TORCH]).returncode:
-        return f"no {TORCH} for it"
-    (folder / "pins.txt").write_text("\n".join([TORCH, *pins]))
+    if TORCH in pins and subprocess.run([*pip, "--no-deps", "--only-binary=:all:", TORCH]).returncode:
+        return f"no {TORCH} for it that is light; --torch any takes the registry's, of several gigabytes"
+    (folder / "pins.txt").write_text("\n".join(pins))
     package = f"{ROOT}[{','.join(EXTRAS)}]"
     if subprocess.run([*pip, "--constraint", str(folder / "pins.txt"), "--editable", package]).returncode:
         return "its dependencies cannot be installed together"
     imported = subprocess.run([python, "-c", "import torch"], capture_output=True)
-    return "" if imported.returncode == 0 else f"{TORCH} does not import, being a build for another machine"
+    return "" if imported.returncode == 0 else "its torch does not import, being a build for another machine"
+
+
+def _tested(folder: Path, tests: list[str]) -> dict[str, Any]:
+    """What the tests showed in an environment."""
+    python, report = str(folder / "bin" / "python"), folder / "report.xml"
+    report.unlink(missing_ok=True)
+    workers = [] if "-n" in tests else ["-n", "auto"]
+    command = [python, "-m", "pytest", *workers, f"--junitxml={report}", *tests]
+    began = time.monotonic()
+    code = subprocess.run(command, cwd=ROOT).returncode
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    if report.exists():
+        for case in ElementTree.parse(report).iter("testcase"):
+            kinds = {child.tag for child in case}
+            counts["failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"] += 1
+    frozen = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
+    installed = {one["name"].lower(): one["version"] for one in json.loads(frozen.stdout)}
+    return {
+        "pytest": tests,
+        "exit": code,
+        **counts,
+        "seconds": round(time.monotonic() - began),
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain", "--", "src", "tests", "pyproject.toml")),
+        "versions": {name: installed[name] for name in NAMED if name in installed},
+    }
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _note(cell: dict[str, Any]) -> None:
+    """Puts a cell into the record, where the newest of its kind and with its tests stands."""
+    cells = json.loads(RECORD.read_text())["cells"] if RECORD.exists() else []
+    same = ("python", "dependencies", "pytest")
+    kept = [one for one in cells if [one[key] for key in same] != [cell[key] for key in same]]
+    cells = sorted([*kept, cell], key=lambda one: (one["python"], one["dependencies"], one["pytest"]))
+    RECORD.write_text(json.dumps({"cells": cells}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -21,33 +16,13 @@ from tests.baselines.cases import (
     small_table,
 )
 from tests.baselines.image_cases import assert_every_parameter_gets_a_gradient
-
-# The array API check only runs where scipy was imported with this set, hence the process of its own.
-CHECKS = """
-import json, sys, warnings
-import torch
-from sklearn.utils.estimator_checks import check_estimator
-from restt import baselines
-
-torch.set_num_threads(1)
-warnings.simplefilter("ignore")
-results = check_estimator(baselines.make("mlp", task=sys.argv[1], epochs=30), on_fail=None, on_skip=None)
-print(json.dumps([[r["check_name"], r["status"], str(r["exception"])[:300]] for r in results]))
-"""
+from tests.sklearn_checks import Checked, assert_every_check_passes
 
 
-@pytest.mark.parametrize(("task", "least"), [("regression", 50), ("classification", 52)])
-def test_check_estimator_passes_every_check(task, least):
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKS, task],
-        env={**os.environ, "SCIPY_ARRAY_API": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    results = json.loads(done.stdout.splitlines()[-1])
-    assert [result for result in results if result[1] != "passed"] == []
-    assert len(results) >= least
+def test_passes_every_check_of_scikit_learn():
+    tasks = ("regression", "classification")
+    models = [Checked("restt.baselines", "make", {"name": "mlp", "task": task, "epochs": 30}) for task in tasks]
+    assert_every_check_passes(models, least=[50, 52])
 
 
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 4)])

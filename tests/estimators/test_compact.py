@@ -9,6 +9,7 @@ import torch
 
 from restt import ResTTRegressor
 from restt.estimators.compact import (
+    even,
     in_basis,
     in_states,
     interpolated,
@@ -137,3 +138,22 @@ def test_positions_take_the_memory_of_the_numbers_not_of_the_vectors(model):
     model, frame = model
     positions = state_positions(model.encoding_, numbers_of(model, frame))
     assert positions.numel() * positions.element_size() == 4 * frame.size
+
+
+def test_an_even_number_of_functions_is_the_same_model(model):
+    model, frame = model
+    bases = prior_bases([model.prior_], model.encoding_.order)
+    same = even(bases)
+    most = max(basis.values.shape[1] for basis in bases)
+    assert len({basis.values.shape[1] for basis in bases}) > 1
+    assert {basis.values.shape[1] for basis in same} == {most}
+    positions = state_positions(model.encoding_, numbers_of(model, frame))
+    module = model.module_
+    outputs = [
+        in_basis(module, each, torch.float64)(interpolated(each, model.encoding_, module.first)(positions))
+        for each in (bases, same)
+    ]
+    torch.testing.assert_close(*outputs)
+    back = in_states(in_basis(module, same, torch.float64), same, torch.float64)
+    vectors = model.encoding_.vectors(numbers_of(model, frame))
+    torch.testing.assert_close(back(vectors), outputs[0], rtol=1e-5, atol=1e-5)

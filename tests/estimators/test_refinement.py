@@ -38,7 +38,7 @@ def fitted() -> Iterator[ResTTRegressor]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posterior, "REFINED_FROM", 300)
         patch.setattr(posterior, "SOLVED_ROWS", 60)
-        x, y, _ = waves(2500)
+        x, y, _ = waves(6000)
         yield ResTTRegressor(random_state=0).fit(x, y)
 
 
@@ -82,7 +82,7 @@ def test_intervals_come_from_the_held_out_rows(fitted):
 
 
 def test_explanations_describe_all_rows(fitted):
-    x, _, _ = waves(2500)
+    x, _, _ = waves(6000)
     vectors = fitted.encoding_.vectors(torch.from_numpy(x))
     torch.testing.assert_close(fitted.site_means_, vectors.mean(0), atol=1e-6, rtol=0)
     assert fitted.site_covariances_ is not None
@@ -252,7 +252,7 @@ def test_the_solver_sees_both_ends_of_every_column():
     x, y, _ = waves(1000)
     x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
     table = posterior._Table((), x, y[:, None], np.ones(1000))
-    held, kept, sample = posterior._split(table, np.random.default_rng(0))
+    held, kept, sample = posterior._split(table, torch.from_numpy(x), np.random.default_rng(0))
     assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
     assert sorted([*held, *kept]) == list(range(1000))
     assert len(held) == pytest.approx(100, abs=2)

@@ -10,7 +10,7 @@ import torch
 from scipy.special import softmax
 
 import restt
-from restt.estimators import ResTTClassifier, candidates, many_rows, selection
+from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
 from restt.estimators.many_rows import split
 
 
@@ -173,10 +173,10 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
 
 def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
     x, y = interacting(90)
-    monkeypatch.setattr(candidates, "_FEWEST_CENTRES", 40)
-    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 50.0)
+    monkeypatch.setattr(modes, "_FEWEST_CENTRES", 40)
+    monkeypatch.setattr(modes, "_MODE_WORK", modes._MODE_PASSES * 90 * 2 * 50.0)
     assert any(name.startswith("prior") for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
-    monkeypatch.setattr(candidates, "_MODE_WORK", candidates._MODE_PASSES * 90 * 2 * 30.0)
+    monkeypatch.setattr(modes, "_MODE_WORK", modes._MODE_PASSES * 90 * 2 * 30.0)
     assert not any("prior" in name for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
 
 
@@ -241,3 +241,27 @@ def test_with_many_more_rows_than_the_sample_the_largest_setting_is_tried_on_all
     (chosen,) = [name for name, (_, share) in model.candidates_.items() if share]
     assert model.module_ is seen[0 if chosen != "trigonometric, bond 50" else 1][2]
     assert losses[chosen] <= losses["trigonometric, bond 50"]
+
+
+def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
+    """The choice alone: the trainings are on the CPU, where the estimator is."""
+    monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
+    monkeypatch.setattr(many_rows, "SAMPLE", 100)
+    monkeypatch.setattr(many_rows, "GPU_EPOCHS", 6)
+    monkeypatch.setattr(many_rows, "read_device", lambda device, work: torch.device("cuda"))
+    seen = []
+    trained = many_rows._trained
+
+    def noting(estimator, settings, kept, held, *others):
+        seen.append((len(kept), held is not None, others[-1]))
+        return trained(estimator, settings, kept, held, *others)
+
+    monkeypatch.setattr(many_rows, "_trained", noting)
+    x, y = interacting(400)
+    model = ResTTClassifier(random_state=0, device="cpu").fit(x, y)
+    assert seen == [(360, True, (512, 6))] * len(many_rows.SETTINGS)
+    assert set(model.candidates_) == set(dict(many_rows.SETTINGS))
+    seen.clear()
+    monkeypatch.setattr(many_rows, "GPU_ROWS", 350)
+    ResTTClassifier(random_state=0, device="cpu").fit(x, y)
+    assert not all(after for _, after, _ in seen)

@@ -104,3 +104,18 @@ def test_sparse_is_densified_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(tables, "SPARSE_LIMIT", 100)
     with pytest.raises(ValueError, match=r"GiB for shape \(4, 4\).*TruncatedSVD"):
         dense(x)
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ([[1.0, 2.0], [3.0, np.nan]], [False, True]),
+        ([[1e308, 2.0], [1e308, 1.0]], [False, False]),  # too large a sum is no missing value
+        ([[np.inf, 2.0], [-np.inf, np.nan]], [False, True]),
+        (np.array([[1, 2], [3, 4]]), [False, False]),
+        (np.array([["1", "nan"]], dtype=object), [False, True]),
+    ],
+)
+def test_which_columns_of_an_array_miss_values(values, missing):
+    table = ArrayTable(np.asarray(values))
+    assert [table.misses(column) for column in range(2)] == missing

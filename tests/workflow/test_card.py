@@ -29,3 +29,24 @@ def test_what_is_no_card_is_refused(change, expected):
 def test_a_card_without_a_target_is_refused():
     with pytest.raises(ValueError, match="lacks 'target'"):
         Card.from_json({"version": 1, "task": "regression"})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"kind": "colour"}, "cannot hold 'colour' as '1234.5'"),
+        ({"layout": "%Q"}, "cannot hold 'number' as '%Q'"),
+        ({"missing": True}, "'missing' of a column of a model card must be a int, got True"),
+        ({"inputs": ["age", 3]}, "'inputs' of a column of a model card must be a list of texts"),
+        ({"inputs": ["age of somebody"]}, "column 'age' of a model card has no input 'age of somebody'"),
+        ({"colour": "red"}, "a column of a model card has name, kind, layout, missing, distinct"),
+    ],
+)
+@pytest.mark.parametrize("place", ["columns", "target_column"])
+def test_a_card_with_a_damaged_column_is_refused(change, expected, place):
+    column = {"name": "age", "kind": "number", "layout": "1234.5", "missing": 0, "distinct": 9, "inputs": ["age"]}
+    card = Card("regression", "y", columns=[column], target_column=column).to_json()
+    assert Card.from_json(card).columns == [column]
+    damaged = {**column, **change}
+    with pytest.raises(ValueError, match=expected):
+        Card.from_json({**card, place: [damaged] if place == "columns" else damaged})

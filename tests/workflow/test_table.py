@@ -213,3 +213,9 @@ def test_a_column_named_like_a_part_of_a_date_is_refused():
     dates = pd.date_range("2020-01-01", periods=20, freq="3D")
     with pytest.raises(ValueError, match="column 'when weekday' has the name that a part of the date 'when' gets"):
         read_table(pd.DataFrame({"when": dates, "when weekday": range(20, 40)}))
+
+
+def test_words_that_pandas_takes_for_dates_are_categories(tmp_path):
+    rows = "\n".join(f"{k},{'today' if k % 3 else 'now'}" for k in range(12))
+    (tmp_path / "a.csv").write_text(f"x,when\n{rows}\n")
+    assert read_table(tmp_path / "a.csv").columns["when"].kind == "category"

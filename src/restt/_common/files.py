@@ -15,41 +15,57 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _TAG = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<process>[0-9]+)-[0-9a-f]{8}\.part$")
 _ABANDONED_AFTER_SECONDS = 24 * 3600  # where the process cannot be asked for, being on another machine
 
 
+@contextmanager
+def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
+    """A file to write that takes its place, on disk, once the block ends, and none where the block raises.
+
+    A reader, or a crash, never sees half of it; missing folders are made. Text is UTF-8 with line ends as written.
+
+    >>> folder = getfixture("tmp_path")
+    >>> with whole_file(folder / "new" / "a.txt", text=True) as file:
+    ...     _ = file.write("abc")
+    >>> (folder / "new" / "a.txt").read_text()
+    'abc'
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(target.parent)
+    made = unfinished(target.parent, f".{target.name}.")
+    try:
+        # A plain open gives the mode of any new file, which the system cuts down by the umask. The umask cannot be
+        # asked for without setting it, for all threads.
+        with open(made, "x", encoding="utf-8", newline="") if text else open(made, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(made, target)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
 def write_bytes_atomic(path: str | PathLike[str], content: bytes) -> Path:
-    """Write ``content`` so that a reader, or a crash, never sees half a file; missing folders are made.
+    """Write ``content`` as a :func:`whole_file`.
 
     >>> folder = getfixture("tmp_path")
     >>> write_bytes_atomic(folder / "new" / "a.bin", b"abc").read_bytes()
     b'abc'
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(target.parent)
-    temporary = unfinished(target.parent, f".{target.name}.")
-    # Opened with the mode of any new file, which the system cuts down by the umask. The umask cannot be asked for
-    # without setting it, for all threads.
-    binary = getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
-    return target
+    with whole_file(path) as file:
+        file.write(content)
+    return Path(path)
 
 
 def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:

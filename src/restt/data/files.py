@@ -9,7 +9,6 @@ import lzma
 import os
 import struct
 import sys
-import tempfile
 import urllib.request
 import zipfile
 import zlib
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from restt._common.errors import shown
-from restt._common.files import sync_folder, user_cache
+from restt._common.files import user_cache, whole_file
 from restt.data.catalog import Mirror, RemoteFile
 
 HOME_VARIABLE = "RESTT_DATA_HOME"
@@ -165,19 +164,8 @@ def download(file: RemoteFile, folder: Path, progress: Progress | None = None) -
 def _download_from(mirror: Mirror, file: RemoteFile, target: Path, progress: Progress | None) -> None:
     with urllib.request.urlopen(mirror.url, timeout=TIMEOUT_SECONDS) as response:
         source: IO[bytes] = response if mirror.member is None else _member(response, mirror.member)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as sink:
-                _copy_checked(source, sink, file, progress)
-                sink.flush()
-                os.fsync(sink.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    sync_folder(target.parent)
+        with whole_file(target) as sink:
+            _copy_checked(source, sink, file, progress)
 
 
 def _copy_checked(source: IO[bytes], sink: IO[bytes], file: RemoteFile, progress: Progress | None) -> None:

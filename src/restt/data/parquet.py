@@ -22,6 +22,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 from restt._common.ranks import Ranks, read_group
+from restt.data.parquet_pages import check_pages
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
@@ -80,6 +81,7 @@ class Stream:
                 groups.append(_Group(file, number, start, rows))
                 start += rows
         self._groups = [group for group in groups if group.rows]
+        self._sound: set[_Group] = set()
         self.rows = start
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
@@ -203,6 +205,7 @@ class Stream:
         try:
             if _stamp(path) != self._stamps[group.file]:
                 raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
+            self._check_pages(group)
             with pq.ParquetFile(
                 path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
             ) as file:
@@ -212,6 +215,15 @@ class Stream:
                     yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+    def _check_pages(self, group: _Group) -> None:
+        """Once for each row group, as the file stays what it was."""
+        if group not in self._sound:
+            with open(self.files[group.file], "rb") as file:
+                check_pages(
+                    file, self._footers[group.file], group.number, self.schema.names, str(self.files[group.file])
+                )
+            self._sound.add(group)
 
     def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
         """ValueError where a file's columns are not those of the first."""

@@ -212,7 +212,8 @@ class BaseResTT(FittedResTT):
             encoding, target = like.encoding, like.target
         elif fresh:
             # Known to be too large before columns are looked at one by one.
-            self._check_size(given, KNOTS, self._settings(given.rows, KNOTS * given.table.width), outputs=1)
+            likely = self._settings(given.rows, KNOTS * given.table.width)
+            self._check_size(given, KNOTS, likely, outputs=1)
             encoding = fit_encoding(
                 given.table,
                 given.weights,
@@ -221,6 +222,7 @@ class BaseResTT(FittedResTT):
                 categorical_features=self.categorical_features,
                 handle_unknown=self.handle_unknown,
                 handle_missing=self.handle_missing,
+                device=likely.device,
             )
             target = self._new_target(given.y, given.weights, classes)
         else:
@@ -259,7 +261,8 @@ class BaseResTT(FittedResTT):
         )
         covariances = None if like is None else like.covariances
         if fresh and like is None:
-            covariances = site_covariances(encoding, encoding.numbers(given.table), given.weights)
+            numbers = encoding.numbers(given.table)
+            covariances = site_covariances(encoding, numbers, given.weights, settings.device)
         fit = Fit(module, rows, held_rows, config, settings, streamed)
         return Prepared(fit, given, encoding, target, covariances, kept, held, seed)
 

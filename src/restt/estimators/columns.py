@@ -128,7 +128,7 @@ def fit_column(
     """The kind, levels and missing state of a column."""
     label, averages = table.label(index), handle_missing == "learn"
     if not categorical:
-        column = Column(label, missing=bool(np.isnan(table.numbers(index)).any()), averages_missing=averages)
+        column = Column(label, missing=table.misses(index), averages_missing=averages)
     else:
         totals, absent = _level_weights(table.categories(index), weights)
         least = RARE_SHARE * float(weights.sum()) if handle_unknown == "other" else 0.0

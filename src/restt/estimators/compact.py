@@ -57,14 +57,17 @@ class Interpolated:
     """A feature map from positions (B, N) to the values (B, N, K) of functions given in each state."""
 
     def __init__(self, tables: Tensor) -> None:  # (N, I, K)
-        self.tables = tables
-        self._sites = torch.arange(len(tables), device=tables.device)
+        sites, states, self.count = tables.shape
+        # What a state has and what is added on the way to the next side by side, so that they are read together.
+        rises = torch.cat([tables[:, 1:] - tables[:, :-1], torch.zeros_like(tables[:, :1])], dim=1)
+        self.lines = torch.cat([tables, rises], dim=2).flatten(0, 1)  # (N·I, 2 K)
+        self._first = states * torch.arange(sites, device=tables.device)
 
     def __call__(self, positions: Tensor) -> Tensor:  # (B, N) -> (B, N, K)
         below = positions.long()
-        above = (below + 1).clamp(max=self.tables.shape[1] - 1)
-        share = (positions - below).unsqueeze(-1).to(self.tables)
-        return torch.lerp(self.tables[self._sites, below], self.tables[self._sites, above], share)
+        share = (positions - below).unsqueeze(-1).to(self.lines)
+        found = torch.nn.functional.embedding(below + self._first, self.lines)
+        return torch.addcmul(found[..., : self.count], share, found[..., self.count :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,17 @@ class Basis:
 
     values: Tensor  # (I, K)
     back: Tensor  # (K, I)
+
+
+def even(bases: Sequence[Basis]) -> list[Basis]:
+    """The same functions, with as many that are 0 for each site as it takes for all to have the same number."""
+    most = max(basis.values.shape[1] for basis in bases)
+    pad = torch.nn.functional.pad
+    counts = [most - basis.values.shape[1] for basis in bases]
+    return [
+        Basis(pad(basis.values, (0, count)), pad(basis.back, (0, 0, 0, count)))
+        for basis, count in zip(bases, counts, strict=True)
+    ]
 
 
 def state_bases(encoding: Encoding) -> list[Basis]:
@@ -175,12 +189,12 @@ def with_moments(
     sites, width = len(encoding.order), max(encoding.widths)
     shares = weights / weights.sum()
     means, squares, near = (torch.zeros(sites, width, dtype=torch.float64) for _ in range(3))
-    for n in range(sites):
-        place = positions[:, n].cpu().numpy()
+    for n, place in enumerate(positions.T.contiguous().cpu().numpy()):
         below = place.astype(np.int64)
         share = (place - below).astype(np.float64)
         # Sums of w, w·s and w·s² over the rows above each state, s their share of the next one.
-        sums = (np.bincount(below, shares * share**power, minlength=width) for power in range(3))
+        once = shares * share
+        sums = (np.bincount(below, each, minlength=width) for each in (shares, once, once * share))
         whole, first, second = (torch.from_numpy(each) for each in sums)
         means[n] = whole - first
         means[n, 1:] += first[:-1]

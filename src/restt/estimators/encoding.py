@@ -8,7 +8,7 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,22 +101,8 @@ class Encoding:
 
         One warning each for categories and for missing values that the fit had not seen.
         """
-        plain = self._plain_numbers(table)
-        if plain is not None:
-            return plain
-        read = [column.read(table, index) for index, column in enumerate(self.columns)]
-        _warn_of_unseen(read)
-        return np.stack([column.values for column in read], axis=1)
-
-    def _plain_numbers(self, table: Table) -> np.ndarray | None:  # (B, C) float64
-        """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
-        if self.holds_categories or not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
-            return None
-        values = np.array(table.values, dtype=np.float64, order="C")
-        if np.isfinite(values).all():
-            return values
-        unseen = np.isnan(values).any(axis=0) & self.never_missing
-        return None if unseen.any() or np.isinf(values).any() else values
+        plain = None if self.holds_categories else _plain_numbers(table, self.never_missing)
+        return _read_each(self.columns, table) if plain is None else plain
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
@@ -246,8 +232,9 @@ def fit_encoding(
     categorical_features: Any = None,
     handle_unknown: str = "other",
     handle_missing: str = "learn",
+    device: torch.device | None = None,
 ) -> Encoding:
-    """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs.
+    """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs; see :func:`placed`.
 
     ``feature_map="auto"`` is hats at the quantiles of each column, centred as the categories then are. Another map is
     used as it is, on columns scaled to what it is made for: [0, 1] for the trigonometric one, mean 0 and variance 1
@@ -257,15 +244,15 @@ def fit_encoding(
         table, weights, categorical_features, handle_unknown, handle_missing, every=feature_map == "onehot"
     )
     order = site_columns(site_order, table)
-    numbers = np.stack([column.read(table, index).values for index, column in enumerate(columns)], axis=1)
+    numbers = read_numbers(columns, table)
     values = numbers[:, order]
     values[:, [columns[index].levels is not None for index in order]] = 0.0
     kind = _chosen_map(feature_map)
     shift, scale = _scaling(kind, values, weights)
     fill = _first_present(values)
-    fitted = _fitted_map(kind, (values - shift) / scale, weights)
+    fitted = _fitted_map(kind, (values - shift) / scale, weights, device)
     encoding = Encoding(columns, tuple(order), fitted, tensor64(shift), tensor64(scale), tensor64(fill), None)
-    encoding = with_site_means(encoding, numbers, weights)
+    encoding = with_site_means(encoding, numbers, weights, device)
     if feature_map == "auto":
         assert encoding.site_means is not None
         return replace(encoding, means=encoding.site_means, site_means=torch.zeros_like(encoding.site_means))
@@ -294,6 +281,34 @@ def fit_columns(
         )
         for index in range(table.width)
     )
+
+
+def read_numbers(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    """:meth:`Encoding.numbers` of the rows of a fit, before there is an encoding."""
+    plain = None
+    if all(column.levels is None for column in columns):
+        plain = _plain_numbers(table, np.array([not column.missing for column in columns]))
+    return _read_each(columns, table) if plain is None else plain
+
+
+def _read_each(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    read = [column.read(table, index) for index, column in enumerate(columns)]
+    _warn_of_unseen(read)
+    return np.stack([column.values for column in read], axis=1)
+
+
+def _plain_numbers(
+    table: Table,
+    never_missing: np.ndarray,  # (C,) bool
+) -> np.ndarray | None:  # (B, C) float64
+    """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
+    if not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
+        return None
+    values = np.array(table.values, dtype=np.float64, order="C")
+    if np.isfinite(values).all():
+        return values
+    unseen = np.isnan(values).any(axis=0) & never_missing
+    return None if unseen.any() or np.isinf(values).any() else values
 
 
 def _warn_of_unseen(read: list[ColumnValues]) -> None:
@@ -338,18 +353,18 @@ def _scaling(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> tuple
     return shift, np.where(constant, 1.0, scale)
 
 
-def _fitted_map(kind: FeatureMap, values: np.ndarray, weights: np.ndarray) -> FeatureMap:
+def _fitted_map(kind: FeatureMap, values: np.ndarray, weights: np.ndarray, device: torch.device | None) -> FeatureMap:
     """The map fitted to (B, N) values, each column on the rows where it is not missing."""
     present = ~np.isnan(values)
     learns_knots = isinstance(kind, features.Hat) and isinstance(kind.knots, int)
     if present.all() or not learns_knots:
-        return kind.fit(np.where(present, values, _first_present(values)), weights)
+        return kind.fit(placed(np.where(present, values, _first_present(values)), device), weights)
     empty = kind.to_config()
     parts = []
     for column, known in zip(values.T, present.T, strict=True):
         part = features.from_config(empty)
         rows, used = (column[known], weights[known]) if known.any() else (np.zeros(1), np.ones(1))
-        parts.append(part.fit(rows[:, None], used).to_config()["fitted"])
+        parts.append(part.fit(placed(rows[:, None], device), used).to_config()["fitted"])
     merged = {name: [entry for part in parts for entry in part[name]] for name in parts[0]}
     return features.from_config({**empty, "fitted": merged})
 
@@ -361,33 +376,43 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
     return np.where(present.any(axis=0), chosen, 0.0)
 
 
+def placed(numbers: np.ndarray, device: torch.device | None) -> Tensor:
+    """Numbers where they are encoded: on a GPU that trains on them, else on the CPU, since not all have float64."""
+    found = torch.from_numpy(numbers)
+    return found.to(device) if device is not None and device.type == "cuda" else found
+
+
 def with_site_means(
     encoding: Encoding,
     numbers: np.ndarray,  # (B, C)
     weights: np.ndarray,  # (B,)
+    device: torch.device | None = None,
 ) -> Encoding:
     """The encoding with the mean of the rows' site vectors."""
-    total, row = torch.zeros(len(encoding.order), max(encoding.widths), dtype=torch.float64), 0
-    for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        total += torch.einsum("b,bni->ni", torch.from_numpy(weights[row : row + len(vectors)]), vectors)
+    given, shares = placed(numbers, device), placed(weights, device)
+    total, row = given.new_zeros(len(encoding.order), max(encoding.widths)), 0
+    for vectors in encoding.chunks(given):
+        total += torch.einsum("b,bni->ni", shares[row : row + len(vectors)], vectors)
         row += len(vectors)
-    return replace(encoding, site_means=total / float(weights.sum()))
+    return replace(encoding, site_means=total.cpu() / float(weights.sum()))
 
 
 def site_covariances(
     encoding: Encoding,
     numbers: np.ndarray,  # (B, C)
     weights: np.ndarray,  # (B,)
+    device: torch.device | None = None,
 ) -> Tensor | None:  # (N, I, I)
     """Weighted covariances of the rows' site vectors; None where they would be more than is worth keeping."""
     assert encoding.site_means is not None
     sites, width = encoding.site_means.shape
     if sites * width**2 > MOST_COVARIANCES:
         return None
-    total, row = torch.zeros(sites, width, width, dtype=torch.float64), 0
-    shares = torch.from_numpy(weights / weights.sum())
-    for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        centred = (vectors - encoding.site_means).transpose(0, 1)  # (N, B, I)
+    given, shares = placed(numbers, device), placed(weights / weights.sum(), device)
+    means = encoding.site_means.to(given)
+    total, row = given.new_zeros(sites, width, width), 0
+    for vectors in encoding.chunks(given):
+        centred = (vectors - means).transpose(0, 1)  # (N, B, I)
         total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
         row += len(vectors)
-    return total
+    return total.cpu()

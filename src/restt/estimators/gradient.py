@@ -17,7 +17,7 @@ from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
-from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
+from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
@@ -102,7 +102,7 @@ class Prepared:
 
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
     """Site vectors and targets, on the training's device."""
-    numbers = torch.from_numpy(encoding.numbers(examples.table))
+    numbers = placed(encoding.numbers(examples.table), settings.device)
     vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
     return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
 
@@ -224,8 +224,7 @@ def member_outputs(module: ResTT, encoding: Encoding, numbers: np.ndarray, preci
     work = min(len(numbers), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
     parts = []
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
-        # Encoded on the CPU like the rows of a fit: the numbers are float64, which not every device has.
-        for vectors in encoding.chunks(torch.from_numpy(numbers)):
+        for vectors in encoding.chunks(placed(numbers, module.first.device)):
             parts.append(module(vectors.to(module.first)).double().cpu())
     return torch.cat(parts, dim=1).numpy()
 

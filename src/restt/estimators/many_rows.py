@@ -1,6 +1,7 @@
 """Classes of a table of many rows: settings are judged on a sample, then one or two see all rows but some held out.
 
-Held-out rows choose the settings, the epoch that is kept and the temperature.
+On a GPU, where passes over all rows cost little, all settings see them. Held-out rows choose the settings, the epoch
+that is kept and the temperature.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from restt._common.devices import read_devices
 from restt.estimators.averaging import fitted_temperature, log_loss
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.progress import shown_progress
@@ -28,8 +30,11 @@ SAMPLE, SAMPLE_EPOCHS = 12_000, 8
 HELD_SHARE, MOST_HELD = 0.1, 10_000
 # Steps of the training on all rows, and between how many epochs they are.
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 4000, 5, 20
+# A GPU takes more passes in the same time, and for up to this many rows those of all settings.
+GPU_EPOCHS, GPU_ROWS = 40, 1_000_000
 # Batches grow with the rows, so that steps do not.
 BATCHES = ((100_000, 512), (400_000, 1024), (np.inf, 2048))
+LARGEST_BOND = 50
 # From few weights under a strong penalty to many without one over a smooth map, which learns slowly.
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hats, bond 10, penalty 0.005", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.005}),
@@ -37,7 +42,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("hats, bond 10, penalty 0.0003", {"feature_map": "auto", "bond_dim": 10, "penalty": 0.0003}),
     (
         "trigonometric, bond 50",
-        {"feature_map": Trigonometric(outside="clamp"), "bond_dim": 50, "penalty": None, "lr": 0.003},
+        {"feature_map": Trigonometric(outside="clamp"), "bond_dim": LARGEST_BOND, "penalty": None, "lr": 0.003},
     ),
 )
 # Over more columns than this, products of straight lines and weak penalties of hats explode.
@@ -61,14 +66,14 @@ def split(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
     return order[: len(y) - held], order[len(y) - held :]
 
 
-def batch_and_epochs(rows: int) -> tuple[int, int]:
+def batch_and_epochs(rows: int, most: int = MOST_EPOCHS) -> tuple[int, int]:
     """Rows per step, and passes over all.
 
     >>> batch_and_epochs(60_000), batch_and_epochs(900_000)
     ((512, 20), (2048, 9))
     """
-    batch = next(size for most, size in BATCHES if rows <= most)
-    return batch, int(np.clip(STEPS * batch // rows, FEWEST_EPOCHS, MOST_EPOCHS))
+    batch = next(size for limit, size in BATCHES if rows <= limit)
+    return batch, int(np.clip(STEPS * batch // rows, FEWEST_EPOCHS, most))
 
 
 def fit_many(
@@ -79,26 +84,45 @@ def fit_many(
     """
     kept, held = (given.take(rows) for rows in split(given.y, np.random.default_rng(seed)))
     classes = np.unique(given.y)
-    sample, judged = kept.take(np.arange(min(SAMPLE, len(kept)))), held.take(np.arange(min(SAMPLE // 2, len(held))))
-    losses = {}
-    for name, settings in (SETTINGS[0], SETTINGS[-1]) if given.table.width > MOST_UNSTABLE else SETTINGS:
-        tried = _trained(estimator, settings, sample, None, classes, seed, (512, SAMPLE_EPOCHS))
-        losses[name] = float(log_loss(*_outputs(tried, judged)))
-    finalists = [min(losses, key=lambda name: losses[name])]
-    if len(kept) >= MANY_SAMPLES * len(sample):
-        hopeful = [name for name, loss in losses.items() if loss <= HOPEFUL * min(losses.values())]
-        finalists = list(dict.fromkeys([*finalists, hopeful[-1]]))
+    tried = dict((SETTINGS[0], SETTINGS[-1]) if given.table.width > MOST_UNSTABLE else SETTINGS)
+    sampled = min(SAMPLE, len(kept))
+    device, *_ = read_devices(estimator.device, float(len(kept)) * 2 * given.table.width * LARGEST_BOND**2)
+    quick = device.type == "cuda" and sampled < len(kept) <= GPU_ROWS
+    losses: dict[str, float] = {}
+    finalists = list(tried) if quick else _finalists(estimator, tried, kept, held, classes, seed, losses)
+    plan = batch_and_epochs(len(kept), GPU_EPOCHS if quick else MOST_EPOCHS)
     made = {}
     for name in finalists:
-        settings = dict(SETTINGS)[name]
+        settings = tried[name]
         if settings["penalty"] is not None:
             # The loss is a mean over rows, so what the sample was right with is a smaller share of more rows.
-            settings = {**settings, "penalty": settings["penalty"] * len(sample) / len(kept)}
-        made[name] = _trained(estimator, settings, kept, held, classes, seed, batch_and_epochs(len(kept)))
+            settings = {**settings, "penalty": settings["penalty"] * sampled / len(kept)}
+        made[name] = _trained(estimator, settings, kept, held, classes, seed, plan)
         losses[name] = float(log_loss(*_outputs(made[name], held)))
     best = min(made, key=lambda name: losses[name])
     found = {name: (loss, float(name == best)) for name, loss in losses.items()}
     return made[best], found, fitted_temperature(*_outputs(made[best], held))
+
+
+def _finalists(
+    estimator: ResTTClassifier,
+    tried: dict[str, dict[str, Any]],
+    kept: Examples,
+    held: Examples,
+    classes: np.ndarray,
+    seed: int,
+    losses: dict[str, float],
+) -> list[str]:
+    """The settings that are worth a training on all rows, by their log-loss after one on a sample."""
+    sample, judged = kept.take(np.arange(min(SAMPLE, len(kept)))), held.take(np.arange(min(SAMPLE // 2, len(held))))
+    for name, settings in tried.items():
+        made = _trained(estimator, settings, sample, None, classes, seed, (512, SAMPLE_EPOCHS))
+        losses[name] = float(log_loss(*_outputs(made, judged)))
+    best = min(losses, key=lambda name: losses[name])
+    if len(kept) < MANY_SAMPLES * len(sample):
+        return [best]
+    hopeful = [name for name, loss in losses.items() if loss <= HOPEFUL * losses[best]]
+    return list(dict.fromkeys([best, hopeful[-1]]))
 
 
 def _trained(

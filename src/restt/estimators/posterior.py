@@ -15,7 +15,7 @@ from restt import prior
 from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
 from restt.estimators.columns import Column, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
-from restt.estimators.encoding import Encoding, fit_columns, site_covariances, with_site_means
+from restt.estimators.encoding import Encoding, fit_columns, read_numbers, site_covariances, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
@@ -57,6 +57,8 @@ SOLVED_ROWS = 8_000
 WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
+# About that of the trains that come out, for the choice of a device before there is one.
+USUAL_BOND = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +106,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         order = site_columns(order, given.table)
     refined = len(given) > REFINED_FROM and max(column.states for column in columns) <= WIDEST_REFINED
     _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given))
-    numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
+    numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
     table = _Table(columns, numbers, y, given.weights)
     precision = "float64" if parameters.precision == "auto" else parameters.precision
@@ -126,7 +128,9 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
 def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
     began = time.monotonic()
-    with fitting_threads(float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS):
+    work = float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS
+    device, *_ = read_devices(parameters.device, work)
+    with fitting_threads(work):
         fitted = prior.fit(
             table.numbers,
             table.y,
@@ -137,6 +141,7 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
             site_order=order,
             average=False,
             seed=seed,
+            device=device if device.type == "cuda" else None,  # others may have no float64
         )
     if parameters._shown:
         print(
@@ -167,16 +172,18 @@ def _solve_sample(
 
     All rows are those of the table, or of the stream that it was ``drawn`` from.
     """
-    held, kept, sample = _split(table, np.random.default_rng(seed))
+    rows_in_all = len(table.y) if drawn is None else drawn.stream.rows
+    device, *_ = read_devices(parameters.device, float(rows_in_all) * len(table.columns) * KNOTS * USUAL_BOND**2)
+    numbers = torch.from_numpy(table.numbers)
+    if device.type == "cuda":  # others may have no float64
+        numbers = numbers.to(device)
+    held, kept, sample = _split(table, numbers, np.random.default_rng(seed))
     fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
     if drawn is not None:
         give_back_memory()  # matrices of a thousand rows and more, by which a training on all would be that much larger
-    count = len(kept) if drawn is None else drawn.stream.rows - len(held)
-    work = float(count) * len(table.columns) * KNOTS * fitted.module.bond_dim**2
-    device, *_ = read_devices(parameters.device, work)
+    count = rows_in_all - len(held) if drawn is not None else len(kept)
     found = _encoding(table.columns, fitted)
-    numbers = torch.from_numpy(table.numbers)
-    positions = state_positions(found, numbers.to(device) if device.type == "cuda" else numbers)
+    positions = state_positions(found, numbers)
     encoding, covariances = with_moments(found, positions, table.weights)
     rows = Rows(positions, torch.from_numpy(fitted.target.encode(table.y)), table.weights)
     start = with_run(fitted.module, PRECISIONS[precision])
@@ -233,24 +240,41 @@ def _streamed(drawn: Sample, held: np.ndarray, encoding: Encoding, table: _Table
     return EncodedStream(drawn.stream, encoding, vectors, targets, np.sort(drawn.numbers[held]), 1.0)
 
 
-def _split(table: _Table, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _split(
+    table: _Table,
+    numbers: Tensor,  # (B, C), the table's on the device
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows held out, rows to train on, and those of them that are solved.
 
     Solved are also the ends of every column and of y, and a missing value where there are any: the knots then span the
     table, and a scale that y is modelled on suits all of it.
     """
-    usable = np.flatnonzero(without_accidents(table.y, table.weights))
+    usable = without_accidents(table.y, table.weights)
+    places = np.flatnonzero(usable)
     ends: set[int] = set()
-    for column in (*table.numbers.T, *table.y.T):
-        values = column[usable]
-        absent = np.isnan(values)
-        ends.add(int(usable[absent.argmax()]))
-        if not absent.all():
-            ends |= {int(usable[np.nanargmin(values)]), int(usable[np.nanargmax(values)])}
+    for values in (numbers, torch.from_numpy(table.y)):
+        given = values if usable.all() else values[torch.from_numpy(places).to(values.device)]
+        ends |= {int(places[row]) for row in _end_rows(given)}
     fixed = np.array(sorted(ends))
-    free = rng.permutation(np.setdiff1d(usable, fixed, assume_unique=True))
+    usable[fixed] = False
+    free = rng.permutation(np.flatnonzero(usable))
     held, rest = np.split(free, [held_out(len(free))])
     return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, SOLVED_ROWS - len(fixed))]])
+
+
+def _end_rows(values: Tensor) -> set[int]:  # (B, C)
+    """Rows with the least and the largest value of each column, and with one that is missing."""
+    ends: set[int] = set()
+    least, most = values.argmin(dim=0), values.argmax(dim=0)  # of a NaN where there is one
+    absent = values.gather(0, least[None])[0].isnan()
+    ends.update(least.tolist(), most[~absent].tolist())
+    for column in values.T[absent]:
+        present = (~column.isnan()).nonzero()[:, 0]
+        if len(present):
+            known = column[present]
+            ends.update(present[torch.stack([known.argmin(), known.argmax()])].tolist())
+    return ends
 
 
 def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from restt import chain
 from restt._common.devices import fitting_threads
-from restt.estimators.compact import Basis, in_basis, in_states, interpolated, state_bases
+from restt.chain.packed import is_worth_packing
+from restt.estimators.compact import Basis, even, in_basis, in_states, interpolated, state_bases
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
 from restt.estimators.history import History
 from restt.estimators.progress import shown_progress
@@ -119,6 +120,8 @@ def refine(
         Of the training; the module that comes back is on the CPU, in the dtype of the one given.
     """
     given = module.first.dtype
+    if not is_worth_packing([basis.values.shape[1] for basis in bases]):
+        bases = even(bases)  # nothing then has to be masked in every step
     begun = in_basis(module, bases, torch.float64 if precision == "float64" else torch.float32).to(device)
     mapped = interpolated(bases, encoding, begun.first)
     work = float(begun.sites * begun.feature_dim * begun.bond_dim**2) * len(rows)

@@ -1,7 +1,8 @@
 """Classes of a table by an average of residual trains that is chosen by what its parts say of rows they have not seen.
 
-Candidates (see :mod:`~restt.estimators.candidates`) are fitted to the rows outside each of five folds, averaged
-greedily by the log-loss of the rows inside, and put side by side in one module whose runs' plain mean is the average.
+Candidates (:mod:`~restt.estimators.candidates`, :mod:`~restt.estimators.modes`) are fitted to the rows outside each of
+five folds, averaged greedily by the log-loss of the rows inside, and put side by side in one module whose runs' plain
+mean is the average.
 """
 
 from __future__ import annotations
@@ -16,21 +17,17 @@ from restt.estimators.averaging import fitted_temperature, greedy_weights, log_l
 from restt.estimators.candidates import (
     BOND,
     FOLDS,
-    FURTHEST,
     STEPS,
     ClassRows,
-    Lines,
     Member,
-    Modes,
     Trained,
-    line_candidates,
-    mode_candidates,
     stratified_folds,
     train_candidates,
 )
 from restt.estimators.columns import Column, site_columns
-from restt.estimators.encoding import KNOTS, Encoding, fit_columns, with_site_means
+from restt.estimators.encoding import KNOTS, Encoding, fit_columns, read_numbers, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.modes import FURTHEST, Lines, Modes, line_candidates, mode_candidates
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
@@ -96,7 +93,7 @@ class _Merged:
             parameters.handle_missing,
         )
         order = site_columns(parameters.site_order, given.table)
-        numbers = np.stack([column.read(given.table, index).values for index, column in enumerate(columns)], axis=1)
+        numbers = read_numbers(columns, given.table)
         classes = np.unique(given.y, return_inverse=True)[1].ravel()
         rows = np.column_stack([numbers[:, order], classes]) + 0.0  # -0 becomes 0
         rows[np.isnan(rows)] = np.nan  # the same bits for all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from abc import ABC, abstractmethod
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -37,6 +38,10 @@ class Table(ABC):
     @abstractmethod
     def numbers(self, column: int) -> np.ndarray:
         """The column in float64, NaN where a value is missing."""
+
+    def misses(self, column: int) -> bool:
+        """Whether a value of a column of numbers is missing."""
+        return bool(np.isnan(self.numbers(column)).any())
 
     @abstractmethod
     def categories(self, column: int) -> np.ndarray:
@@ -84,6 +89,15 @@ class ArrayTable(Table):
 
     def holds_categories(self, column: int) -> bool:
         return False
+
+    @cached_property
+    def all_finite(self) -> bool:
+        """Whether all values are known to be finite numbers: a sum that is says so in one pass over the array."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.values.dtype.kind in "biuf" and bool(np.isfinite(self.values.sum(dtype=np.float64)))
+
+    def misses(self, column: int) -> bool:
+        return not self.all_finite and super().misses(column)
 
     def numbers(self, column: int) -> np.ndarray:
         values = self.values[:, column]

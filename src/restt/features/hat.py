@@ -216,6 +216,6 @@ def quantile_knots(column: Tensor, weights: Tensor, count: int) -> list[float]:
         return distinct.tolist()
     order = column.argsort(stable=True)
     cumulative = weights[order].cumsum(0)
-    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype) * cumulative[-1]
+    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype, device=cumulative.device) * cumulative[-1]
     index = torch.searchsorted(cumulative, levels).clamp(max=len(column) - 1)
     return column[order][index].unique().tolist()

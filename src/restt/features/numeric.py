@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice
@@ -47,10 +46,14 @@ class NumericMap(FeatureMap):
         weights = read_weights(sample_weight, len(values))
         self._check_given(values)
         self._warn_of_range(values)
-        values, weights = values.cpu()[weights > 0], weights[weights > 0]
+        if not bool((weights > 0).all()):
+            values, weights = values[(weights > 0).to(values.device)], weights[weights > 0]
+        # Learned where the values are, unless float64 is unknown there; what was learned is the host's.
+        values = values.cpu() if values.device.type == "mps" else values
+        weights = weights.to(values.device)
         self._learn(values, weights)
-        low, high = values.amin(0).double(), values.amax(0).double()
-        moment = self._weighted_second_moment(values, weights)
+        low, high = values.amin(0).double().cpu(), values.amax(0).double().cpu()
+        moment = self._weighted_second_moment(values, weights).cpu()
         self._fitted = Fitted(low, high, moment)
         return self
 
@@ -130,7 +133,7 @@ class NumericMap(FeatureMap):
         return values
 
     def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
-        total = torch.zeros(values.shape[1], dtype=torch.float64)
+        total = weights.new_zeros(values.shape[1])
         for rows, w in zip(values.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True):
             total += w @ self._map(rows.double()).square().sum(-1)
         return total / weights.sum()

@@ -65,7 +65,7 @@ def cholesky(
     """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one."""
     size = covariance.diagonal().abs().mean()
     # Filled and factored in place, column by column as LAPACK has it: of thousands of rows, a copy is what a fit holds.
-    found, failed = torch.empty_like(covariance).T, torch.empty((), dtype=torch.int32)
+    found, failed = torch.empty_like(covariance).T, covariance.new_empty((), dtype=torch.int32)
     for jitter in _JITTERS:
         found.copy_(covariance)
         found.diagonal().add_(noise + jitter * size)
@@ -113,16 +113,18 @@ class Evidence:
         inverse = torch.cholesky_inverse(lower)
         solved = inverse @ self.targets
         repeated = 0.5 * outputs * float((self.weights - 1).sum())
-        fit = outputs * lower.diagonal().log().sum().item() + 0.5 * (self.targets * solved).sum().item()
-        gradient = np.zeros_like(theta)
+        fit = outputs * lower.diagonal().log().sum() + 0.5 * (self.targets * solved).sum()
         by_entry = 0.5 * (outputs * inverse - solved @ solved.T)  # (B, B)
-        gradient[NOISE] = noise * (by_entry.diagonal() / self.weights).sum().item() + repeated
+        by_noise = noise * (by_entry.diagonal() / self.weights).sum() + repeated
         by_entry *= covariance
-        gradient[SCALE] = by_entry.sum().item()
+        found = [torch.stack([fit, by_noise, by_entry.sum()])]
         for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
             factor = gram.add_(1.0)
             factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            gradient[part] = kernel.pull(states, theta[part], by_entry / factor)
+            found.append(kernel.pull(states, theta[part], by_entry / factor))
+        # All at once: each number that is read waits for the device.
+        value, *slopes = torch.cat(found).tolist()
+        gradient = np.array(slopes)
         if self.ties is not None:
             gradient = np.bincount(self.ties, gradient, len(given))
-        return fit + repeated * theta[NOISE] + penalty, gradient + by_penalty
+        return value + repeated * float(theta[NOISE]) + penalty, gradient + by_penalty

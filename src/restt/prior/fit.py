@@ -32,6 +32,7 @@ _TOLERANCE = 0.1
 _SCALE_GAIN = 0.02
 # y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
 _ACCIDENT = 1e4
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ def fit(
     max_rows: int = MAX_ROWS,
     average: bool = True,
     seed: int = 0,
+    device: torch.device | None = None,
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
@@ -124,6 +126,8 @@ def fit(
         Whether categories have a state for levels that the fit did not see.
     seed : int
         Of that part.
+    device : torch.device, optional
+        On which it is found, one with float64; the CPU by default. What comes back is on the CPU.
 
     Examples
     --------
@@ -142,7 +146,7 @@ def fit(
     table, targets, used = _merged(table[keep], targets[keep], used[keep])
     sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average)
     kernels = tuple(
-        make_kernel(site, measure(site, site.vectors(column), torch.from_numpy(used)))
+        make_kernel(site, measure(site, _placed(site.vectors(column), device), _placed(used, device)))
         for site, column in zip(sites, table.T, strict=True)
     )
     whole = table, targets, used
@@ -150,21 +154,21 @@ def fit(
         fewer = max(_FEWEST_ROWS, int((_LARGEST_WORK / len(table)) ** 0.5))
         part = np.sort(rng.permutation(len(table))[: min(max_rows, fewer)])
         table, targets, used = table[part], targets[part], used[part]
-    states, row_weights = [site.vectors(c) for site, c in zip(sites, table.T, strict=True)], torch.from_numpy(used)
+    states = [_placed(site.vectors(column), device) for site, column in zip(sites, table.T, strict=True)]
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
-    learner = Learner(kernels, states, row_weights, learning_rows(len(table), len(sites), rng), labels)
+    learner = Learner(kernels, states, _placed(used, device), learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
-    target, alike, smooth, errors = _best_scale(learner, scales, targets, used)
-    encoded = torch.from_numpy(target.encode(targets))
-    mixture = mix(learner, smooth, alike, encoded, rng)
-    left_out = mixture.left_out.numpy()
+    target, alike, smooth, errors = _best_scale(learner, scales, targets, used, device)
+    mixture = mix(learner, smooth, alike, _placed(target.encode(targets), device), rng)
+    left_out = mixture.left_out.cpu().numpy()
     target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
-        mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, sites, target, *whole))
+        mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, sites, target, *whole, device))
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
-    module = residual_module(_with_average(cores, [kernels[n] for n in order]))
+    exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
+    module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
-    away = (module(site_vectors(ordered, table[:, order])) - mixture.mean(states)).numpy()
+    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
     distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
     heaviest = mixture.posteriors[0].prior
     return Fitted(
@@ -172,13 +176,19 @@ def fit(
         order,
         ordered,
         target,
-        smooth.prior,
+        learned,
         measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng),
         replace(rounding, distance=distance),
         _relative_error(target.predict(left_out), targets, used),
         errors,
         mixture,
     )
+
+
+def _placed(values: Tensor | np.ndarray, device: torch.device | None) -> Tensor:
+    """Values where the prior is learned."""
+    found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    return found if device is None else found.to(device)
 
 
 def _checked(
@@ -246,11 +256,12 @@ def _given_all(
     table: np.ndarray,
     targets: np.ndarray,
     weights: np.ndarray,
+    device: torch.device | None,
 ) -> tuple[Posterior, ...]:
     """The posteriors of a part of the rows conditioned on all of them."""
-    states = [site.vectors(column) for site, column in zip(sites, table.T, strict=True)]
-    encoded = torch.from_numpy(target.encode(targets))
-    return tuple(condition_on_more(one, states, encoded, torch.from_numpy(weights)) for one in posteriors)
+    states = [_placed(site.vectors(column), device) for site, column in zip(sites, table.T, strict=True)]
+    encoded, used = _placed(target.encode(targets), device), _placed(weights, device)
+    return tuple(condition_on_more(one, states, encoded, used) for one in posteriors)
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
@@ -261,7 +272,7 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 
 def _best_scale(
-    learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray
+    learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
 ) -> tuple[Target, Prior | None, Posterior, dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
@@ -272,12 +283,13 @@ def _best_scale(
     start = None
     for name in scales:
         target = Target.fit(targets, weights, name)
-        encoded = torch.from_numpy(target.encode(targets))
+        encoded = _placed(target.encode(targets), device)
         alike = None if learner.plenty else learner.alike(encoded, name)
         start = learner.own(encoded, name, alike, start)
         posterior = learner.condition(start, encoded)
-        target = target.smeared(posterior.left_out.numpy(), targets, weights)
-        errors[name] = _relative_error(target.predict(posterior.left_out.numpy()), targets, weights)
+        left_out = posterior.left_out.cpu().numpy()
+        target = target.smeared(left_out, targets, weights)
+        errors[name] = _relative_error(target.predict(left_out), targets, weights)
         if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
             best = (target, alike, posterior)
     assert best is not None

@@ -7,6 +7,7 @@ and higher orders in Π_n (1 + k_n) are separate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from restt.features.base import tensor64
 from restt.prior.sites import Site
+
+# Less is a column of one value.
+_LEAST_VARIANCE = 1e-14
 
 
 class Kernel(ABC):
@@ -23,6 +27,10 @@ class Kernel(ABC):
 
     def __init__(self, site: Site, measure: Tensor) -> None:
         self.site, self.measure = site, measure
+
+    def on(self, device: torch.device) -> Self:
+        """The same kernel for states on another device."""
+        return type(self)(self.site, self.measure.to(device))
 
     @property
     @abstractmethod
@@ -34,8 +42,8 @@ class Kernel(ABC):
         """The covariance of rows with each state of the column; 0 with the average state."""
 
     @abstractmethod
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> np.ndarray:  # weight (B, B), symmetric
-        """Σ_ij weight_ij ∂k(i, j)/∂parameter, for every parameter."""
+    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:  # weight (B, B), symmetric -> (P,)
+        """Σ_ij weight_ij ∂k(i, j)/∂parameter, for every parameter; still on the device."""
 
     def gram(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, B)
         """The covariance of rows with each other."""
@@ -53,16 +61,17 @@ class Smooth(Kernel):
     def __init__(self, site: Site, measure: Tensor) -> None:
         super().__init__(site, measure)
         size, knots = site.width, len(site.positions)
-        position, value = tensor64(site.positions), tensor64(site.values)
-        self.squares = torch.zeros(size, size, dtype=torch.float64)
+        position, value = (tensor64(each).to(measure) for each in (site.positions, site.values))
+        self.squares = measure.new_zeros(size, size)
         self.squares[:knots, :knots] = (position[:, None] - position[None, :]) ** 2
-        self.within = torch.eye(size, dtype=torch.float64)
+        eye = torch.diag(measure.new_ones(size))
+        self.within = eye.clone()
         self.within[:knots, :knots] = 1.0
         self.within[site.seen :, site.seen :] = 0.0
-        self.centre = torch.eye(size, dtype=torch.float64) - self.mean  # (I, I): rows of 1_i - p
+        self.centre = eye - self.mean  # (I, I): rows of 1_i - p
         if site.average:
             self.centre[-1] = 0.0
-        line = torch.zeros(size, dtype=torch.float64)
+        line = measure.new_zeros(size)
         line[:knots] = value
         self.line = self._scaled(torch.outer(line, line))[0]
 
@@ -70,21 +79,22 @@ class Smooth(Kernel):
     def mean(self) -> Tensor:
         return self.measure.sum(dim=0)  # site vectors sum to one
 
-    def _scaled(self, table: Tensor) -> tuple[Tensor, Tensor]:
+    def _scaled(self, table: Tensor) -> tuple[Tensor, Tensor]:  # (I, I) -> (I, I), ()
+        """The table centred, with a mean variance of 1, and by what it was multiplied; 0 where it has no variance."""
         centred = self.centre @ table @ self.centre.T
         variance = (self.measure * centred).sum()
-        return (centred / variance, variance) if variance > 1e-14 else (torch.zeros_like(centred), variance)
+        # Chosen on the device, which a look at the variance would have to wait for.
+        inverse = torch.where(variance > _LEAST_VARIANCE, 1 / variance, 0.0)
+        return centred * inverse, inverse
 
     def _parts(self, values: np.ndarray) -> tuple[float, float, Tensor, Tensor]:
         """a, share of the line, smooth part and its derivative by log length."""
         scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
         ratio = self.squares * float(np.exp(-2 * values[1]))
         smooth = torch.exp(-0.5 * ratio) * self.within
-        unit, variance = self._scaled(smooth)
-        if variance <= 1e-14:
-            return scale, share, unit, torch.zeros_like(unit)
+        unit, inverse = self._scaled(smooth)
         slope = self.centre @ (smooth * ratio) @ self.centre.T
-        slope = (slope - unit * (self.measure * slope).sum()) / variance
+        slope = (slope - unit * (self.measure * slope).sum()) * inverse
         return scale, share, unit, slope
 
     def table(self, values: np.ndarray) -> Tensor:  # (I, I)
@@ -94,14 +104,14 @@ class Smooth(Kernel):
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         return states @ self.table(values)
 
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> np.ndarray:
+    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
         scale, share, unit, slope = self._parts(values)
         pulled = states.T @ (weight @ states)
         table = (1 - share) * unit + share * self.line
         by_scale = scale * (pulled * table).sum()
         by_length = scale * (1 - share) * (pulled * slope).sum()
         by_share = scale * share * (1 - share) * (pulled * (self.line - unit)).sum()
-        return np.array([by_scale.item(), by_length.item(), by_share.item()])
+        return torch.stack([by_scale, by_length, by_share])
 
 
 class Levels(Kernel):
@@ -113,7 +123,7 @@ class Levels(Kernel):
         super().__init__(site, measure)
         self.constant = measure.square().sum()
         variance = 1.0 - self.constant
-        self.inverse = float(1.0 / variance) if variance > 1e-14 else 0.0
+        self.inverse = float(1.0 / variance) if variance > _LEAST_VARIANCE else 0.0
 
     @property
     def mean(self) -> Tensor:
@@ -138,8 +148,8 @@ class Levels(Kernel):
             gram *= known[:, None] * known[None, :]
         return gram
 
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> np.ndarray:
-        return np.array([(weight * self.gram(states, values)).sum().item()])
+    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
+        return (weight * self.gram(states, values)).sum()[None]
 
 
 def measure(

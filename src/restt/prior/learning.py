@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
@@ -58,6 +59,10 @@ class Prior:
     names: tuple[str, ...]
     target_scale: str = "identity"
     evaluations: int = 0  # of the evidence, until it was learned
+
+    def on(self, device: torch.device) -> Prior:
+        """The same prior for states on another device."""
+        return replace(self, kernels=tuple(kernel.on(device) for kernel in self.kernels))
 
     @property
     def noise(self) -> float:

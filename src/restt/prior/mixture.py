@@ -89,6 +89,10 @@ class Mixture:
     weights: np.ndarray  # as many, of sum 1
     residuals: Tensor  # (B, O): of each row predicted by the others, as large as if no prior had been learned from it
 
+    def on(self, device: torch.device) -> Mixture:
+        """The same mixture on another device."""
+        return Mixture(tuple(one.on(device) for one in self.posteriors), self.weights, self.residuals.to(device))
+
     @property
     def left_out(self) -> Tensor:  # (B, O)
         """Each row's prediction from the others."""
@@ -100,7 +104,7 @@ class Mixture:
 
 def weighted(parts: Tensor, weights: np.ndarray) -> Tensor:  # (B, O, K), (K,) -> (B, O)
     """Σ_k weight_k part_k."""
-    return parts @ torch.from_numpy(weights)
+    return parts @ torch.from_numpy(weights).to(parts)
 
 
 def mix(
@@ -125,9 +129,9 @@ def mix(
         fresh, predicted = outside[:0], left_out[:0]
     else:
         fresh, predicted = _predict_fresh(learner, scale, targets, rng)
-    row_weights, weights = learner.weights.numpy(), usual
+    row_weights, weights = learner.weights.cpu().numpy(), usual
     if alike is not None:
-        weights = stacked(predicted.numpy(), targets[fresh].numpy(), row_weights[fresh], usual)
+        weights = stacked(predicted.cpu().numpy(), targets[fresh].cpu().numpy(), row_weights[fresh], usual)
     residuals = targets - weighted(left_out, weights)
     before = learner.rows if fresh is outside else fresh
     known = _mean_square(residuals[before], row_weights[before])
@@ -186,4 +190,4 @@ def stacked(
 
 
 def _mean_square(values: Tensor, weights: np.ndarray) -> float:  # (F, O), (F,)
-    return 0.0 if not len(values) else float(np.average(values.square().mean(dim=1).numpy(), weights=weights))
+    return 0.0 if not len(values) else float(np.average(values.square().mean(dim=1).cpu().numpy(), weights=weights))

@@ -25,6 +25,11 @@ class Posterior:
     left_out: Tensor  # (B, O): each row's prediction from the others
     left_out_variance: Tensor  # (B,): of an observation of weight 1 there
 
+    def on(self, device: torch.device) -> Posterior:
+        """The same posterior on another device."""
+        parts = (part.to(device) for part in (self.alpha, self.left_out, self.left_out_variance))
+        return Posterior(self.prior.on(device), tuple(column.to(device) for column in self.states), *parts)
+
     def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
         """The posterior mean of other rows."""
         parts = zip(*(column.split(_ROWS_AT_ONCE) for column in states), strict=True)
@@ -98,7 +103,7 @@ def covariance(
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
     """The prior's variance of rows: the diagonal of their covariance."""
-    total = torch.full((len(states[0]),), prior.scale, dtype=torch.float64)
+    total = states[0].new_full((len(states[0]),), prior.scale)
     for kernel, rows, values in zip(prior.kernels, states, prior.parts, strict=True):
         total *= 1 + (kernel.cross(rows, values) * rows).sum(dim=1)
     return total

@@ -54,15 +54,16 @@ def round_products(
     tolerance: float,
     seed: int = 0,
 ) -> tuple[list[Tensor], Rounding]:
-    """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``.
+    """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``, on the CPU.
 
     Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows.
     """
     roots = [_root(moment) for moment in moments]
     whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
     cores = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
-    cores, lost = _truncated(cores, largest_bond, tolerance)
-    cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
+    # From here on matrices are small, and singular values of small matrices are slow on a GPU.
+    cores, lost = _truncated([core.cpu() for core in cores], largest_bond, tolerance)
+    cores = [_unwhitened(core, root.cpu()) for core, root in zip(cores, roots, strict=True)]
     bonds = tuple(core.shape[2] for core in cores[:-1])
     return cores, Rounding(max(bonds, default=1), bonds, lost)
 
@@ -72,7 +73,7 @@ def _root(moment: Tensor) -> Tensor:  # (I, I), lower; or (I,)
     floor = _FLOOR * max(1.0, float(diagonal.max())) / len(moment)
     if moment.dim() == 1:
         return (moment + floor).sqrt()
-    return torch.linalg.cholesky(moment + floor * torch.eye(len(moment), dtype=moment.dtype))
+    return torch.linalg.cholesky(moment + floor * torch.diag(torch.ones_like(diagonal)))
 
 
 def _unwhitened(core: Tensor, root: Tensor) -> Tensor:  # (l, I, r)
@@ -88,9 +89,9 @@ def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int, seed: in
     for factor in reversed(factors[1:]):
         shape = (sketches[-1].shape[1], factor.shape[1], bond)
         noise = torch.randn(shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
-        seen = _contract(sketches[-1], factor, noise)
+        seen = _contract(sketches[-1], factor, noise.to(factor))
         sketches.append(seen / seen.abs().max().clamp(min=1e-300))
-    left = torch.ones(len(coefficients), 1, dtype=torch.float64)  # (J, r)
+    left = coefficients.new_ones(len(coefficients), 1)  # (J, r)
     cores = []
     for factor, sketch in zip(factors[:-1], reversed(sketches[1:]), strict=True):
         seen = _outer(left, factor, sketch)  # (r, m, ℓ)
@@ -116,7 +117,7 @@ def _contract(left: Tensor, factor: Tensor, core: Tensor) -> Tensor:  # (J, a), 
 def _outer(left: Tensor, factor: Tensor, right: Tensor) -> Tensor:  # (J, a), (J, m), (J, b) -> (a, m, b)
     """Σ_j left_ja factor_jm right_jb, a slice of rows at a time."""
     rows = max(1, _LARGEST // (left.shape[1] * factor.shape[1]))
-    total = torch.zeros(left.shape[1] * factor.shape[1], right.shape[1], dtype=torch.float64)
+    total = left.new_zeros(left.shape[1] * factor.shape[1], right.shape[1])
     for a, f, b in zip(left.split(rows), factor.split(rows), right.split(rows), strict=True):
         total += (a[:, :, None] * f[:, None, :]).reshape(len(a), -1).T @ b
     return total.reshape(left.shape[1], factor.shape[1], -1)

@@ -127,6 +127,11 @@ def weighted_std(values: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, levels: Any) -> np.ndarray:  # (B,), (B,), (K,) -> (K,)
     """The values at which the weighted distribution function reaches each level."""
+    if (weights == 1).all():
+        # Only these places of the sorted values are needed, which a partition finds in a fraction of the time.
+        places = np.ceil(np.asarray(levels) * len(values)).astype(np.int64) - 1
+        places = np.clip(places, 0, len(values) - 1)
+        return np.partition(values, np.unique(places))[places]
     order = np.argsort(values, kind="stable")
     cumulative = np.cumsum(weights[order])
     index = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1])

@@ -33,6 +33,9 @@ class Augmentation:
         Up to this many pixels of a smooth random displacement, different in each part of the image.
     flip : bool
         Whether half of the images are mirrored left to right.
+    blend : float
+        Up to this part of each image comes from another image of its batch, and as much of its target (mixup,
+        Zhang et al. 2018); each image's part is uniform between 0 and this.
     image : (int, int), optional
         Height and width; by default the image is square.
 
@@ -49,15 +52,18 @@ class Augmentation:
     scale: float = 0.0
     elastic: float = 0.0
     flip: bool = False
+    blend: float = 0.0
     image: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("shift", "rotation", "scale", "elastic"):
+        for name in ("shift", "rotation", "scale", "elastic", "blend"):
             check_positive(f"augment.{name}", getattr(self, name), allow_zero=True)
         if not isinstance(self.flip, bool):
             raise TypeError(f"augment.flip must be True or False, got {self.flip!r}")
         if self.scale >= 1:
             raise ValueError(f"augment.scale must be below 1, got {self.scale}")
+        if self.blend > 1:
+            raise ValueError(f"augment.blend must be at most 1, got {self.blend}")
         if self.image is not None:
             if len(self.image) != 2:
                 raise ValueError(f"augment.image must be (height, width), got {self.image}")
@@ -65,8 +71,11 @@ class Augmentation:
                 check_int("augment.image", size, minimum=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "image": None if self.image is None else list(self.image)}
+        """Plain values; ``blend`` only where it is used, as in checkpoints from before it was there."""
+        plain = {**asdict(self), "image": None if self.image is None else list(self.image)}
+        if not self.blend:
+            del plain["blend"]
+        return plain
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ValueError unless data of this shape are flat images of the right size."""
@@ -107,6 +116,13 @@ class Augmentation:
             grid = torch.stack([across * random[:, -1].sign()[:, None, None], down], dim=-1)
         images = x.expand(runs, -1, -1).reshape(runs * batch, 1, height, width)
         return grid_sample(images, grid, align_corners=False).view(runs, batch, pixels)
+
+    def parts(self, keys: Tensor, batch: int, offset: int = 0) -> Tensor:  # (S, B)
+        """How much of each image comes from another one; image ``b`` uses number ``offset + b``.
+
+        The complement of a key is a stream of its own: numbers that move an image are not used again.
+        """
+        return self.blend * uniform(keys.bitwise_not(), (batch,), offset)
 
     def _matrices(self, random: Tensor, height: int, width: int) -> Tensor:  # (S·B, 2, 3)
         """Where each output pixel is read from, in grid_sample's [-1, 1] coordinates (x to the right, y down)."""

@@ -53,6 +53,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from restt._common.errors import check_choice, shown
+from restt.workflow.columns import Column
 
 TASKS = ("classification", "regression")
 VERSION = 1
@@ -102,4 +103,7 @@ class Card:
             kind = type(getattr(blank, name))
             if not isinstance(value, (int, float) if kind is float else kind):
                 raise ValueError(f"{name!r} of the model card must be a {kind.__name__}, got {shown(value)}")
-        return cls(**content)
+        card = cls(**content)
+        for column in [*card.columns, *([card.target_column] if card.target_column else [])]:
+            Column.from_json(column)
+        return card

@@ -49,6 +49,10 @@ MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the w
 # Part of a date -> how many there are, in the words of a note.
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 
+KINDS = ("number", "category", "boolean", "date")
+_REQUIRED = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
+_OPTIONAL = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
+
 
 @dataclass(frozen=True)
 class Column:
@@ -69,8 +73,23 @@ class Column:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Column:
-        return cls(**content)
+    def from_json(cls, content: Any) -> Column:
+        """The column that :meth:`to_json` gave; ValueError for what is none."""
+        if not isinstance(content, dict) or not set(_REQUIRED) <= set(content) <= {*_REQUIRED, *_OPTIONAL}:
+            raise ValueError(f"a column of a model card has {', '.join(_REQUIRED)}, got {shown(content)}")
+        for name, value in content.items():
+            kind = {**_REQUIRED, **_OPTIONAL}[name]
+            texts = name in ("levels", "inputs") and isinstance(value, list)
+            if type(value) is not kind or (texts and not all(isinstance(one, str) for one in value)):
+                what = "a list of texts" if texts else f"a {kind.__name__}"
+                raise ValueError(f"{name!r} of a column of a model card must be {what}, got {shown(value)}")
+        found = cls(**content)
+        if found.kind not in KINDS or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
+            raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
+        known = {found.name, *(f"{found.name} {part}" for part in PARTS)}
+        if strange := [name for name in found.inputs if name not in known]:
+            raise ValueError(f"the column {shown(found.name)} of a model card has no input {shown(strange[0])}")
+        return found
 
     def expanded(self, values: Any) -> dict[str, Any]:
         """What the model gets of these :meth:`values`, by the names of its inputs."""
@@ -137,6 +156,9 @@ def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
     if kind == "boolean":
         return present if present.str.strip().str.lower().isin(layout.split("/")).all() else None
     if kind == "date":
+        # Every date has a digit: asked first, as most columns of text are none, and "today" would be read as one.
+        if len(present) and not any(character.isdigit() for character in present.iloc[0]):
+            return None
         format_ = "ISO8601" if layout == "typed" else layout
         times = pd.to_datetime(present.str.strip(), format=format_, errors="coerce", utc=True)
         return None if times.isna().any() else _days(times)

@@ -51,7 +51,7 @@ def load(folder: str | PathLike[str]) -> FittedTable:
             raise ValueError(f"model must be a folder that `restt fit` wrote, got {str(given)!r}, which has no {name}")
     try:
         card = Card.from_json(json.loads((given / CARD).read_text(encoding="utf-8")))
-    except (json.JSONDecodeError, UnicodeDecodeError, ValueError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{given / CARD} is damaged: {error}") from error
     return FittedTable(load_estimator(given), card)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
@@ -13,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from restt._common.errors import check_int, check_new_file, shown
-from restt._common.files import remove_abandoned, sync_folder, unfinished, write_bytes_atomic
+from restt._common.files import whole_file, write_bytes_atomic
 from restt.workflow.columns import Column
 from restt.workflow.fitting import FittedTable, as_labels
 from restt.workflow.folder import load
@@ -136,19 +135,8 @@ def write_predictions(
         sys.stdout.flush()
         return None
     target = check_new_output(output, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(target.parent)
-    made = unfinished(target.parent, f".{target.name}.")
-    try:
-        with open(made, "x", encoding="utf-8", newline="") as file:
-            _write(predictions, file, lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(made, target)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
+    with whole_file(target, text=True) as file:
+        _write(predictions, file, lines)
     return target
 
 

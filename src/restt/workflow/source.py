@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Self, cast
 
 from restt._common.errors import check_file, shown
+from restt.data.parquet_pages import check_pages
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
@@ -90,7 +91,7 @@ class Source:
                 self.is_parquet = self._bytes().read(4) == b"PAR1"
                 if self.is_parquet:
                     self.encoding = self.delimiter = None
-                    self.columns = [str(name) for name in self._parquet().schema_arrow.names]
+                    self.columns = [str(name) for name in self._parquet()[1].schema_arrow.names]
                 else:
                     self.encoding = self._find_encoding() if encoding == "auto" else encoding
                     self.delimiter = self._find_delimiter() if delimiter == "auto" else delimiter
@@ -109,7 +110,10 @@ class Source:
         """Data frames of at most so many rows from the beginning: text columns, missing values NaN; Parquet's types."""
         with self._reading():
             if self.is_parquet:
-                for batch in self._parquet().iter_batches(batch_size=rows):
+                file, parquet = self._parquet()
+                for group in range(parquet.num_row_groups):
+                    check_pages(file, parquet.metadata, group, parquet.schema_arrow.names, self.label)
+                for batch in parquet.iter_batches(batch_size=rows):
                     yield self._frame(batch)
                 return
             with self._text() as text, warnings.catch_warnings():
@@ -180,15 +184,17 @@ class Source:
         finally:
             text.detach()  # closing it would close the file
 
-    def _parquet(self) -> Any:
+    def _parquet(self) -> tuple[IO[bytes], Any]:
+        """The bytes of a Parquet file, decompressed where another program had compressed them, and its reader."""
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError as missing:
             raise ImportError("reading Parquet needs pyarrow: pip install 'restt[table]'") from missing
         stream = self._bytes()
+        file = stream if stream is self._raw else io.BytesIO(stream.read())
         try:
-            return pq.ParquetFile(stream if stream is self._raw else io.BytesIO(stream.read()))
+            return file, pq.ParquetFile(file)
         except pa.ArrowException as error:
             raise ValueError(
                 f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"

@@ -33,6 +33,7 @@ STUDIES = {
     "calibration": "calibration:calibration",
     "tables": "restt_bench.league:league",
     "search": "searching:search",
+    "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
     "volterra": "volterra:volterra",
     "stream": "streaming:streaming",

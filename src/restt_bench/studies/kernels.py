@@ -22,8 +22,8 @@ import torch
 import restt
 from restt import Topology
 from restt.chain.cuda import launch as cuda_launch
-from restt.chain.cuda.contraction import forget_plans
 from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
+from restt.chain.cuda.plans import forget_plans
 from restt.chain.packed import pack
 from restt_bench.case import Settings
 from restt_bench.implementations.base import captured

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="the fused GPU kernels need triton, which c
 import restt
 from restt import Topology
 from restt.chain import eager
-from restt.chain.cuda import contraction
+from restt.chain.cuda import contraction, plans
 from restt.chain.cuda.launch import Layout, SweepLaunch, sweep_launch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -45,9 +45,9 @@ def poisoned_memory():
 @pytest.fixture(autouse=True)
 def no_plans_of_other_tests():
     """Tests change the tables that launches are worked out from."""
-    contraction.forget_plans()
+    plans.forget_plans()
     yield
-    contraction.forget_plans()
+    plans.forget_plans()
 
 
 class TestFusedCuda(ChainParity):
@@ -132,9 +132,9 @@ def test_error_of_each_precision(precision, bound):
 def launched_precisions(monkeypatch) -> list[str]:
     """The precision of every sweep that is launched from now on."""
     seen = []
-    launch = contraction.sweep_launch
+    launch = plans.sweep_launch
     monkeypatch.setattr(
-        contraction,
+        plans,
         "sweep_launch",
         lambda layout, *rest, **more: seen.append(layout.precision) or launch(layout, *rest, **more),
     )

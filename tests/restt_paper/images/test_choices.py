@@ -124,3 +124,18 @@ def test_every_candidate_can_be_trained(name):
     for recipe in CHOICES[name].candidates.values():
         (accuracy,) = choices._held_out_accuracy(recipe, images, parts, settings, "cpu")
         assert 0 <= accuracy <= 100
+
+
+def test_a_list_whose_best_went_on_into_another_is_decided_but_trains_nothing():
+    names = {cell.name for cell in improved.cells("paper")}
+    assert choice_cell("paper", "chosen-digits").name in names
+    trained = [cell.settings["recipe"] for cell in improved.trainings("paper")]
+    assert "chosen-digits" not in trained
+    assert "blended-digits" in trained
+
+
+def test_the_views_of_a_list_are_scored_beside_its_final_training(on_digits, monkeypatch, tmp_path):
+    monkeypatch.setitem(CHOICES, NAME, replace(CHOICES[NAME], by_seed=False, views=((0, 0), (0, 1))))
+    result = improved.EXPERIMENT.compute_cell(chosen_cell("quick", NAME), Store(tmp_path))["result"]
+    assert len(result["of_views"]["final"]) == len(result["final"])
+    assert result["of_views"]["final"] != result["final"]

@@ -9,15 +9,15 @@ import importlib.util
 import math
 import sys
 from collections.abc import Sequence
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.calls import ALIGNMENT, KernelCall
-from restt.chain.cuda.launch import Layout, head_batch, head_tile, round_up, sweep_launch, weight_launch
-from restt.chain.cuda.parts import block_of, end_features, operand, or_else, sweep_constants
+from restt.chain.cuda.calls import ALIGNMENT
+from restt.chain.cuda.launch import Layout, round_up
+from restt.chain.cuda.parts import device_flags, end_features, operand, or_else
+from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
@@ -129,94 +129,10 @@ def _interpreted() -> bool:
     return isinstance(forward_sweep, InterpretedFunction)
 
 
-@cache
-def device_flags(connections: str, device: torch.device) -> Tensor:
-    """Made once per topology: a copy from the host could neither be captured nor overlap."""
-    flags = topology_of(connections).connection_flags
-    return torch.tensor(list(flags), dtype=torch.int32, device=device)
-
-
 @untraced
 def _flags_ready(connections: str, device: torch.device) -> None:
     """Made while a module is traced: what is made where a graph is recorded belongs to the graph's memory."""
     device_flags(connections, device)
-
-
-class _Sizes(NamedTuple):
-    """What a plan is made for: hashable, and all that launches depend on."""
-
-    x: tuple[int, ...]  # shape
-    strides: tuple[int, ...]  # of x
-    first: tuple[int, ...]  # shape
-    outputs: int
-    connections: str
-    precision: str
-    device: torch.device
-
-    @property
-    def runs(self) -> int:
-        return self.first[0] if len(self.first) == 3 else 1
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """Inner sites, batch, columns: the batch rounded up to what a product takes."""
-        return self.x[-2] - 2, self.x[-3], round_up(self.x[-3], 16)
-
-    @property
-    def x_strides(self) -> tuple[int, ...]:
-        """Of runs, samples, sites and features; 0 for runs that share their features."""
-        return (self.strides[0] if len(self.x) == 4 and self.x[0] > 1 else 0, *self.strides[-3:])
-
-
-class _ForwardPlan(NamedTuple):
-    layout: Layout
-    topology: Topology
-    columns: int
-    pack: KernelCall | None
-    packed: tuple[int, ...]  # shape of the packed cores
-    packs_backward: bool  # whether the backward sweep needs cores of its own, or reads the parameter
-    descriptor: list[int] | None  # the block that the copy engine fetches
-    sweep: KernelCall
-
-
-@lru_cache(maxsize=256)
-def _forward_plan(sizes: _Sizes, keep: bool) -> _ForwardPlan:
-    """The launches of the forward pass; ``keep`` for a backward pass."""
-    from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
-    from restt.chain.cuda.gradients import pack_cores
-
-    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
-    inner, batch, columns = sizes.numbers
-    layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch)
-    tile = 32
-    across = -(-layout.ld // tile)
-    packs_backward = keep and not layout.is_plain
-    options = {"BOND": bond, "LD": layout.ld, "T": tile, "FORWARD": True, "BACKWARD": packs_backward, "num_warps": 4}
-    pack = KernelCall(pack_cores, (runs * inner * width, across, across), (), options)
-    numbers = (inner, batch, columns, runs, *sizes.x_strides, sizes.outputs)
-    constants = {
-        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
-        "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
-        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
-    }  # fmt: skip
-    grid = (-(-columns // launch.columns), runs)
-    if layout.is_wide:
-        slots = inner + 1 if keep else 2
-        sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
-    else:
-        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma, "SAVE": keep}
-        sweep = KernelCall(forward_sweep, grid, numbers, constants)
-    return _ForwardPlan(
-        layout,
-        topology,
-        columns,
-        pack if topology.has_chain else None,
-        (runs * inner * width, bond, layout.ld),
-        packs_backward,
-        block_of(layout, launch),
-        sweep,
-    )
 
 
 def _forward(
@@ -237,8 +153,8 @@ def _forward(
     roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
     batch = x.shape[-3]
-    sizes = _Sizes(x.shape, x.stride(), first.shape, outputs, connections, precision, x.device)
-    plan = _forward_plan(sizes, keep)
+    sizes = Sizes(x.shape, x.stride(), first.shape, outputs, connections, precision, x.device)
+    plan = forward_plan(sizes, keep)
     state = (sizes.runs, first.shape[-1], plan.columns)
     output = first.new_empty(*first.shape[:-2], batch, outputs)
     states = first.new_empty(x.shape[-2] - 1 if keep else 2, *state) if keep or plan.layout.is_wide else None
@@ -277,63 +193,6 @@ def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, ...]:
     return output, states, leaving, core
 
 
-class _BackwardPlan(NamedTuple):
-    layout: Layout
-    topology: Topology
-    sweep: KernelCall
-    descriptor: list[int] | None
-    weights: KernelCall | None
-    head: KernelCall | None
-
-
-@lru_cache(maxsize=256)
-def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
-    """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
-    from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-    from restt.chain.cuda.gradients import head_gradients, weight_gradients
-
-    want_x, want_first, want_chain, want_linear, *want_head = wanted
-    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
-    inner, batch, columns = sizes.numbers
-    layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch, reads_states=want_x)
-    numbers = (inner, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
-    constants = {
-        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
-        "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
-        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
-    }  # fmt: skip
-    grid = (-(-columns // launch.columns), runs)
-    if layout.is_wide:
-        sweep = KernelCall(backward_sweep_wide, grid, numbers, {**constants, "T": layout.tile})
-    else:
-        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma}
-        sweep = KernelCall(backward_sweep, grid, numbers, constants)
-    weights = head = None
-    if want_first or want_chain or want_linear:
-        products = weight_launch(layout)
-        across, down = -(-bond // products.columns), -(-bond // products.rows)
-        constants = {
-            "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
-            "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
-            "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
-        }  # fmt: skip
-        programs = ((inner + 1) * width, runs, across * (down if want_chain else 1))
-        weights = KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
-    if any(want_head):
-        rows, across = layout.tile, head_tile(sizes.outputs)
-        stride_s, stride_b, _, stride_i = sizes.x_strides
-        constants = {
-            "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
-            **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), want_head, strict=True)),
-            "num_warps": 4, "num_stages": 2,
-        }  # fmt: skip
-        programs = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
-        numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
-        head = KernelCall(head_gradients, programs, numbers, constants)
-    return _BackwardPlan(layout, topology, sweep, block_of(layout, launch), weights, head)
-
-
 def _backward(
     grad: Tensor,  # (S, B, O)
     states: Tensor,  # (N-1, S, R, columns)
@@ -356,8 +215,8 @@ def _backward(
     if x.shape[-3] == 0:
         return [torch.zeros_like(t) for t, want in zip((x, *roles), wanted, strict=True) if t is not None and want]
     grad = grad.contiguous()
-    sizes = _Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, precision, x.device)
-    plan = _backward_plan(sizes, tuple(wanted))
+    sizes = Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, precision, x.device)
+    plan = backward_plan(sizes, tuple(wanted))
     grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
     grad_x = first.new_empty(sizes.runs, *x.shape[-3:]) if wanted[0] else None
     made = [torch.empty_like(t) if t is not None and want else None for t, want in zip(roles, wanted[1:], strict=True)]
@@ -405,9 +264,3 @@ _Contraction = register(
     forward=(_forward, _forward_fake),
     backward=(_backward, _backward_fake),
 )
-
-
-def forget_plans() -> None:
-    """Have launches worked out anew, for whoever changes the tables of launch.py."""
-    _forward_plan.cache_clear()
-    _backward_plan.cache_clear()

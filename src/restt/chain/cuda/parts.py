@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from restt.chain.cuda.launch import Layout, SweepLaunch, head_batch, head_tile
+from restt.chain.operators import topology_of
 from restt.topology import Topology
 
 
 def or_else(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
     """Kernels take a pointer for every argument; one whose constants switch it off is never followed."""
     return stand_in if tensor is None else tensor
+
+
+@cache
+def device_flags(connections: str, device: torch.device) -> Tensor:
+    """Made once per topology: a copy from the host could neither be captured nor overlap."""
+    flags = topology_of(connections).connection_flags
+    return torch.tensor(list(flags), dtype=torch.int32, device=device)
 
 
 def sweep_constants(topology: Topology, layout: Layout) -> dict[str, Any]:

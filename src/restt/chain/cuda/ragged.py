@@ -13,9 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.contraction import device_flags
 from restt.chain.cuda.launch import Layout, head_tile, round_up, sweep_launch, weight_launch
-from restt.chain.cuda.parts import block_of, end_features, head_weight_gradients, operand, or_else, sweep_constants
+from restt.chain.cuda.parts import (
+    block_of,
+    device_flags,
+    end_features,
+    head_weight_gradients,
+    operand,
+    or_else,
+    sweep_constants,
+)
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology

@@ -18,9 +18,16 @@ import torch
 from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT
-from restt.chain.cuda.contraction import device_flags
 from restt.chain.cuda.launch import PROCESSORS, Layout, head_tile, round_up, sweep_launch, weight_launch
-from restt.chain.cuda.parts import block_of, end_features, head_weight_gradients, operand, or_else, sweep_constants
+from restt.chain.cuda.parts import (
+    block_of,
+    device_flags,
+    end_features,
+    head_weight_gradients,
+    operand,
+    or_else,
+    sweep_constants,
+)
 from restt.chain.reference import ChainWeights
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
