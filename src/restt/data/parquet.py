@@ -8,7 +8,6 @@ own.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import os
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 from restt._common.ranks import Ranks, read_group
+from restt.data.parquet_files import digest_of, parquet_paths, read_footer, stamp_of
 from restt.data.parquet_pages import check_pages
 
 # Kinds of columns that become numbers as they are.
@@ -64,8 +64,8 @@ class Stream:
         self.files, self.ranks = tuple(files), ranks
         self.flat = isinstance(target, str)
         self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
-        self._footers = [_footer(path) for path in self.files]
-        self._stamps = [_stamp(path) for path in self.files]
+        self._footers = [read_footer(path) for path in self.files]
+        self._stamps = [stamp_of(path) for path in self.files]
         schemas = [footer.schema.to_arrow_schema() for footer in self._footers]
         held = schemas[0].names
         given = [name for name in held if name not in self.target] if columns is None else list(columns)
@@ -141,7 +141,7 @@ class Stream:
         """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
         return {
             "files": [
-                f"{path.name} {footer.num_rows} rows #{_digest(footer)}"
+                f"{path.name} {footer.num_rows} rows #{digest_of(footer)}"
                 for path, footer in zip(self.files, self._footers, strict=True)
             ],
             "columns": list(self.columns),
@@ -203,7 +203,7 @@ class Stream:
 
         path = self.files[group.file]
         try:
-            if _stamp(path) != self._stamps[group.file]:
+            if stamp_of(path) != self._stamps[group.file]:
                 raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
             self._check_pages(group)
             with pq.ParquetFile(
@@ -315,51 +315,7 @@ def stream(
             import pyarrow.parquet  # noqa: F401
         except ImportError as missing:
             raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
-        return Stream(_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
-
-
-def _paths(files: Any) -> list[Path]:
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    found: list[Path] = []
-    for entry in given:
-        path = Path(entry)
-        inside = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        if not inside:
-            raise ValueError(f"files names the folder {path}, which holds no *.parquet files")
-        found += inside
-    if not found:
-        raise ValueError("files must name at least one Parquet file, got none")
-    return found
-
-
-def _footer(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"files names {path}, which does not exist") from None
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-def _digest(footer: Any) -> str:
-    """Of what a footer says of each row group: sizes, and the statistics where they were written."""
-    told = hashlib.sha256()
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            known = column.statistics
-            ends = (known.min, known.max, known.null_count) if known is not None and known.has_min_max else ()
-            told.update(repr((column.path_in_schema, column.num_values, column.total_compressed_size, ends)).encode())
-    return told.hexdigest()[:16]
+        return Stream(parquet_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
 
 
 def _check_names(target: tuple[str, ...], columns: list[str], held: list[str], path: Path) -> None:
