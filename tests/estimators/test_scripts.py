@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -38,23 +39,30 @@ def test_optuna_stops_hopeless_trials():
 def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle():
     distributed = pytest.importorskip("distributed", reason='pip install "dask[distributed]"')
     example = script("examples/dask_search.py")
-    grid = {"bond_dim": [2, 3], "penalty": [0.01, 0.1]}
-    local = GridSearchCV(ResTTRegressor(epochs=20, random_state=0), grid, cv=3).fit(
+    grid = {"bond_dim": [2, 3]}
+    local = GridSearchCV(ResTTRegressor(epochs=5, random_state=0), grid, cv=3).fit(
         *load_diabetes(return_X_y=True, as_frame=True)
     )
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        victim = min(client.run(os.getpid).values())
-        killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
+        worker, victim = min(client.run(os.getpid).items())
+        killer = threading.Thread(target=kill_at_work, args=(client, worker, victim))
         killer.start()
-        found = example.search(client, epochs=20, grid=grid)
+        found = example.search(client, epochs=5, grid=grid)
         killer.join()
         assert victim not in client.run(os.getpid).values()
     for name in ("mean_test_score", "std_test_score"):
         np.testing.assert_allclose(found.cv_results_[name], local.cv_results_[name], rtol=1e-9)
     assert found.best_params_ == local.best_params_
+
+
+def kill_at_work(client, worker, victim):
+    """Kill a worker's process as soon as it has a fit to do."""
+    while not client.processing().get(worker):
+        time.sleep(0.02)
+    os.kill(victim, signal.SIGKILL)
 
 
 def test_a_model_is_served_without_restt():

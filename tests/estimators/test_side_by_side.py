@@ -1,10 +1,13 @@
 """Trainings side by side end as each would alone."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 
+import restt
 from restt.estimators import ResTTClassifier, ResTTRegressor, side_by_side
 from restt.estimators.side_by_side import grouped, train_side_by_side
 from restt.estimators.together import Job, fit_together
@@ -153,3 +156,46 @@ def test_an_error_in_one_thread_ends_all(numbers, broken_rate):
     with pytest.raises(RuntimeError, match="broken"):
         train_side_by_side([prepared(x, y), prepared(x, y, lr=0.1)], threads=2)
     assert torch.get_num_threads() == threads
+
+
+def test_fits_on_several_devices_are_those_on_one(numbers):
+    x, y = numbers
+    rates, several = (0.02, 0.05, 0.1), ["cpu", "cpu"]
+    one, other = (
+        [prepared(x, y, lr=lr, runs=runs, device=device) for lr in rates for runs in (1, 2)]
+        for device in ("cpu", several)
+    )
+    threads = set()
+    train_group = side_by_side._train_group
+
+    def noted(*arguments):
+        threads.add(threading.get_ident())
+        return train_group(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(side_by_side, "_train_group", noted)
+        found = train_side_by_side(other)
+    assert len(threads) == 2
+    for trained, alone in zip(found, train_side_by_side(one), strict=True):
+        for name, weights in alone.module.state_dict().items():
+            torch.testing.assert_close(trained.module.state_dict()[name], weights, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(trained.outputs, alone.outputs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("early_stopping", [False, 2])
+def test_an_ensemble_on_several_devices_is_that_on_one(numbers, early_stopping):
+    x, y = numbers
+    settings = {**SMALL, "runs": 3, "early_stopping": early_stopping, "dropout": 0.1}
+    one, several = (ResTTRegressor(**settings, device=device).fit(x, y) for device in ("cpu", ["cpu", "cpu"]))
+    np.testing.assert_allclose(several._members(x), one._members(x), rtol=1e-9, atol=1e-12)
+    assert several.n_iter_ == one.n_iter_
+    assert [record.events for record in several.history_] == [record.events for record in one.history_]
+
+
+def test_a_model_with_a_list_of_devices_is_saved_and_cloned(numbers, tmp_path):
+    x, y = numbers
+    model = clone(ResTTRegressor(**SMALL, runs=2, device=["cpu", "cpu"])).fit(x, y)
+    model.save(tmp_path / "model")
+    assert (restt.load(tmp_path / "model").predict(x) == model.predict(x)).all()
+    with pytest.raises(ValueError, match=r"device must name devices of one kind|device is 'cuda:0'"):
+        ResTTRegressor(**SMALL, device=["cpu", "cuda:0"]).fit(x, y)

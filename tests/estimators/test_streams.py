@@ -139,8 +139,8 @@ def test_rows_held_out_and_accidents_do_not_count(folder, frame, small_samples, 
     with pytest.warns(UserWarning, match="left out of the fit"):
         ResTTRegressor(random_state=0, bond_dim=2).fit(rows)
     (trained,) = seen
-    numbers = np.concatenate([numbers for numbers, _ in rows.tables(1)])
-    weights = np.concatenate([weight.numpy() for _, _, weight in trained.blocks(1)])
+    numbers = np.concatenate([numbers for lane in range(2) for numbers, _ in rows.tables(1, lane)])
+    weights = np.concatenate([weight.numpy() for lane in range(2) for _, _, weight in trained.blocks(1, lane)])
     assert len(trained.left_out) == 80
     assert set(numbers[weights == 0]) == {100, *trained.left_out}
     assert np.unique(weights[weights > 0]).tolist() == [pytest.approx(ROWS / (ROWS - 80))]

@@ -152,7 +152,7 @@ def _parquet(folder: Path) -> Path:
 
 
 def _read_stream(path: Path) -> Any:
-    return list(data.stream(path, target="x").tables())
+    return list(data.stream(path, target="x").tables_in_order())
 
 
 @functools.cache

@@ -23,10 +23,15 @@ ROOT = Path(__file__).parents[2]
 
 def launch(scene: str, folder: Path) -> list[tuple[int, str, str]]:
     """Two processes of a scene: exit code, output and errors of each."""
+    return start("tests.train.together", folder, scene)
+
+
+def start(module: str, folder: Path, *scene: str) -> list[tuple[int, str, str]]:
+    """Two processes of a module: exit code, output and errors of each."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.train.together", scene, str(rank), "2", str(folder)],
+            [sys.executable, "-m", module, *scene, str(rank), "2", str(folder)],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

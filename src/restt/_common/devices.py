@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,27 @@ def read_device(device: Any, work: float) -> torch.device:
         found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
         raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
     return chosen
+
+
+def read_devices(device: Any, work: float) -> tuple[torch.device, ...]:
+    """The devices of a list, or the one device that :func:`read_device` makes of anything else.
+
+    >>> read_devices(["cpu", "cpu"], 1.0)
+    (device(type='cpu'), device(type='cpu'))
+    """
+    if not isinstance(device, (list, tuple)):
+        return (read_device(device, work),)
+    if not device or any(one == "auto" for one in device):
+        raise ValueError(f"device must be one device or a list that names each, got {shown(device)}")
+    found = tuple(read_device(one, work) for one in device)
+    if len({one.type for one in found}) > 1:
+        raise ValueError(f"device must name devices of one kind, got {shown(device)}")
+    return found
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Makes a GPU the one that kernels of this thread are launched on; nothing for another kind of device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _count_devices(kind: str) -> int:
@@ -72,6 +95,14 @@ def available_memory(device: torch.device) -> float:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float("inf")
+
+
+def give_back_memory() -> None:
+    """Hand what was freed back to the system, where the C library keeps it for what may come (glibc)."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def gibibytes(size: float) -> str:

@@ -1,13 +1,14 @@
 """Tables larger than memory: Parquet files, read again for every epoch in blocks whose rows are shuffled.
 
-The rows of a row group lie together and are often alike, so a block holds pieces of several row groups, drawn at
-random and read side by side; its rows are then shuffled. What is held at once is one block, and the one that is read
-ahead.
+The rows of a row group lie together and are often alike, so row groups are dealt at random into lanes that are read
+side by side, and a batch takes its part of every lane. A lane comes in blocks whose rows are shuffled; what is held at
+once is a block of each, and one that is read ahead. Of several processes that train together each reads lanes of its
+own.
 """
 
 from __future__ import annotations
 
-import hashlib
+import heapq
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,16 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, shown
-from restt.data.parquet_pages import check_pages, open_parquet
+from restt._common.ranks import Ranks, read_group
+from restt.data.parquet_files import digest_of, parquet_paths, read_footer, stamp_of
+from restt.data.parquet_pages import check_pages
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
-# Row groups read side by side, each of which holds a page of every column.
-READERS = 2
-# Numbers of a block, 4 MiB in float64, where its rows are not given; and the most of its rows. On the way from a file
-# to a training a block is there about six times.
+# The fewest lanes: each holds a page of every column of a row group.
+LANES = 2
+# Numbers of the blocks of all lanes, 4 MiB in float64, where their rows are not given; and the most of their rows. On
+# the way from a file to a training a block is there about six times.
 BLOCK_NUMBERS = 2**19
 MOST_BLOCK_ROWS = 2**16
 # Bytes of a column read at once: a row group may be larger than memory.
@@ -54,13 +57,15 @@ class Stream:
         target: str | Sequence[str],
         columns: Sequence[str] | None,
         shuffle_block: Any,
+        lanes: Any,
         seed: int,
+        ranks: Ranks,
     ) -> None:
-        self.files = tuple(files)
+        self.files, self.ranks = tuple(files), ranks
         self.flat = isinstance(target, str)
         self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
-        self._footers = [_footer(path) for path in self.files]
-        self._stamps = [_stamp(path) for path in self.files]
+        self._footers = [read_footer(path) for path in self.files]
+        self._stamps = [stamp_of(path) for path in self.files]
         schemas = [footer.schema.to_arrow_schema() for footer in self._footers]
         held = schemas[0].names
         given = [name for name in held if name not in self.target] if columns is None else list(columns)
@@ -83,29 +88,31 @@ class Stream:
         width = len(self.columns) + len(self.target)
         most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // width))
         self.shuffle_block = most if shuffle_block == "auto" else check_int("shuffle_block", shuffle_block, minimum=1)
+        self.lane_count = max(LANES, ranks.size) if lanes == "auto" else check_int("lanes", lanes, minimum=1)
         self.seed = check_int("seed", seed, minimum=0)
 
-    def tables(self, epoch: int | None = None) -> Iterator[tuple[np.ndarray, Any]]:
-        """All rows once, in blocks: their numbers (b,) in the whole table, and a pyarrow table of columns and target.
+    def lanes(self, epoch: int) -> tuple[int, ...]:
+        """How many rows each lane of an epoch has."""
+        return tuple(sum(group.rows for group in groups) for groups in self._dealt(epoch))
 
-        In the order of the files, or shuffled as it is in an ``epoch``.
+    def tables(self, epoch: int, lane: int) -> Iterator[tuple[np.ndarray, Any]]:
+        """The rows of a lane, shuffled in blocks: their numbers (b,) in the whole table, and a pyarrow table of columns
+        and target.
         """
-        rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
-        held: list[tuple[np.ndarray, Any]] = []
-        count = 0
-        for numbers, piece in self._pieces(rng):
-            held.append((numbers, piece))
-            count += len(numbers)
-            if count >= self.shuffle_block:
-                block, held, count = _joined(held, rng), [], 0
-                yield block
-                del block, numbers, piece  # nothing of a block is held while the next is read
-        if held:
-            yield _joined(held, rng)
+        at_once = max(1, self.shuffle_block // self.lane_count)
+        return self._in_blocks(self._dealt(epoch)[lane], at_once, np.random.default_rng([self.seed, epoch, lane]))
 
-    def blocks(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows of an epoch as numbers: x (b, C), and y (b,) or (b, O), classes where it holds whole numbers."""
-        for _, table in self.tables(epoch):
+    def tables_in_order(self, part: int = 0, parts: int = 1) -> Iterator[tuple[np.ndarray, Any]]:
+        """The same of all rows in the order of the files, or of one of several parts of them: whole row groups that
+        follow each other.
+        """
+        middles = np.array([group.start + group.rows / 2 for group in self._groups])
+        own = np.flatnonzero((middles * parts // self.rows).astype(int) == part)
+        return self._in_blocks([self._groups[place] for place in own], self.shuffle_block, None)
+
+    def blocks(self, epoch: int, lane: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows of a lane as numbers: x (b, C), and y (b,) or (b, O), classes where it holds whole numbers."""
+        for _, table in self.tables(epoch, lane):
             yield self._numbers(table)
 
     def head(self) -> tuple[Tensor, Tensor]:
@@ -134,12 +141,13 @@ class Stream:
         """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
         return {
             "files": [
-                f"{path.name} {footer.num_rows} rows #{_digest(footer)}"
+                f"{path.name} {footer.num_rows} rows #{digest_of(footer)}"
                 for path, footer in zip(self.files, self._footers, strict=True)
             ],
             "columns": list(self.columns),
             "target": list(self.target),
             "shuffle_block": self.shuffle_block,
+            "lanes": self.lane_count,
             "seed": self.seed,
         }
 
@@ -156,26 +164,32 @@ class Stream:
         classes = self.flat and _kind(self.schema.field(self.target[0]).type) != "numbers"
         return torch.from_numpy(values), torch.from_numpy(y.astype(np.int64 if classes else np.float64))
 
-    def _pieces(self, rng: np.random.Generator | None) -> Iterator[tuple[np.ndarray, Any]]:
-        """Some rows after the other; several row groups side by side where they are to be shuffled."""
-        order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups))
-        waiting = iter([self._groups[place] for place in order])
-        at_once = max(1, self.shuffle_block // (1 if rng is None else READERS))
-        active: list[Iterator[tuple[np.ndarray, Any]]] = []
-        while True:
-            while len(active) < (1 if rng is None else READERS):
-                group = next(waiting, None)
-                if group is None:
-                    break
-                active.append(self._numbered(group, at_once))
-            if not active:
-                return
-            for reader in list(active):
-                piece = next(reader, None)
-                if piece is None:
-                    active.remove(reader)
-                else:
-                    yield piece
+    def _dealt(self, epoch: int) -> list[list[_Group]]:
+        """The row groups of each lane: in random order, each to the lane that has the fewest rows."""
+        lanes: list[list[_Group]] = [[] for _ in range(self.lane_count)]
+        shortest = [(0, lane) for lane in range(self.lane_count)]
+        for place in np.random.default_rng([self.seed, epoch]).permutation(len(self._groups)).tolist():
+            rows, lane = shortest[0]
+            lanes[lane].append(self._groups[place])
+            heapq.heapreplace(shortest, (rows + self._groups[place].rows, lane))
+        return lanes
+
+    def _in_blocks(
+        self, groups: Sequence[_Group], at_once: int, rng: np.random.Generator | None
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        """The rows of groups, one after the other, in blocks of ``at_once`` rows or a little more."""
+        held: list[tuple[np.ndarray, Any]] = []
+        count = 0
+        for group in groups:
+            for numbers, piece in self._numbered(group, at_once):
+                held.append((numbers, piece))
+                count += len(numbers)
+                if count >= at_once:
+                    block, held, count = _joined(held, rng), [], 0
+                    yield block
+                    del block, numbers, piece  # nothing of a block is held while the next is read
+        if held:
+            yield _joined(held, rng)
 
     def _numbered(self, group: _Group, at_once: int) -> Iterator[tuple[np.ndarray, Any]]:
         row = group.start
@@ -189,7 +203,7 @@ class Stream:
 
         path = self.files[group.file]
         try:
-            if _stamp(path) != self._stamps[group.file]:
+            if stamp_of(path) != self._stamps[group.file]:
                 raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
             self._check_pages(group)
             with pq.ParquetFile(
@@ -250,7 +264,9 @@ def stream(
     *,
     columns: Sequence[str] | None = None,
     shuffle_block: Any = "auto",
+    lanes: Any = "auto",
     seed: int = 0,
+    group: Any = "auto",
 ) -> Stream:
     """Parquet files as rows to train on that need not fit into memory: ``X`` of an estimator's ``fit``, or ``x`` of
     :func:`restt.train.train`, each without y.
@@ -267,11 +283,19 @@ def stream(
     columns : sequence of str, optional
         The columns to predict from; all others by default, which must then be the same in all files.
     shuffle_block : "auto" or int
-        Rows that are shuffled together and held at once. A block is put together from two places of the table or
-        more, drawn at random, so a table should not be sorted by what is predicted. ``"auto"`` is as many as
-        have half a million numbers, at most 65,536.
+        Rows that are held at once and shuffled, over all lanes. ``"auto"`` is as many as have half a million numbers,
+        at most 65,536.
+    lanes : "auto" or int
+        Row groups are dealt into so many lanes in every epoch, at random and evenly by their rows. Lanes are read side
+        by side, and a batch has its part of each: a table should not be sorted by what is predicted. Of processes that
+        train together each reads lanes of its own; where there are fewer lanes than processes, several read the same.
+        ``"auto"`` is one for each process of the group, and two at least. The same lanes give the same batches,
+        whatever the number of processes.
     seed : int
         Of the order of rows, which differs from epoch to epoch.
+    group : "auto", torch.distributed.ProcessGroup or None
+        Processes that make the stream together, as in :func:`restt.train.train`: what one of them refuses is refused by
+        all. None is for a process that makes it alone.
 
     Examples
     --------
@@ -285,55 +309,13 @@ def stream(
     >>> rows.rows, rows.columns
     (200, ('a', 'b'))
     """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as missing:
-        raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
-    return Stream(_paths(files), target, columns, shuffle_block, seed)
-
-
-def _paths(files: Any) -> list[Path]:
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    found: list[Path] = []
-    for entry in given:
-        path = Path(entry)
-        inside = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        if not inside:
-            raise ValueError(f"files names the folder {path}, which holds no *.parquet files")
-        found += inside
-    if not found:
-        raise ValueError("files must name at least one Parquet file, got none")
-    return found
-
-
-def _footer(path: Path) -> Any:
-    import pyarrow as pa
-
-    try:
-        with open(path, "rb") as file:
-            return open_parquet(file).metadata
-    except FileNotFoundError:
-        raise FileNotFoundError(f"files names {path}, which does not exist") from None
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged or no Parquet file: {' '.join(str(error).split())}") from error
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
-def _digest(footer: Any) -> str:
-    """Of what a footer says of each row group: sizes, and the statistics where they were written."""
-    told = hashlib.sha256()
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            known = column.statistics
-            ends = (known.min, known.max, known.null_count) if known is not None and known.has_min_max else ()
-            told.update(repr((column.path_in_schema, column.num_values, column.total_compressed_size, ends)).encode())
-    return told.hexdigest()[:16]
+    ranks = read_group(group)
+    with ranks.agreed("read its files"):
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as missing:
+            raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
+        return Stream(parquet_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
 
 
 def _check_names(target: tuple[str, ...], columns: list[str], held: list[str], path: Path) -> None:

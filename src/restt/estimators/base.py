@@ -283,11 +283,19 @@ class BaseResTT(FittedResTT):
         unless the shared one holds this very training.
         """
         rows, held_rows, weights = fit.rows, fit.held_rows, fit.rows.loss_weights
+        devices = fit.settings.devices if len(fit.settings.devices) > 1 else None
         held = None if held_rows is None else (held_rows.vectors, held_rows.targets, held_rows.loss_weights)
 
         def begin(folder: Any) -> Iterator[EpochRecord]:
             if fit.streamed is not None:
-                return train(fit.module, fit.streamed, config=fit.config, validation=held, checkpoint_dir=folder)
+                return train(
+                    fit.module,
+                    fit.streamed,
+                    config=fit.config,
+                    validation=held,
+                    checkpoint_dir=folder,
+                    devices=devices,
+                )
             return train(
                 fit.module,
                 rows.vectors,
@@ -296,6 +304,7 @@ class BaseResTT(FittedResTT):
                 sample_weight=None if (weights == weights[0]).all() else weights,
                 validation=held,
                 checkpoint_dir=folder,
+                devices=devices,
             )
 
         if folder is None or not self._is_clone:

@@ -21,7 +21,7 @@ from restt.module import ResTT
 from restt.prior import Prior
 
 # Rows whose positions are found at once: their scratch is a few numbers for each column.
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 8192
 # Functions of a column whose prior variance, against the constant's, is below this are left out.
 LEAST_VARIANCE = 1e-7
 _FLOOR = 1e-9

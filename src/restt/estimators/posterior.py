@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from restt import prior
-from restt._common.devices import available_memory, fitting_threads, gibibytes, read_device
+from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
 from restt.estimators.columns import Column, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, fit_columns, read_numbers, site_covariances, with_site_means
@@ -93,7 +93,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
     A table of more than :data:`REFINED_FROM` rows is solved on a sample and refined on all rows.
     """
-    device = read_device(parameters.device, 0.0)  # an argument that is none is refused before any work is done
+    device, *_ = read_devices(parameters.device, 0.0)  # an argument that is none is refused before any work is done
     columns = fit_columns(
         given.table,
         given.weights,
@@ -129,7 +129,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
     began = time.monotonic()
     work = float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS
-    device = read_device(parameters.device, work)
+    device, *_ = read_devices(parameters.device, work)
     with fitting_threads(work):
         fitted = prior.fit(
             table.numbers,
@@ -173,12 +173,14 @@ def _solve_sample(
     All rows are those of the table, or of the stream that it was ``drawn`` from.
     """
     rows_in_all = len(table.y) if drawn is None else drawn.stream.rows
-    device = read_device(parameters.device, float(rows_in_all) * len(table.columns) * KNOTS * USUAL_BOND**2)
+    device, *_ = read_devices(parameters.device, float(rows_in_all) * len(table.columns) * KNOTS * USUAL_BOND**2)
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, np.random.default_rng(seed))
     fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
+    if drawn is not None:
+        give_back_memory()  # matrices of a thousand rows and more, by which a training on all would be that much larger
     count = rows_in_all - len(held) if drawn is not None else len(kept)
     found = _encoding(table.columns, fitted)
     positions = state_positions(found, numbers)

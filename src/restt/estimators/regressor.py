@@ -9,7 +9,6 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
@@ -101,9 +100,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         value is the average of the column's states, with a warning. ``"error"``: any missing value is an error.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
-    device : "auto", str or torch.device
+    device : "auto", str, torch.device or a list of them
         ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver refines there and
-        is back on the CPU afterwards.
+        is back on the CPU afterwards. A list, such as ``["cuda:0", "cuda:1"]``, shares the ``runs`` among devices that
+        train at the same time, and so the fits of a :class:`ResTTSearchCV`; the model is then on the first of them.
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
         problem is large. The posterior solver refines in float32 and ends in float64.
@@ -191,7 +191,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         handle_unknown: str = "other",
         handle_missing: str = "learn",
         warm_start: bool = False,
-        device: str | torch.device = "auto",
+        device: Any = "auto",
         precision: str = "auto",
         random_state: Any = None,
         verbose: int | bool = 0,

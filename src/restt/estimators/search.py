@@ -46,7 +46,7 @@ class ResTTSearchCV(GridSearchCV):
         One metric or several; by default the estimator's ``score``.
     n_jobs : int, optional
         Groups that are trained at the same time on a CPU, each on one thread; by default as many as torch has threads.
-        On a GPU one group after the other.
+        On a GPU one group after the other; one on each at the same time where the estimator's ``device`` is a list.
     refit : bool, str or callable, default=True
         Fit the best candidate on all rows; with several metrics the name of the one that decides.
     cv : int, splitter or iterable, optional

@@ -8,6 +8,7 @@ arithmetic, for as long as what a step touches stays in the cache.
 from __future__ import annotations
 
 import copy
+import queue
 import threading
 import time
 from bisect import bisect_left
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from restt import chain
-from restt._common.devices import available_memory, fitting_threads
+from restt._common.devices import available_memory, fitting_threads, on_device
 from restt.estimators.gradient import EncodedExamples, Fit, multiplication, own_outputs
 from restt.estimators.history import History
 from restt.module import ResTT
@@ -57,21 +58,22 @@ def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: i
     """Train a copy of every module, those of one shape in groups of up to ``runs_at_once`` runs.
 
     By default a group is as large as the cache allows, on a GPU as its memory does. On a CPU ``threads`` groups are
-    trained at the same time.
+    trained at the same time, and where fits name several devices one group on each.
     """
-    if any(fit.settings.device.type != "cpu" for fit in fits):
-        threads = 1
-    groups = grouped(fits, runs_at_once, at_least=threads)
     found: dict[int, Trained] = {}
-    if threads == 1 or len(groups) == 1:
-        for group in groups:
-            found |= zip(group, _train_group([fits[place] for place in group]), strict=True)
-    else:
+    by_devices: dict[tuple[torch.device, ...], list[int]] = {}
+    for place, fit in enumerate(fits):
+        by_devices.setdefault(fit.settings.devices, []).append(place)
+    for devices, places in by_devices.items():
+        slots = devices * threads if len(devices) == 1 and devices[0].type == "cpu" else devices
+        own = [fits[place] for place in places]
+        groups = grouped(own, runs_at_once, at_least=len(slots))
         # The longest first: none is left to one thread in the end.
-        groups.sort(key=lambda group: -sum(_work(fits[place]) for place in group))
-        trained = _train_in_threads([[fits[place] for place in group] for group in groups], threads)
-        for group, of_group in zip(groups, trained, strict=True):
-            found |= zip(group, of_group, strict=True)
+        groups.sort(key=lambda group: -sum(_work(own[place]) for place in group))
+        for group, trained in zip(
+            groups, _train_groups([[own[place] for place in g] for g in groups], slots), strict=True
+        ):
+            found |= zip((places[place] for place in group), trained, strict=True)
     return [found[place] for place in range(len(fits))]
 
 
@@ -110,7 +112,7 @@ def _kind(fit: Fit) -> tuple[Any, ...]:
     shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=penalty, seed=None)
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
-        *(fit.settings.device, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
+        *(fit.settings.devices, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
     )
 
 
@@ -137,14 +139,30 @@ def _work(fit: Fit) -> float:
     return fit.settings.step_work * fit.settings.epochs
 
 
-def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[list[Trained]]:
-    """Several groups at the same time, each on one thread: what is compiled runs without Python's lock."""
+def _train_groups(groups: Sequence[Sequence[Fit]], slots: Sequence[torch.device]) -> list[list[Trained]]:
+    """As many groups at the same time as there are slots, each on one thread: what is compiled runs without Python's
+    lock.
+    """
+    if len(slots) == 1 or len(groups) == 1:
+        return [_train_group(group, slots[0]) for group in groups]
     before, stop = torch.get_num_threads(), threading.Event()
+    free: queue.SimpleQueue[torch.device] = queue.SimpleQueue()
+    for slot in slots:
+        free.put(slot)
+
+    def train_where_free(group: Sequence[Fit]) -> list[Trained]:
+        device = free.get()
+        try:
+            with on_device(device):
+                return _train_group(group, device, stop)
+        finally:
+            free.put(device)
+
     torch.set_num_threads(1)
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(len(slots))
     try:
         # A thread has a context of its own, without what was chosen in this one (restt.chain.backend).
-        jobs = [pool.submit(copy_context().run, _train_group, group, stop) for group in groups]
+        jobs = [pool.submit(copy_context().run, train_where_free, group) for group in groups]
         return [job.result() for job in jobs]
     finally:
         stop.set()  # also where one failed, or Ctrl-C came: the others end with their epoch
@@ -152,10 +170,10 @@ def _train_in_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[lis
         torch.set_num_threads(before)
 
 
-def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> list[Trained]:
-    """Train fits of one kind as runs of one module."""
+def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Event | None = None) -> list[Trained]:
+    """Train fits of one kind as runs of one module on ``device``; what comes of them is on their own."""
     began = time.perf_counter()
-    module = _stacked([fit.module for fit in fits])
+    module = _stacked([fit.module for fit in fits], device)
     rows, held = _joined(fits, [fit.rows for fit in fits]), _joined(fits, [fit.held_rows for fit in fits])
     assert rows is not None
     even = all((part.loss_weights == part.loss_weights[0]).all() for part in rows.parts.values())
@@ -176,6 +194,7 @@ def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> li
             records.append(record)
             if stop is not None and stop.is_set():
                 break
+    module = _stacked([module], fits[0].settings.device)
     # Of all runs on all rows, which for a few parts is less than many small calls are.
     outputs = {name: own_outputs(module, part, precision) for name, part in rows.parts.items()}
     total, start, trained = sum(fit.runs for fit in fits), 0, []
@@ -197,13 +216,13 @@ def _train_group(fits: Sequence[Fit], stop: threading.Event | None = None) -> li
 
 
 @torch.no_grad()
-def _stacked(modules: Sequence[ResTT]) -> ResTT:
-    """One module whose runs are those of all.
+def _stacked(modules: Sequence[ResTT], device: torch.device) -> ResTT:
+    """One module on ``device`` whose runs are those of all.
 
     Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
     """
     names = [name for name, _ in modules[0].named_parameters()]
-    weights = {name: torch.cat([module.get_parameter(name) for module in modules]) for name in names}
+    weights = {name: torch.cat([module.get_parameter(name) for module in modules]).to(device) for name in names}
     stacked = _with_weights(modules[0], weights)
     stacked._buffers = {"padding": None}
     stacked.runs = len(stacked.first)

@@ -2,7 +2,8 @@
 
 One look at all rows comes first. It draws the sample, which also holds the ends of every column, a missing value where
 there is one and a row of every category, so that nothing in a block is new to what was learned from it; and it refuses
-what no fit takes, before anything is trained.
+what no fit takes, before anything is trained. Of several processes each looks at its part, and all know what each has
+found.
 """
 
 from __future__ import annotations
@@ -64,50 +65,102 @@ def survey(stream: Stream, categorical: set[str], classes: bool, all_levels: boo
     drawn = np.arange(stream.rows)
     if not whole:
         drawn = np.sort(np.random.default_rng(stream.seed).choice(stream.rows, count, replace=False, shuffle=False))
-    rare = _Rare(stream, categorical | (set(stream.target) if classes else set()), all_levels)
-    numbers, parts = [], []
-    for places, table in stream.tables():
-        inside = drawn[np.searchsorted(drawn, places[0]) : np.searchsorted(drawn, places[-1], side="right")]
-        numbers.append(inside)
-        parts.append(table.take(pa.array(inside - places[0])))
-        rare.look(places[0], table, keep=not whole)
-    by_chance = np.concatenate(numbers)
-    held = dict(rare.rows)
-    added = np.array(sorted(set(held) - set(by_chance.tolist())), dtype=np.int64)
-    table = pa.concat_tables([*parts, *(held[number] for number in added.tolist())])
-    joined = np.concatenate([by_chance, added])
-    weights = np.concatenate([np.ones(len(by_chance)), np.full(len(added), len(by_chance) / stream.rows)])
-    order = np.argsort(joined)
-    table = table.take(pa.array(order))
-    sample = None if whole else Sample(stream, joined[order])
+    ranks, by_chance, rare = stream.ranks, _Rows(stream.schema), _Rare(stream.schema, all_levels)
+    look = _Look(stream, categorical | (set(stream.target) if classes else set()), rare, keep=not whole)
+    with ranks.agreed("read its part of the rows"):
+        for places, table in stream.tables_in_order(ranks.rank, ranks.size):
+            inside = drawn[np.searchsorted(drawn, places[0]) : np.searchsorted(drawn, places[-1], side="right")]
+            by_chance.add(inside, table.take(pa.array(inside - places[0])))
+            look.at(places[0], table)
+    (by_chance, rare), *later = ranks.all((by_chance, rare))
+    for rows, found in later:
+        by_chance.add(*rows.joined())
+        rare.join(found)
+    numbers, table = by_chance.joined()
+    more, wanted = rare.wanted()
+    added = ~np.isin(more, numbers)
+    weights = np.concatenate([np.ones(len(numbers)), np.full(int(added.sum()), len(numbers) / stream.rows)])
+    numbers = np.concatenate([numbers, more[added]])
+    order = np.argsort(numbers)
+    table = pa.concat_tables([table, wanted.filter(pa.array(added))]).take(pa.array(order))
+    sample = None if whole else Sample(stream, numbers[order])
+    pa.default_memory_pool().release_unused()  # pages of the files, which a fit to the sample has no need of
     return Survey(frame_of(stream, table), target_of(stream, table), weights[order], sample)
+
+
+class _Rows:
+    """Rows that are kept of a table: their numbers and, as a pyarrow table, what they hold."""
+
+    def __init__(self, schema: Any) -> None:
+        self._numbers, self._tables = [np.empty(0, dtype=np.int64)], [schema.empty_table()]
+
+    def add(self, numbers: np.ndarray, table: Any) -> None:
+        self._numbers.append(numbers)
+        self._tables.append(table)
+
+    def joined(self) -> tuple[np.ndarray, Any]:
+        import pyarrow as pa
+
+        return np.concatenate(self._numbers), pa.concat_tables(self._tables)
 
 
 class _Rare:
     """Rows that a sample must hold: the ends of every column of numbers, a missing value, a row of each level."""
 
-    def __init__(self, stream: Stream, categorical: set[str], all_levels: bool) -> None:
-        self.stream, self.most = stream, None if all_levels else MOST_REMEMBERED + 1
-        self._levels: dict[str, set[Any]] = {
-            name: set() for name in stream.schema.names if name in categorical or stream.is_text(name)
-        }
-        self._ends: dict[tuple[str, str], tuple[float, int, Any]] = {}
-        self._first: list[tuple[int, Any]] = []
+    def __init__(self, schema: Any, all_levels: bool) -> None:
+        self.most = None if all_levels else MOST_REMEMBERED + 1
+        self.ends: dict[tuple[str, str], tuple[float, int]] = {}  # by column and end: the least, and its row
+        self.levels: dict[str, dict[Any, int]] = {}  # by column and level: the first row
+        self.rows = _Rows(schema)
 
-    @property
-    def rows(self) -> Iterator[tuple[int, Any]]:
-        """Number and table of each row."""
-        yield from self._first
-        for _, number, row in self._ends.values():
-            yield number, row
+    def is_end(self, name: str, end: str, value: float, row: int) -> bool:
+        """Whether a row, later than those before, has the least value; it is then remembered."""
+        if (name, end) in self.ends and value >= self.ends[name, end][0]:
+            return False
+        self.ends[name, end] = value, row
+        return True
 
-    def look(self, start: int, table: Any, *, keep: bool) -> None:
-        """Go through a block whose first row has the number ``start``; ValueError for what no fit takes."""
+    def is_new(self, name: str, level: Any) -> bool:
+        """Whether a level is one that was not seen before, of which there are not enough."""
+        known = self.levels.setdefault(name, {})
+        return level not in known and (self.most is None or len(known) < self.most)
+
+    def join(self, later: _Rare) -> None:
+        """Add what was found in later rows."""
+        for (name, end), (value, row) in later.ends.items():
+            self.is_end(name, end, value, row)
+        for name, levels in later.levels.items():
+            for level, row in levels.items():
+                if self.is_new(name, level):
+                    self.levels[name][level] = row
+        self.rows.add(*later.rows.joined())
+
+    def wanted(self) -> tuple[np.ndarray, Any]:
+        """Numbers and table of these rows: what was no end in the end is not among them."""
+        import pyarrow as pa
+
+        ends = [row for _, row in self.ends.values()]
+        firsts = [row for levels in self.levels.values() for row in levels.values()]
+        numbers, table = self.rows.joined()
+        keep = np.isin(numbers, np.array([*ends, *firsts], dtype=np.int64))
+        return numbers[keep], table.filter(pa.array(keep))
+
+
+class _Look:
+    """A look at blocks, one after the other, that refuses what no fit takes and keeps what is rare."""
+
+    def __init__(self, stream: Stream, categorical: set[str], rare: _Rare, *, keep: bool) -> None:
+        self.stream, self.rare, self.keep = stream, rare, keep
+        self._categorical = {name for name in stream.schema.names if name in categorical or stream.is_text(name)}
+
+    def at(self, start: int, table: Any) -> None:
+        """A block whose first row has the number ``start``; ValueError for what no fit takes."""
+        places: set[int] = set()
         for name in table.column_names:
-            if name in self._levels:
+            if name in self._categorical:
                 missing = table.column(name).null_count > 0
-                if keep:
-                    self._note_levels(name, start, table)
+                if self.keep:
+                    places |= self._new_levels(name, start, table.column(name))
             else:
                 values = self.stream.floats(table, name)
                 if np.isinf(values).any():
@@ -115,37 +168,35 @@ class _Rare:
                     raise ValueError(f"column {name!r} must be finite, got an infinite value in row {row}")
                 absent = np.isnan(values)
                 missing = bool(absent.any())
-                if keep:
-                    self._note_ends(name, start, table, values, absent)
+                if self.keep:
+                    places |= self._new_ends(name, start, values, absent)
             if missing and name in self.stream.target:
                 raise ValueError(f"target {name!r} must be there in every row, got missing values from row {start} on")
+        if places:
+            found = np.array(sorted(places))
+            self.rare.rows.add(start + found, table.take(found))
 
-    def _note_ends(self, name: str, start: int, table: Any, values: np.ndarray, absent: np.ndarray) -> None:
-        if absent.any() and (name, "missing") not in self._ends:
-            self._keep((name, "missing"), 0.0, start, table, int(absent.argmax()))
-        if absent.all():
-            return
-        for end, place, sign in (("low", np.nanargmin(values), 1.0), ("high", np.nanargmax(values), -1.0)):
-            value = sign * float(values[place])
-            if (name, end) not in self._ends or value < self._ends[name, end][0]:
-                self._keep((name, end), value, start, table, int(place))
+    def _new_ends(self, name: str, start: int, values: np.ndarray, absent: np.ndarray) -> set[int]:
+        ends = [("missing", 0.0, int(absent.argmax()))] if absent.any() else []
+        if not absent.all():
+            low, high = int(np.nanargmin(values)), int(np.nanargmax(values))
+            ends += [("low", float(values[low]), low), ("high", -float(values[high]), high)]
+        return {place for end, value, place in ends if self.rare.is_end(name, end, value, start + place)}
 
-    def _keep(self, key: tuple[str, str], value: float, start: int, table: Any, place: int) -> None:
-        self._ends[key] = value, start + place, table.take([place])
-
-    def _note_levels(self, name: str, start: int, table: Any) -> None:
+    def _new_levels(self, name: str, start: int, column: Any) -> set[int]:
         import pyarrow.compute as pc
 
-        known, column = self._levels[name], table.column(name)
-        if self.most is not None and len(known) >= self.most:
-            return
+        places = set()
         for level in pc.unique(column).to_pylist():
-            if level in known or (isinstance(level, float) and np.isnan(level) and np.nan in known):
+            absent = level is None or level != level
+            key = type(level), None if absent else level  # a NaN is no key: it equals none
+            if not self.rare.is_new(name, key):
                 continue
-            known.add(np.nan if isinstance(level, float) and np.isnan(level) else level)
-            found = pc.is_null(column, nan_is_null=True) if level is None or level != level else pc.equal(column, level)
+            found = pc.is_null(column, nan_is_null=True) if absent else pc.equal(column, level)
             place = int(np.asarray(found.fill_null(False)).argmax())
-            self._first.append((start + place, table.take([place])))
+            self.rare.levels[name][key] = start + place
+            places.add(place)
+        return places
 
 
 def frame_of(stream: Stream, table: Any) -> Any:
@@ -182,11 +233,14 @@ class EncodedStream:
         return self.stream.rows
 
     def head(self) -> tuple[Tensor, ...]:
-        numbers, table = next(self.stream.tables())
+        numbers, table = next(self.stream.tables_in_order())
         return next(self._encoded(numbers[:ENCODED_ROWS], table.slice(0, ENCODED_ROWS)))
 
-    def blocks(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
-        for numbers, table in self.stream.tables(epoch):
+    def lanes(self, epoch: int) -> tuple[int, ...]:
+        return self.stream.lanes(epoch)
+
+    def blocks(self, epoch: int, lane: int) -> Iterator[tuple[Tensor, ...]]:
+        for numbers, table in self.stream.tables(epoch, lane):
             for begin in range(0, len(numbers), ENCODED_ROWS):
                 yield from self._encoded(numbers[begin : begin + ENCODED_ROWS], table.slice(begin, ENCODED_ROWS))
 

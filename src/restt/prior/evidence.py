@@ -64,9 +64,14 @@ def cholesky(
 ) -> Tensor:  # (B, B), lower
     """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one."""
     size = covariance.diagonal().abs().mean()
+    # Filled and factored in place, column by column as LAPACK has it: of thousands of rows, a copy is what a fit holds.
+    found, failed = torch.empty_like(covariance).T, covariance.new_empty((), dtype=torch.int32)
     for jitter in _JITTERS:
-        found, failed = torch.linalg.cholesky_ex(covariance + torch.diag(noise + jitter * size))
-        if not bool(failed) and bool(found.isfinite().all()):
+        found.copy_(covariance)
+        found.diagonal().add_(noise + jitter * size)
+        torch.linalg.cholesky_ex(found, out=(found, failed))
+        # What is not finite in a row is not on its diagonal, either.
+        if not bool(failed) and bool(found.diagonal().isfinite().all()):
             return found
     raise ValueError("the covariance of the rows has no Cholesky factor: a parameter of the prior is out of range")
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from restt.prior.evidence import cholesky
 from restt.prior.learning import Prior
 
-_ROWS_AT_ONCE = 2048
+# Rows whose covariance with those of a posterior is there at once.
+_ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,8 @@ class Posterior:
 
     def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
         """The posterior mean of other rows."""
-        return covariance(self.prior, states, self.states) @ self.alpha
+        parts = zip(*(column.split(_ROWS_AT_ONCE) for column in states), strict=True)
+        return torch.cat([covariance(self.prior, part, self.states) @ self.alpha for part in parts])
 
     def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
         """Coefficients and factors of the mean as a sum over rows of products over sites."""
@@ -52,9 +54,9 @@ def condition_on_more(
     where these lie in the span of k(·, Z), and B·J² work. Left-out predictions stay those of its own rows.
     """
     prior, rows = posterior.prior, posterior.states
-    own = covariance(prior, rows)
-    lower = cholesky(own, own.new_zeros(len(own)))
-    square, seen = torch.zeros_like(own), torch.zeros_like(posterior.alpha)
+    seen = torch.zeros_like(posterior.alpha)
+    lower = cholesky(covariance(prior, rows), seen.new_zeros(len(seen)))
+    square = torch.zeros_like(lower)
     for start in range(0, len(targets), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         root = weights[part].sqrt()
@@ -62,7 +64,7 @@ def condition_on_more(
         solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
         square.addmm_(solved, solved.T)
         seen.addmm_(solved, targets[part] * root[:, None])
-    inner = cholesky(square, own.new_full((len(own),), prior.noise))
+    inner = cholesky(square, seen.new_full((len(seen),), prior.noise))
     alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
     return replace(posterior, alpha=alpha)
 

@@ -27,7 +27,7 @@ _OVERSAMPLING = 10
 # Every state has at least this share of the measure: a level that no row is in has a value all the same.
 _FLOOR = 1e-6
 # Entries of the largest array that is made at once.
-_LARGEST = 2**25
+_LARGEST = 2**20
 
 
 @dataclass(frozen=True)

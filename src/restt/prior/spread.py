@@ -31,7 +31,7 @@ KEPT_ROWS = 1000
 # The levels at which residuals are kept, and how many residuals of a Gaussian count beside those of the table.
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
 _GAUSSIAN_ROWS = 20
-_ROWS_AT_ONCE = 2048
+_ROWS_AT_ONCE = 512
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
 

@@ -22,7 +22,8 @@ Replay = Callable[[], None]
 def capture_graph(work: Replay) -> Replay:
     """Record what ``work`` launches, without running it; the result runs it again by a single launch."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph.replay
 

@@ -8,12 +8,9 @@ behind in state.py.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import time
-import warnings
-import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,8 @@ from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
 from restt.train.guard import RunState, update_best
 from restt.train.objective import RISING, evaluate
-from restt.train.records import EpochRecord, Event
+from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
+from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
 from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
@@ -49,6 +47,7 @@ def train(
     checkpoint_dir: str | Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
     group: Any = "auto",
+    devices: Sequence[Any] | None = None,
 ) -> RecordStream:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
 
@@ -94,6 +93,11 @@ def train(
         up to rounding, those of one process. Initial weights are rank 0's, as are ``checkpoint_dir`` and its files. A
         process that ends, or does not answer within the timeout of ``init_process_group``, ends the others with a
         RuntimeError. None trains alone.
+    devices : sequence of str or torch.device, optional
+        Train the runs on several devices at the same time, each a part of them that follow each other; the module stays
+        where it is. Every run is, up to rounding, what it is on one device. A device may be named more than once. Each
+        part keeps its checkpoints in a folder of its own in ``checkpoint_dir`` and goes on from there on as many
+        devices.
 
     Examples
     --------
@@ -111,6 +115,33 @@ def train(
     if checkpoint_dir is not None and not str(checkpoint_dir):
         raise ValueError("checkpoint_dir must be a folder, got ''; use '.' for the current folder")
     ranks = read_group(group)
+    if devices is not None:
+        if ranks.size > 1:
+            raise ValueError(
+                "devices must be None where several processes train together, each on its own: group=None trains alone"
+            )
+        parts = split_runs(module, devices, config, subset, validation_subset, feature_map, checkpoint_dir)
+        streams, close = begin_all(
+            parts,
+            lambda part: train(
+                part.module,
+                x,
+                y,
+                config=part.config,
+                sample_weight=sample_weight,
+                subset=part.subset,
+                validation=validation,
+                validation_subset=part.validation_subset,
+                feature_map=part.feature_map,
+                map_batches=map_batches,
+                checkpoint_dir=part.checkpoint_dir,
+                fingerprint=fingerprint,
+                group=None,
+            ),
+        )
+        return RecordStream(trained_together(module, parts, streams, close), close)
+    if checkpoint_dir is not None:
+        check_folder(Path(checkpoint_dir), 1)
     with ranks.agreed("read its arguments"):
         training = Training(
             module,
@@ -138,7 +169,7 @@ def train(
     if ranks.size > 1:
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
-    return RecordStream(_epochs(training, checkpoints, events), checkpoints)
+    return RecordStream(_epochs(training, checkpoints, events), None if checkpoints is None else checkpoints.release)
 
 
 def _open(
@@ -157,36 +188,6 @@ def _open(
         checkpoints.release()
         raise
     return checkpoints, events
-
-
-class RecordStream(Iterator[EpochRecord]):
-    """The records of a training, which happens as they are asked for."""
-
-    def __init__(self, epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None) -> None:
-        self._epochs, self._checkpoints = epochs, checkpoints
-        # Also when Python ends with the stream still in a variable: its last epochs are then saved.
-        self._leave = weakref.finalize(self, _leave, epochs, checkpoints, dropped=True)
-
-    def __next__(self) -> EpochRecord:
-        return next(self._epochs)
-
-    def close(self) -> None:
-        """Stop here. A training with checkpoints saves the last finished epoch."""
-        if self._leave.detach() is not None:
-            _leave(self._epochs, self._checkpoints, dropped=False)
-
-
-def _leave(epochs: Generator[EpochRecord, None, None], checkpoints: Checkpoints | None, dropped: bool) -> None:
-    if dropped and inspect.getgeneratorstate(epochs) == inspect.GEN_CREATED:
-        warnings.warn(
-            "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
-            "`list(train(…))`",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    epochs.close()
-    if checkpoints is not None:
-        checkpoints.release()
 
 
 def _epochs(

@@ -5,10 +5,13 @@ Estimators, command line and experiments consume the same stream. The library it
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +88,36 @@ class EpochRecord:
         fields["validation"] = {name: tuple(value) for name, value in values["validation"].items()}
         fields["events"] = tuple(Event(**event) for event in values["events"])
         return cls(**fields)
+
+
+class RecordStream(Iterator[EpochRecord]):
+    """The records of a training, which happens as they are asked for."""
+
+    def __init__(self, epochs: Generator[EpochRecord, None, None], release: Callable[[], None] | None) -> None:
+        self._epochs, self._release = epochs, release
+        # Also when Python ends with the stream still in a variable: its last epochs are then saved.
+        self._leave = weakref.finalize(self, _leave, epochs, release, dropped=True)
+
+    def __next__(self) -> EpochRecord:
+        return next(self._epochs)
+
+    def close(self) -> None:
+        """Stop here. A training with checkpoints saves the last finished epoch."""
+        if self._leave.detach() is not None:
+            _leave(self._epochs, self._release, dropped=False)
+
+
+def _leave(epochs: Generator[EpochRecord, None, None], release: Callable[[], None] | None, dropped: bool) -> None:
+    if dropped and inspect.getgeneratorstate(epochs) == inspect.GEN_CREATED:
+        warnings.warn(
+            "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
+            "`list(train(…))`",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    epochs.close()
+    if release is not None:
+        release()
 
 
 def write_jsonl(records: Iterable[EpochRecord], path: str | Path) -> Iterator[EpochRecord]:

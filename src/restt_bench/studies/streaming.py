@@ -60,7 +60,8 @@ options = {
 if way == "stream":
     records = train(module, rows, **options)
 else:
-    x, y = (torch.cat(parts) for parts in list(zip(*rows.blocks(1)))[:2])
+    blocks = [block for lane in range(files.lane_count) for block in rows.blocks(1, lane)]
+    x, y = (torch.cat(parts) for parts in list(zip(*blocks))[:2])
     records = train(module, x, y, map_batches=True, **options)
 (record,) = records
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,103 @@
+"""One of the processes of test_streams_together.py: ``python -m tests.train.streams_together RANK SIZE FOLDER``."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from restt import ResTT
+from restt.data import Stream, stream
+from restt.estimators import ResTTRegressor, posterior, streams
+from restt.train import TrainConfig, train
+from tests.train.problems import measured, weights
+
+CONFIG = TrainConfig(epochs=3, batch_size=50, lr=1e-2, dropout=0.2, ema=0.9, seed=1)
+COLUMNS = ["a", "b", "c"]
+
+
+class CountedReads:
+    """How often each row group was read."""
+
+    def __init__(self) -> None:
+        self.groups: Counter[int] = Counter()
+        read = Stream._read
+
+        def counted(stream: Stream, group: Any, at_once: int) -> Any:
+            self.groups[group.start] += 1
+            return read(stream, group, at_once)
+
+        Stream._read = counted  # type: ignore[method-assign]
+
+
+def trained(folder: Path, lanes: Any = "auto", **options: Any) -> tuple[dict[str, torch.Tensor], list[dict]]:
+    module = ResTT(sites=3, feature_dim=2, bond_dim=2, outputs=1)
+    module.reset_parameters(seed=0)
+    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=120, lanes=lanes)
+    records = train(
+        module,
+        rows,
+        config=CONFIG,
+        feature_map=lambda x: torch.stack([torch.ones_like(x), x], dim=-1).float(),
+        **options,
+    )
+    found = [measured(record) for record in records]
+    return weights(module), found
+
+
+def small_samples() -> None:
+    """Samples of 300 rows, of which 150 are solved."""
+    streams.SAMPLE_ROWS, posterior.REFINED_FROM, posterior.SOLVED_ROWS = 300, 200, 150
+
+
+def surveyed(folder: Path) -> dict[str, Any]:
+    found = streams.survey(stream(folder, "y"), {"kind"}, classes=False, all_levels=False)
+    assert found.sample is not None
+    return {"numbers": found.sample.numbers, "weights": found.weights, "y": found.y, "kind": list(found.frame["kind"])}
+
+
+def fitted(folder: Path) -> np.ndarray:
+    model = ResTTRegressor(bond_dim=2, random_state=0).fit(stream(folder, "y", shuffle_block=120))
+    assert model.solver_ == "posterior"
+    return model.module_(torch.full((1, 4, max(model.module_.feature_dims)), 0.3, dtype=torch.float64)).detach().numpy()
+
+
+def refused(work: Any) -> str:
+    try:
+        work()
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def main(rank: int, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    rendezvous, timeout = f"file://{folder / 'rendezvous'}", datetime.timedelta(seconds=120)
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=timeout)
+    reads = CountedReads()
+    found: dict[str, Any] = {}
+    found["weights"], found["records"] = trained(folder / "table")
+    found["reads"] = dict(reads.groups)
+    found["uneven"], _ = trained(folder / "table", lanes=3)
+    small_samples()
+    reads.groups.clear()
+    found["survey"] = surveyed(folder / "table")
+    found["survey reads"] = dict(reads.groups)
+    found["fitted"] = fitted(folder / "table")
+    # What rank 1 alone is given, or what only one of them comes to read.
+    odd = {name: folder / name if rank == 1 else folder / "table" for name in ("cut", "shorter")}
+    found["cut"] = refused(lambda: stream(odd["cut"], "y"))
+    found["shorter"] = refused(lambda: trained(odd["shorter"]))
+    found["page"] = refused(lambda: fitted(folder / "page"))
+    torch.save(found, folder / f"streams-{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
