@@ -55,15 +55,15 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         if has_runs(weights):
             return segments.contract(x, weights, topology, precision, length)
         return segments.contract(*with_runs(x, weights), topology, precision, length)[0]
-    given = (*tensors, weights.outputs, topology.connections, precision, keep)
+    given = (weights.outputs, topology.connections, precision, keep)
     output: Tensor
     if watched:
         _flags_ready(topology.connections, x.device)
-        output = torch.ops.restt.fused_cuda(*given)[0]
+        output = torch.ops.restt.fused_cuda(*tensors, *given)[0]
     elif keep:
-        output = _Contraction.apply(*given)
+        output = _contracted_eagerly(*tensors, given)
     else:
-        output = _forward(*given)[0]
+        output = _forward(*tensors, *given)[0]
     return output
 
 
@@ -350,11 +350,12 @@ def _backward(
     precision: str,
     keep: bool,
     wanted: Sequence[bool],
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
     if x.shape[-3] == 0:
-        return [torch.zeros_like(t) for t, want in zip((x, *roles), wanted, strict=True) if t is not None and want]
+        asked = zip((x, *roles), wanted, strict=True)
+        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in asked]
     grad = grad.contiguous()
     sizes = _Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, precision, x.device)
     plan = _backward_plan(sizes, tuple(wanted))
@@ -385,7 +386,7 @@ def _backward(
         end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
         if grad_x.shape[:-3] != x.shape[:-3]:
             grad_x = grad_x.sum(dim=0, keepdim=True) if x.dim() == 4 else grad_x[0]
-    return [tensor for tensor in (grad_x, *made) if tensor is not None]
+    return [grad_x, *made]
 
 
 def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, *given: Any) -> list[Tensor]:
@@ -397,7 +398,7 @@ def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, 
     ]
 
 
-_Contraction = register(
+_contracted_eagerly = register(
     "fused_cuda",
     "CompositeExplicitAutograd",
     settings="str precision, bool keep",
