@@ -27,7 +27,7 @@ from restt.chain.cuda.launch import SweepLaunch, WeightLaunch
 from restt.chain.packed import pack
 from restt_bench.case import Settings
 from restt_bench.implementations.base import captured
-from restt_bench.parity import ALLOWED, relative_error
+from restt_bench.parity import allowed_of, relative_error
 from restt_bench.suites import IMAGE
 from restt_bench.targets import Target
 from restt_bench.timing import measure_on
@@ -219,10 +219,11 @@ def _checked(case: Record, device: str) -> Record:
     expected = _outputs_and_gradients(backend, exact, wide, upstream.double(), precision)
     errors = {name: relative_error(found[name], want) for name, want in expected.items()}
     worst = max(errors.values())
-    passed = same_bits and worst <= ALLOWED[precision]
+    allowed = allowed_of(precision, topology)
+    passed = same_bits and worst <= allowed
     # JSON has no infinity; a failed check must still be written.
     told = {name: error if error < float("inf") else "not finite" for name, error in errors.items()}
-    return {"errors": told, "same_bits": same_bits, "passed": passed}
+    return {"errors": told, "allowed": allowed, "same_bits": same_bits, "passed": passed}
 
 
 @torch.no_grad()

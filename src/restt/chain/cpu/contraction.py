@@ -55,8 +55,6 @@ class _Chain(ctypes.Structure):
 # The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
 _ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
 _NO_GRADIENTS = (None,) * (2 + len(ROLES))
-# Numbers of scratch that C takes from its own stack when it is given none; work.h says the same.
-_ON_STACK = 8192
 
 
 class _Library(NamedTuple):
@@ -140,7 +138,7 @@ def _forward(
     # C is given addresses: what lies there is held by a name until the call is over.
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
-    saved, scratch = uninitialised(call.saved_size, x.dtype), _scratch(call.forward_size, x.dtype)
+    saved, scratch = uninitialised(call.saved_size, x.dtype), torch.empty(call.forward_size, dtype=x.dtype)
     samples = x.shape[-2 if widths else -3]
     leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
     output = torch.empty(*leading, outputs, dtype=x.dtype)
@@ -183,7 +181,7 @@ def _backward(
     made += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    scratch = _scratch(call.backward_size, x.dtype)
+    scratch = torch.empty(call.backward_size, dtype=x.dtype)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
     _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, scratch)))
@@ -266,10 +264,6 @@ def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
 def _address(flags: bytes) -> int | None:
     """Where the bytes lie; the caller holds them for as long as the address is used."""
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
-
-
-def _scratch(count: int, dtype: torch.dtype) -> Tensor | None:
-    return None if count <= _ON_STACK else torch.empty(count, dtype=dtype)
 
 
 def _addresses(tensors: Iterable[Tensor | None]) -> list[int]:

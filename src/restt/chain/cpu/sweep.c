@@ -26,8 +26,7 @@ void restt_plan(struct chain *c) {
 }
 
 void restt_forward(const struct chain *c) {
-    REAL on_stack[c->scratch ? 1 : ON_STACK] __attribute__((aligned(64)));
-    struct work w = {.c = c, .l = layout_of(c), .own = c->scratch ? c->scratch : on_stack};
+    struct work w = {.c = c, .l = layout_of(c), .own = c->scratch};
     w.own_size = w.l.thread_tile;
     w.groups = groups_for(c, &w.l, c->runs);
     if (c->x_runs != c->runs) run(&w, load_task, c->x_runs * w.l.tiles);
@@ -35,8 +34,7 @@ void restt_forward(const struct chain *c) {
 }
 
 void restt_backward(const struct chain *c) {
-    REAL on_stack[c->scratch ? 1 : ON_STACK] __attribute__((aligned(64)));
-    struct work w = {.c = c, .l = layout_of(c), .own = c->scratch ? c->scratch : on_stack};
+    struct work w = {.c = c, .l = layout_of(c), .own = c->scratch};
     const struct layout *l = &w.l;
     const int64_t tiles = c->runs * l->tiles;
     w.own_size = own_backward(c, l);

@@ -10,8 +10,6 @@
 
 /* Tiles walked together: enough to reuse a core from cache, few enough that their states stay there too. */
 #define GROUP_TILES 16
-/* Scratch of a small call, which asking for memory would slow down; contraction.py says the same. */
-#define ON_STACK 8192
 
 enum { CHAIN = 1, LINEAR = 2, FULL = 4, OUTPUT = 8 };
 
@@ -32,7 +30,7 @@ struct chain {
     REAL *output;
     const REAL *grad_output;
     REAL *grad_x, *grad_first, *grad_chain, *grad_linear, *grad_last_chain, *grad_last_linear, *grad_last_skip;
-    REAL *saved, *scratch;                      /* no scratch: at most ON_STACK numbers are needed */
+    REAL *saved, *scratch;
     parallel_fn parallel;
 };
 
