@@ -9,13 +9,13 @@ import importlib.util
 import math
 import sys
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.calls import ALIGNMENT, KernelCall
+from restt.chain.cuda.calls import ALIGNMENT, KernelCall, launched_beside, nothing
 from restt.chain.cuda.launch import Layout, head_batch, head_tile, round_up, sweep_launch, weight_launch
 from restt.chain.cuda.parts import block_of, end_features, operand, or_else, sweep_constants
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
@@ -296,7 +296,7 @@ def _backward_plan(sizes: _Sizes, wanted: tuple[bool, ...]) -> _BackwardPlan:
     topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
     inner, batch, columns = sizes.numbers
     layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch, reads_states=want_x)
+    launch = sweep_launch(layout, width, runs, batch, back=True, reads_states=want_x)
     numbers = (inner, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
     constants = {
         "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
@@ -374,13 +374,16 @@ def _backward(
     ]  # fmt: skip
     if plan.layout.is_wide:
         pointers.append(torch.empty_like(last))
+    joined = nothing
+    if plan.head is not None:
+        left = leaving if leaving.numel() else last
+        operands = *(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :]
+        joined = launched_beside(partial(plan.head, *operands), x.device)
     plan.sweep(*pointers)
     if plan.weights is not None:
         grad_first, grad_chain, grad_linear = (or_else(tensor, states) for tensor in made[:3])
         plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags)
-    if plan.head is not None:
-        left = leaving if leaving.numel() else last
-        plan.head(*(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :])
+    joined()
     if grad_x is not None:
         ends = grad_x[:, :, 0], grad_x[:, :, -1]
         end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
