@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from restt.estimators.additive import Sums, line_candidates
 from restt.estimators.averaging import fitted_temperature, greedy_weights, log_loss
 from restt.estimators.candidates import (
     BOND,
@@ -27,7 +28,7 @@ from restt.estimators.candidates import (
 from restt.estimators.columns import Column, site_columns
 from restt.estimators.encoding import KNOTS, Encoding, fit_columns, with_site_means
 from restt.estimators.gradient import Examples
-from restt.estimators.modes import FURTHEST, Lines, Modes, line_candidates, mode_candidates
+from restt.estimators.modes import FURTHEST, Modes, mode_candidates
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
@@ -55,7 +56,7 @@ TEMPERATURES = (1.0, 3.0)
 # next one has none, and without doubt no logit would be too large for them.
 DOUBT = 0.25
 
-Family = Trained | Lines | Modes
+Family = Trained | Sums | Modes
 
 
 @dataclass(frozen=True, eq=False)
