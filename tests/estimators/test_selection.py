@@ -54,7 +54,7 @@ def test_columns_that_say_nothing_do_not_blur_a_border():
 
 
 def test_shells_are_sums_of_curves():
-    """Classes by the distance from the origin: of functions that are sums over columns, products fit too many others."""
+    """Classes by the distance from the origin, a sum over columns: a prior with products fits much else besides."""
     x = np.random.default_rng(0).standard_normal((1200, 6))
     y = np.digitize((x**2).sum(axis=1), [4, 7])
     model = ResTTClassifier(random_state=0).fit(x[:200], y[:200])
