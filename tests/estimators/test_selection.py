@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import softmax
+from sklearn.metrics import log_loss
 
 import restt
 from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
@@ -31,13 +32,34 @@ def test_defaults_choose_among_candidates(selected):
     assert sum(shares) == pytest.approx(1.0)
     assert {name.split(",")[0] for name in selected.candidates_} == {
         "logistic",
+        "curves",
         "prior",
         "straight prior",
+        "prior of few",
+        "straight prior of few",
         "lines",
         "hats",
     }
     x, y = interacting(400, seed=1)
     assert selected.score(x, y) > 0.85
+
+
+def test_columns_that_say_nothing_do_not_blur_a_border():
+    """Seven columns of noise beside the three whose signs decide: a prior that keeps them all reaches 0.980."""
+    x = np.random.default_rng(0).uniform(-1, 1, (2250, 10))
+    y = np.where(x[:, 0] * x[:, 1] * x[:, 2] > 0, "even", "odd")
+    model = ResTTClassifier(random_state=0).fit(x[:250], y[:250])
+    assert any(name.startswith("straight prior of few") for name in model.candidates_)
+    assert model.score(x[250:], y[250:]) > 0.985
+
+
+def test_shells_are_sums_of_curves():
+    """Classes by the distance from the origin, a sum over columns: a prior with products fits much else besides."""
+    x = np.random.default_rng(0).standard_normal((1200, 6))
+    y = np.digitize((x**2).sum(axis=1), [4, 7])
+    model = ResTTClassifier(random_state=0).fit(x[:200], y[:200])
+    assert sum(share for name, (_, share) in model.candidates_.items() if name.startswith("curves")) > 0.5
+    assert log_loss(y[200:], model.predict_proba(x[200:])) < 0.45
 
 
 def test_the_module_is_the_average_of_the_chosen(monkeypatch):
@@ -167,8 +189,9 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
     x, y = interacting(60)
     monkeypatch.setattr(selection, "BUDGET", 1.0)
     model = ResTTClassifier(random_state=0).fit(x, y)
-    assert not any(name.startswith(("lines", "hats")) for name in model.candidates_)
-    assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "prior", "straight prior"}
+    families = {name.split(",")[0] for name in model.candidates_}
+    assert {"logistic", "curves", "prior", "straight prior"} <= families
+    assert not families & {"lines", "hats"}
 
 
 def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
