@@ -15,7 +15,7 @@ where the last sum makes a row of weight 2 the same as two rows. Its gradient by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from restt.prior.kernels import Kernel
 
-# A factor 1 + k_n nearer to 0 than this is not divided by; the product there is as good as 0.
+# Where a factor 1 + k_n is 0 and cannot be divided by, it is taken to be this; the product there is as good as 0.
 _SMALLEST_FACTOR = 1e-10
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
@@ -65,8 +65,10 @@ def cholesky(
     """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one."""
     size = covariance.diagonal().abs().mean()
     for jitter in _JITTERS:
-        found, failed = torch.linalg.cholesky_ex(covariance + torch.diag(noise + jitter * size))
-        if not bool(failed) and bool(found.isfinite().all()):
+        shifted = covariance.clone()
+        shifted.diagonal().add_(noise + jitter * size)
+        found, failed = torch.linalg.cholesky_ex(shifted)
+        if not bool(failed) and bool(found.diagonal().isfinite().all()):
             return found
     raise ValueError("the covariance of the rows has no Cholesky factor: a parameter of the prior is out of range")
 
@@ -74,7 +76,8 @@ def cholesky(
 class Evidence:
     """The objective over one set of rows; called with a parameter vector, returns (value, gradient).
 
-    ``ties``: which of the given parameters each of the prior's is, where columns share them.
+    ``ties``: which of the given parameters each of the prior's is, where columns share them. ``trust``: how far each
+    row's y is to be trusted, whose noise is σ²/(w·trust); unlike a weight it does not make more rows of one.
     """
 
     def __init__(
@@ -85,23 +88,29 @@ class Evidence:
         weights: Tensor,  # (B,)
         hyper_prior: HyperPrior,
         ties: np.ndarray | None = None,  # (T,)
+        trust: Tensor | None = None,  # (B,)
     ) -> None:
         self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
+        self.precision = weights if trust is None else weights * trust
         self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
         self.ties = ties
         self.evaluations = 0
+        # Matrices of all rows are made once: to have the system find so much memory for every evaluation takes longer
+        # than what is done with it.
+        rows = len(targets)
+        self._factors = torch.empty(len(kernels), rows, rows, dtype=torch.float64)
+        self._covariance, self._share = torch.empty(2, rows, rows, dtype=torch.float64)
 
     def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
         self.evaluations += 1
         theta = given if self.ties is None else given[self.ties]
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
-        grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
-        covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))
-        for gram in grams:
-            covariance *= 1 + gram
+        covariance = self._covariance.fill_(float(np.exp(theta[SCALE])))
+        for factor, kernel, states, part in self._columns():
+            covariance *= kernel.gram(states, theta[part], out=factor).add_(1.0)
         penalty, by_penalty = self.hyper_prior(given)
         try:
-            lower = cholesky(covariance, noise / self.weights)
+            lower = cholesky(covariance, noise / self.precision)
         except ValueError:
             # A step of the line search went too far: a wall that it turns back from.
             return 1e15, by_penalty
@@ -110,14 +119,20 @@ class Evidence:
         repeated = 0.5 * outputs * float((self.weights - 1).sum())
         fit = outputs * lower.diagonal().log().sum().item() + 0.5 * (self.targets * solved).sum().item()
         gradient = np.zeros_like(theta)
-        by_entry = 0.5 * (outputs * inverse - solved @ solved.T)  # (B, B)
-        gradient[NOISE] = noise * (by_entry.diagonal() / self.weights).sum().item() + repeated
+        by_entry = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)  # (B, B)
+        gradient[NOISE] = noise * (by_entry.diagonal() / self.precision).sum().item() + repeated
         by_entry *= covariance
         gradient[SCALE] = by_entry.sum().item()
-        for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
-            factor = gram.add_(1.0)
-            factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            gradient[part] = kernel.pull(states, theta[part], by_entry / factor)
+        for factor, kernel, states, part in self._columns():
+            gradient[part] = kernel.pull(states, theta[part], torch.div(by_entry, factor, out=self._share))
+            if not np.isfinite(gradient[part]).all():
+                small = factor.abs() <= _SMALLEST_FACTOR
+                share = by_entry / factor.masked_fill_(small, _SMALLEST_FACTOR)
+                gradient[part] = kernel.pull(states, theta[part], share)
         if self.ties is not None:
             gradient = np.bincount(self.ties, gradient, len(given))
         return fit + repeated * theta[NOISE] + penalty, gradient + by_penalty
+
+    def _columns(self) -> Iterator[tuple[Tensor, Kernel, Tensor, slice]]:
+        """The factor 1 + k of each column (B, B), its kernel, its states, and where its parameters are."""
+        return zip(self._factors, self.kernels, self.states, self.parts, strict=True)

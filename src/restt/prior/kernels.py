@@ -7,6 +7,7 @@ and higher orders in Π_n (1 + k_n) are separate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from restt.features.base import tensor64
 from restt.prior.sites import Site
+
+# Powers of the distance in a number's covariance.
+SMOOTH, JUMPING = 2.0, 1.0
 
 
 class Kernel(ABC):
@@ -37,25 +41,27 @@ class Kernel(ABC):
     def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> np.ndarray:  # weight (B, B), symmetric
         """Σ_ij weight_ij ∂k(i, j)/∂parameter, for every parameter."""
 
-    def gram(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, B)
-        """The covariance of rows with each other."""
-        return self.cross(states, values) @ states.T
+    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:  # (B, I) -> (B, B)
+        """The covariance of rows with each other, in ``out`` where it is given."""
+        return torch.mm(self.cross(states, values), states.T, out=out)
 
 
-class Smooth(Kernel):
-    """A number: a smooth function with a length, and a straight line, in learned shares.
+class Number(Kernel):
+    """A number: a function with a length, and a straight line, in learned shares.
 
-    The smooth part is exp(-½ d²/l²) in the distance d of the knots' positions.
+    The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
+    power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
     """
 
     names = ("relevance", "length", "line")
 
-    def __init__(self, site: Site, measure: Tensor) -> None:
+    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH) -> None:
         super().__init__(site, measure)
+        self.power = power
         size, knots = site.width, len(site.positions)
         position, value = tensor64(site.positions), tensor64(site.values)
-        self.squares = torch.zeros(size, size, dtype=torch.float64)
-        self.squares[:knots, :knots] = (position[:, None] - position[None, :]) ** 2
+        self.distances = torch.zeros(size, size, dtype=torch.float64)
+        self.distances[:knots, :knots] = (position[:, None] - position[None, :]).abs() ** power
         self.within = torch.eye(size, dtype=torch.float64)
         self.within[:knots, :knots] = 1.0
         self.within[site.seen :, site.seen :] = 0.0
@@ -76,14 +82,14 @@ class Smooth(Kernel):
         return (centred / variance, variance) if variance > 1e-14 else (torch.zeros_like(centred), variance)
 
     def _parts(self, values: np.ndarray) -> tuple[float, float, Tensor, Tensor]:
-        """a, share of the line, smooth part and its derivative by log length."""
+        """a, share of the line, the other part and its derivative by log length."""
         scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
-        ratio = self.squares * float(np.exp(-2 * values[1]))
-        smooth = torch.exp(-0.5 * ratio) * self.within
-        unit, variance = self._scaled(smooth)
+        ratio = self.distances * float(np.exp(-self.power * values[1]))
+        curved = torch.exp(-0.5 * ratio) * self.within
+        unit, variance = self._scaled(curved)
         if variance <= 1e-14:
             return scale, share, unit, torch.zeros_like(unit)
-        slope = self.centre @ (smooth * ratio) @ self.centre.T
+        slope = self.centre @ (0.5 * self.power * curved * ratio) @ self.centre.T
         slope = (slope - unit * (self.measure * slope).sum()) / variance
         return scale, share, unit, slope
 
@@ -128,9 +134,10 @@ class Levels(Kernel):
             table[states[:, -1] > 0] = 0.0
         return table
 
-    def gram(self, states: Tensor, values: np.ndarray) -> Tensor:
+    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:
         codes, own = states.argmax(dim=1), states @ self.measure
-        gram = (codes[:, None] == codes[None, :]).double()
+        gram = torch.empty(len(codes), len(codes), dtype=torch.float64) if out is None else out
+        gram.copy_(codes[:, None] == codes[None, :])
         gram += self.constant - own[:, None] - own[None, :]
         gram *= self.inverse * float(np.exp(values[0]))
         if self.site.average:
@@ -152,6 +159,11 @@ def measure(
     return share @ states if site.knots is None else (states * share[:, None]).T @ states
 
 
-def make_kernel(site: Site, measure: Tensor) -> Kernel:
-    """The kernel of a column, centred under this measure."""
-    return (Levels if site.knots is None else Smooth)(site, measure)
+def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH) -> Kernel:
+    """The kernel of a column, centred under this measure; ``power``: see :class:`Number`."""
+    return Levels(site, measure) if site.knots is None else Number(site, measure, power)
+
+
+def jumping(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The same kernels for functions that may jump."""
+    return tuple(make_kernel(kernel.site, kernel.measure, JUMPING) for kernel in kernels)
