@@ -240,6 +240,34 @@ def test_unseen_categories_and_missing_values_are_averages_with_one_warning(mixe
         model.predict(rows.assign(new=np.nan))
 
 
+@pytest.fixture(scope="module")
+def many_levels() -> tuple[ResTTRegressor, pd.DataFrame, np.ndarray]:
+    """150 levels of four rows each, none of which is a hundredth of the table."""
+    rng = np.random.default_rng(0)
+    code = np.tile(np.arange(150), 14)
+    frame = pd.DataFrame({"place": [f"p{number}" for number in code], "size": rng.random(len(code))})
+    y = rng.standard_normal(150)[code] + frame["size"].to_numpy() + 0.3 * rng.standard_normal(len(code))
+    frame.loc[0, "place"] = "seen once"
+    return ResTTRegressor(random_state=0).fit(frame[:600], y[:600]), frame, y
+
+
+def test_levels_of_a_few_rows_have_effects_of_their_own(many_levels):
+    model, frame, y = many_levels
+    assert model.score(frame[600:], y[600:]) > 0.85
+    ends = model.predict_interval(frame[600:])
+    assert 0.85 < np.mean((ends[:, 0] <= y[600:]) & (y[600:] <= ends[:, 1])) < 0.95
+    # One of a single row is no more than one that the fit has not seen.
+    place = model.encoding_.columns[0]
+    assert (len(place.levels), place.rare) == (150, ("seen once",))
+
+
+def test_the_most_frequent_levels_have_states_of_their_own(monkeypatch):
+    monkeypatch.setattr(posterior, "MOST_LEVELS", 3)
+    frame = pd.DataFrame({"c": list("aaabbbbccddddd") * 10})
+    model = ResTTRegressor(random_state=0).fit(frame, np.arange(140.0) % 14)
+    assert model.encoding_.columns[0].levels == ("a", "b", "d")
+
+
 @pytest.mark.parametrize("kind", ["fitted", "skewed", "mixed_model", "several"])
 def test_a_saved_model_keeps_everything(kind, request, tmp_path):
     if kind == "several":

@@ -269,8 +269,12 @@ def fit_columns(
     handle_missing: str = "learn",
     *,
     every: bool = False,
+    most_levels: int | None = None,
 ) -> tuple[Column, ...]:
-    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen."""
+    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
+
+    ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
+    """
     chosen = set(chosen_columns("categorical_features", categorical_features, table))
     return tuple(
         fit_column(
@@ -280,6 +284,7 @@ def fit_columns(
             every or index in chosen or table.holds_categories(index),
             handle_unknown,
             handle_missing,
+            most_levels,
         )
         for index in range(table.width)
     )

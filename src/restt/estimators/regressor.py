@@ -36,9 +36,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     By default the scales of a prior (how much and how smoothly each column matters, the noise, how much interactions
     weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of bond r
-    (:mod:`restt.prior`). Scales are learned on at most 700 rows and the posterior mean is a sum over at most 2,000,
-    drawn at random, through which the others take part. It runs on the CPU in float64. Rows whose y is beyond all
-    measure are left out, with a warning.
+    (:mod:`restt.prior`). Means of several priors, of smooth functions and of functions that may jump, are weighed by
+    the errors of left-out rows, and a few wild values of y are trusted less than the others. Scales are learned on at
+    most 700 rows and the posterior mean is a sum over at most 2,000, drawn at random, through which the others take
+    part. It runs on the CPU in float64. Rows whose y is beyond all measure are left out, with a warning.
 
     A table of more than 5,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
@@ -92,9 +93,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
-        What a category that was not in the fit becomes. ``"other"``: levels with less than 1 % of the rows' weight are
-        learned as one state, which such a category then takes, or where no level is rare the average of the column's
-        states, with a warning. ``"error"``: every level has its own state, and an unseen one is an error.
+        What a category that was not in the fit becomes. ``"other"``: rare levels are learned as one state, which such a
+        category then takes, or where no level is rare the average of the column's states, with a warning. Rare are
+        levels of a single row, and all but the 500 most frequent (250 of a refined table); for gradients those with
+        less than 1 % of the rows' weight. ``"error"``: every level has its own state, and an unseen one is an error.
     handle_missing : {"learn", "error"}
         ``"learn"``: a column with missing values in the fit gets a state for them; where the fit saw none, a missing
         value is the average of the column's states, with a warning. ``"error"``: any missing value is an error.
