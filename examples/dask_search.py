@@ -3,18 +3,21 @@
     pip install restt "dask[distributed]"
     python examples/dask_search.py --workers 2
 
-Every candidate is one task, and dask gives the tasks of a worker that dies to another, so that nothing is lost. Here
-the cluster is this machine; ``Client("tcp://scheduler:8786")`` is any other.
+Every candidate is one task, and dask gives the tasks of a worker that dies to another. What joblib hands to a single
+worker dies with it, and tasks that need it would wait for ever; so the rows and the folds are given to all workers
+beforehand, and nothing is lost as long as one of them lives. Here the cluster is this machine;
+``Client("tcp://scheduler:8786")`` is any other.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import chain
 
 import joblib
 from dask.distributed import Client, LocalCluster
 from sklearn.datasets import load_diabetes
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold
 
 from restt.estimators import ResTTRegressor
 
@@ -25,8 +28,9 @@ def search(client: Client, epochs: int = 20, grid: dict[str, list] | None = None
     """The finished search over the candidates of ``grid``, each fitted on three folds."""
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     model = ResTTRegressor(epochs=epochs, random_state=0)
-    found = GridSearchCV(model, GRID if grid is None else grid, cv=3)
-    with joblib.parallel_backend("dask", client=client):
+    folds = list(KFold(3).split(X))
+    found = GridSearchCV(model, GRID if grid is None else grid, cv=folds)
+    with joblib.parallel_backend("dask", client=client, scatter=[X, y, *chain.from_iterable(folds)]):
         return found.fit(X, y)
 
 

@@ -40,7 +40,7 @@ def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(
     distributed = pytest.importorskip("distributed", reason='pip install "dask[distributed]"')
     example = script("examples/dask_search.py")
     grid = {"bond_dim": [2, 3]}
-    local = GridSearchCV(ResTTRegressor(epochs=5, random_state=0), grid, cv=3).fit(
+    local = GridSearchCV(ResTTRegressor(epochs=20, random_state=0), grid, cv=3).fit(
         *load_diabetes(return_X_y=True, as_frame=True)
     )
     with (
@@ -50,7 +50,7 @@ def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(
         worker, victim = min(client.run(os.getpid).items())
         killer = threading.Thread(target=kill_at_work, args=(client, worker, victim))
         killer.start()
-        found = example.search(client, epochs=5, grid=grid)
+        found = example.search(client, epochs=20, grid=grid)
         killer.join()
         assert victim not in client.run(os.getpid).values()
     for name in ("mean_test_score", "std_test_score"):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.devices import give_back_memory
 from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
 from restt.prior.kernels import Kernel, make_kernel, measure
@@ -164,6 +165,7 @@ def fit(
     left_out = mixture.left_out.cpu().numpy()
     target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
+        give_back_memory()  # what the search for scales has freed, beside which all rows are the most that is held
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)

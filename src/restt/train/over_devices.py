@@ -197,7 +197,7 @@ def joined(records: Sequence[EpochRecord | None], runs: Sequence[range]) -> Epoc
         spread(lambda record: record.train_loss),
         spread(lambda record: record.lr),
         spread(lambda record: record.gradient_norm),
-        {name: spread(lambda record, name=name: record.validation[name]) for name in told[0].validation},
+        {name: spread(lambda record: record.validation[name]) for name in told[0].validation},  # noqa: B023
         max(record.seconds for record in told),
         sum(record.samples_per_second for record in told),
         tuple(events),
