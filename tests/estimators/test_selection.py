@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss
 
 import restt
 from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
+from restt.estimators.averaging import log_loss as mean_log_loss
 from restt.estimators.many_rows import split
 
 
@@ -308,3 +309,28 @@ def test_the_last_epoch_stays_where_its_rows_are_better_off_with_it():
         many_rows._keep_better(made, last, held)
         for name, value in made.module_.named_parameters():
             torch.testing.assert_close(value.detach(), good[name])
+
+
+def test_a_training_ends_with_its_last_epoch_or_that_of_the_least_loss(monkeypatch):
+    seen = []
+    monkeypatch.setattr(many_rows, "_keep_better", lambda made, early, held: seen.append((made, early)))
+    x, y = interacting(300)
+    estimator = ResTTClassifier(random_state=0)
+    given = estimator._read_examples(x, y, None, reset=True)
+    kept, held = given.take(np.arange(240)), given.take(np.arange(240, 300))
+    settings = {"feature_map": "auto", "bond_dim": 10, "penalty": None, "lr": 0.1}
+    made = many_rows._trained(estimator, settings, kept, held, np.unique(y), 0, (64, 30))
+    [(same, early)] = seen
+    losses = [record.validation["loss"][0] for record in made.history_]
+    assert same is made
+    assert len(losses) == 30
+    assert np.argmin(losses) < 29, "the table is to be learned by heart"
+
+    def loss() -> float:
+        return float(mean_log_loss(*many_rows._outputs(made, held)))
+
+    assert loss() == pytest.approx(losses[-1], rel=1e-4)
+    with torch.no_grad():
+        for name, value in made.module_.named_parameters():
+            value.copy_(early[name])
+    assert loss() == pytest.approx(min(losses), rel=1e-4)

@@ -21,6 +21,7 @@ from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
 from restt.features import Trigonometric
+from restt.module import ResTT
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
@@ -137,7 +138,7 @@ def _trained(
     seed: int,
     batch_and_epochs: tuple[int, int],
 ) -> ResTTClassifier:
-    """A clone trained by gradients; with held-out rows it keeps its best epoch, or the last one where that is better.
+    """A clone trained by gradients; with held-out rows it keeps its last epoch, or that of the least loss if better.
 
     Late epochs are too sure of themselves, and right more often: what a temperature makes of them is to be compared.
     """
@@ -147,25 +148,30 @@ def _trained(
         solver="gradient",
         batch_size=batch,
         epochs=epochs,
-        early_stopping=held is not None,
+        early_stopping=False,
         random_state=seed,
     )
     records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes)
     with warnings.catch_warnings():
         if held is None:  # one that comes to nothing on the sample is not chosen
             warnings.simplefilter("ignore", ConvergenceWarning)
-        last: dict[str, Tensor] = {}
-        for _ in records if held is None else shown_progress(records, total, estimator._shown):
-            last = {name: value.detach().clone() for name, value in made.module_.named_parameters()}
-    if held is not None:
-        _keep_better(made, last, held)
+        least, early = np.inf, None
+        for record in records if held is None else shown_progress(records, total, estimator._shown):
+            if record.validation and record.validation["loss"][0] < least:
+                least, early = record.validation["loss"][0], _weights(made.module_)
+    if held is not None and early is not None:
+        _keep_better(made, early, held)
     return made
+
+
+def _weights(module: ResTT) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
 @torch.no_grad()
 def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Examples) -> None:
     """These weights, where held-out rows are better off with them."""
-    before = {name: value.clone() for name, value in made.module_.named_parameters()}
+    before = _weights(made.module_)
     loss, _ = _tempered_loss(made, held)
     for name, value in made.module_.named_parameters():
         value.copy_(weights[name])

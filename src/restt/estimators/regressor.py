@@ -103,9 +103,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
     device : "auto", str, torch.device or a list of them
-        ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver refines there and
-        is back on the CPU afterwards. A list, such as ``["cuda:0", "cuda:1"]``, shares the ``runs`` among devices that
-        train at the same time, and so the fits of a :class:`ResTTSearchCV`; the model is then on the first of them.
+        ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver learns its prior
+        and refines there, and is back on the CPU afterwards. A list, such as ``["cuda:0", "cuda:1"]``, shares the
+        ``runs`` among devices that train at the same time, and so the fits of a :class:`ResTTSearchCV`; the model is
+        then on the first of them.
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
         problem is large. The posterior solver refines in float32 and ends in float64.
