@@ -131,7 +131,13 @@ def _described(case: Record) -> Record:
 def _launch_tables() -> Record:
     """The constants that are in use."""
     sweeps = {f"{tile} {precision}": asdict(launch) for (tile, precision), launch in cuda_launch.SWEEPS.items()}
-    return {"sweeps": sweeps, "weights": {str(tile): asdict(launch) for tile, launch in cuda_launch.WEIGHTS.items()}}
+    by_tile: dict[str, dict[int, Any]] = {
+        "one wave": cuda_launch.ONE_WAVE,
+        "one wave back": cuda_launch.ONE_WAVE_BACK,
+        "weights": cuda_launch.WEIGHTS,
+    }
+    tables = {name: {str(tile): asdict(launch) for tile, launch in table.items()} for name, table in by_tile.items()}
+    return {"sweeps": sweeps, **tables}
 
 
 def _features(device: str, batch: int, sites: int, width: int, runs: int | None = None) -> torch.Tensor:
@@ -300,20 +306,29 @@ def _sweep_cases() -> list[Record]:
 
 
 def _step_cases() -> list[Record]:
-    """Constants of one run in tf32: narrow batch tiles, few warps, deep pipelines, and the output site's batch."""
-    small = [(columns, 0, warps, stages, False) for columns in (8, 16) for warps in (1, 2, 4) for stages in (3, 5)]
-    medium = [(columns, 0, 4, stages, tma) for columns in (8, 16) for stages in (3, 5) for tma in (False, True)]
-    medium += [(8, 1, 4, 6, True), (16, 1, 4, 6, True), (16, 0, 8, 5, True)]
-    medium += [(8, 0, 4, stages, True) for stages in (2, 4, 6)] + [(8, 0, 8, 3, True), (8, 1, 4, 3, True)]
-    large = [(columns, 1, warps, 3, True) for columns in (8, 16) for warps in (4, 8)]
-    large += [(8, 1, 4, 2, True), (8, 0, 4, 1, True), (8, 0, 8, 1, True), (8, 1, 4, 3, False)]
+    """Constants of one run in tf32: narrow batch tiles near the best known, the output site's batch, the weights'."""
+    small = [(8, 0, warps, stages, False) for warps in (2, 4) for stages in (3, 5)] + [(8, 0, 2, 7, False)]
+    medium = [(8, 0, 4, stages, True) for stages in (2, 3, 4, 5, 6)]
+    medium += [(8, 0, 8, 3, True), (8, 1, 4, 3, True), (8, 1, 4, 6, True), (16, 0, 4, 5, True)]
+    large = [(8, 1, warps, stages, True) for warps in (4, 8) for stages in (2, 3)]
+    large += [(16, 1, 8, 3, True), (8, 0, 4, 1, True), (8, 0, 8, 1, True)]
     cases = _sweeps(20, "tf32", small) + _sweeps(50, "tf32", medium) + _sweeps(100, "tf32", large)
-    cases += [
-        {"bond": bond, "precision": "tf32", "runs": 1, "head": batch}
-        for bond in (20, 50, 100)
-        for batch in (32, 128, 256)
+    one_run: Record = {"precision": "tf32", "runs": 1}
+    cases += [{"bond": bond, "head": batch, **one_run} for bond in (20, 50, 100) for batch in (64, 128)]
+    weights = {
+        20: [(32, 32, 128, 2, 3), (32, 32, 128, 4, 2), (32, 32, 256, 4, 2)],
+        50: [(64, 64, 32, 4, 4), (64, 64, 64, 8, 3), (64, 64, 128, 4, 2)],
+        100: [
+            (128, 128, 32, 8, 3),
+            (128, 128, 64, 8, 2),
+            (128, 128, 16, 8, 5),
+            (128, 64, 64, 8, 3),
+            (64, 64, 64, 4, 4),
+        ],
+    }
+    return cases + [
+        {"bond": bond, "weights": WeightLaunch(*values), **one_run} for bond in weights for values in weights[bond]
     ]
-    return cases
 
 
 def _weight_cases() -> list[Record]:
