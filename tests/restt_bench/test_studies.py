@@ -73,7 +73,8 @@ def test_every_study_is_there(name):
     assert callable(study_named(name))
 
 
-def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch):
+@pytest.mark.parametrize(("factor", "rounded_passes"), [(1.001, True), (1.1, False)])
+def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch, factor, rounded_passes):
     pytest.importorskip("triton")
     from restt_bench.studies import kernels
     from tests.chain.cuda.interpreter import mend_interpreter
@@ -83,10 +84,12 @@ def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch):
 
     def off(backend, *arguments):
         found = right(backend, *arguments)
-        return {**found, "output": found["output"] * 1.001} if backend == "fused_cuda" else found
+        return {**found, "output": found["output"] * factor} if backend == "fused_cuda" else found
 
     monkeypatch.setattr(kernels, "_outputs_and_gradients", off)
     found = kernels.check_kernels("cpu", QUICK, quiet)
-    assert not any(row["passed"] for row in found["checks"])
+    assert [row["passed"] for row in found["checks"]] == [
+        "autocast" in row and rounded_passes for row in found["checks"]
+    ]
     assert found["targets"][0]["verdict"].startswith("missed")
     assert not torch.are_deterministic_algorithms_enabled()

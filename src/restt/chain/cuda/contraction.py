@@ -102,7 +102,10 @@ def _segment_length(x: Tensor, weights: ChainWeights, topology: Topology) -> int
     if recomputing() or inner < 2:
         return segment_length(inner)
     # The states and, in the backward pass, as many gradients.
-    needed = 2 * (inner + 1) * weights.first[..., 0, :].numel() * x.shape[-3] * x.element_size()
+    state = (
+        weights.first.numel() // weights.first.shape[-2]
+    )  # of all runs for one sample; a view would take microseconds
+    needed = 2 * (inner + 1) * state * x.shape[-3] * x.element_size()
     if needed < _ALWAYS_KEPT_BYTES or needed < _free_bytes(x.device):
         return 1
     return square_root_length(inner)
