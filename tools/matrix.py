@@ -8,7 +8,8 @@ left out. ``--torch any`` takes whatever the registry has, and the oldest torch 
 What each cell showed is written to results/matrix.json: versions, commit, which tests, how many passed.
 
 Run by `make matrix`. ``--python 3.11`` and ``--dependencies oldest`` take one cell; ``--keep FOLDER`` keeps the
-environments there and finds them again; other arguments are handed to pytest.
+environments there and finds them again; ``--brief`` leaves out the few files that take most of the time; other
+arguments are handed to pytest.
 """
 
 from __future__ import annotations
@@ -31,6 +32,19 @@ RECORD = ROOT / "results" / "matrix.json"
 MINORS = range(11, 16)
 EXTRAS = ("fast", "plot", "table", "report", "export", "tune", "baselines", "dev")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
+# Most of the time, and few lines that depend on versions: kernels under Triton's interpreter, long fits, baselines.
+SLOW = (
+    "tests/baselines", "tests/chain/cuda", "tests/chain/test_operators.py", "tests/chain/test_recompute.py",
+    "tests/estimators/test_checks.py", "tests/estimators/test_posterior.py", "tests/estimators/test_refinement.py",
+    "tests/estimators/test_search.py", "tests/fuzz", "tests/pages/test_browser.py", "tests/prior", "tests/restt_bench",
+    "tests/restt_paper", "tests/test_volterra.py", "tests/workflow/test_fitting.py",
+)  # fmt: skip
+# Old packages warn of what newer ones beneath them have changed; our own warnings stay errors.
+OLD_WARNINGS = tuple(
+    part
+    for kind in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+    for part in ("-W", f"default::{kind}")
+)
 # Those whose versions decide what is tested; all others come with them.
 NAMED = (
     "torch", "triton", "numpy", "scipy", "scikit-learn", "safetensors", "pandas", "pyarrow", "polars", "matplotlib",
@@ -69,7 +83,9 @@ def main() -> int:
     parser.add_argument("--dependencies", choices=("newest", "oldest"), help="only these")
     parser.add_argument("--torch", choices=("light", "any"), default="light", help="that of constraints.txt, or any")
     parser.add_argument("--keep", type=Path, help="a folder in which environments are kept and found again")
+    parser.add_argument("--brief", action="store_true", help="without the slow files")
     given, tests = parser.parse_known_args()
+    tests += [f"--ignore={path}" for path in SLOW if given.brief]
     failed = []
     for version, program in interpreters().items():
         for which in ("newest", "oldest"):
@@ -86,7 +102,7 @@ def main() -> int:
                     print(f"matrix: left out: {name}: {problem}", flush=True)
                     continue
                 print(f"matrix: {name}", flush=True)
-                cell = _tested(folder, tests)
+                cell = _tested(folder, [*(OLD_WARNINGS if which == "oldest" else ()), *tests])
             _note({"python": version, "dependencies": which, **cell})
             if cell["exit"]:
                 failed.append(name)

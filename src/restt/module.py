@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
 from restt.chain.packed import is_worth_packing, pack, unpack
-from restt.chain.precision import autocast_dtype
+from restt.chain.precision import any_autocast, autocast_dtype
 from restt.chain.reference import ROLES, ChainWeights, role_shapes
 from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
 from restt.init.stability import warn_if_unstable
 from restt.topology import Topology
 
-_ROLES = frozenset(ROLES)
+_NAMES = (*ROLES, "bias")
+_STORED = frozenset(_NAMES)
+# At once and without nn.Module's search for each name, which for all of them takes as long as a small contraction.
+_stored_tensors = itemgetter(*_NAMES)
 
 
 class ResTT(nn.Module):
@@ -103,7 +107,7 @@ class ResTT(nn.Module):
         self.feature_dims = _checked_widths(feature_dim, self.sites)
         # Of hundreds of sites: looked at in every call, worked out once.
         self._widest, self._total_width = max(self.feature_dims), sum(self.feature_dims)
-        self._packs = is_worth_packing(self.feature_dims)
+        self._packs, self._is_ragged = is_worth_packing(self.feature_dims), len(set(self.feature_dims)) > 1
         self.bond_dim = check_int("bond_dim", bond_dim, minimum=1)
         self.outputs = check_int("outputs", outputs, minimum=1)
         self.topology = _checked_topology(topology, self.sites)
@@ -129,7 +133,7 @@ class ResTT(nn.Module):
         self.reset_parameters()
 
     def _mark_padding(self, device: torch.device) -> None:
-        if len(set(self.feature_dims)) > 1:
+        if self._is_ragged:
             widths = torch.tensor(self.feature_dims, device=device)
             self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
 
@@ -224,6 +228,17 @@ class ResTT(nn.Module):
         have it too. Sums and states stay in the parameters' type; products are rounded where the GPU has kernels for
         that.
         """
+        weights, bias = self._given_tensors()
+        lowered: torch.dtype | None = None
+        widths: tuple[int, ...] | None = None
+        if self.runs is not None or self._is_ragged or any_autocast() or not self._is_usual(x, weights.first):
+            x, widths, lowered = self._prepared(x)
+        output = chain.contract(x, weights, self.topology, widths)
+        output = output if bias is None else output + bias
+        return output if lowered is None else output.to(lowered)
+
+    def _prepared(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
+        """x as the chain takes it, the widths if it is packed, and the type of the output where autocast says one."""
         self.check_input(x)
         lowered = self._autocast(x)
         if lowered is not None:
@@ -236,18 +251,16 @@ class ResTT(nn.Module):
                 x, widths = self._zero_padded(x), None
         if self.runs is not None and x.dim() == (3 if widths is None else 2):
             x = x.unsqueeze(0)
-        output = chain.contract(x, self._given_weights(), self.topology, widths)
-        output = output if self.bias is None else output + self.bias
-        return output if lowered is None else output.to(lowered)
+        return x, widths, lowered
 
-    def _given_weights(self) -> ChainWeights:
+    def _given_tensors(self) -> tuple[ChainWeights, Tensor | None]:
         """The parameters as they are: giving a single model a runs axis takes longer than a small contraction."""
         stored = self._parameters
-        if torch.compiler.is_compiling() or not stored.keys() >= _ROLES:  # some parametrised or pruned
-            tensors = [getattr(self, role) for role in ROLES]
+        if torch.compiler.is_compiling() or not stored.keys() >= _STORED:  # some parametrised or pruned
+            *roles, bias = (getattr(self, name) for name in _NAMES)
         else:
-            tensors = [stored[role] for role in ROLES]  # at once, without a search for each name
-        return ChainWeights._make((*tensors, self.outputs))
+            *roles, bias = _stored_tensors(stored)
+        return ChainWeights._make((*roles, self.outputs)), bias
 
     def _autocast(self, x: Tensor) -> torch.dtype | None:
         """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
@@ -279,8 +292,7 @@ class ResTT(nn.Module):
                 f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
             )
         first = self.first
-        usual = x.dim() == 3 and x.shape[1] == self.sites and x.shape[2] == self._widest
-        if usual and x.dtype == first.dtype and x.device == first.device:
+        if self._is_usual(x, first):
             return
         self._check_shape(tuple(x.shape), self._is_packed(x))
         if x.dtype != first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
@@ -288,6 +300,13 @@ class ResTT(nn.Module):
             raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {first.dtype}{hint}")
         if x.device != first.device:
             raise ValueError(f"x is on {x.device}, the module's parameters are on {first.device}")
+
+    def _is_usual(self, x: Any, first: Tensor) -> bool:
+        """Whether x is (B, N, I), of the parameters' type and on their device."""
+        if not isinstance(x, Tensor) or x.dim() != 3 or x.dtype != first.dtype or x.device != first.device:
+            return False
+        _, sites, width = x.shape
+        return sites == self.sites and width == self._widest
 
     def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
         accepted = "(B, N, I) or packed (B, ΣI)"

@@ -7,7 +7,7 @@ import torch
 import restt
 from restt import Topology
 from restt.chain import dispatch
-from restt.chain.cpu import build
+from restt.chain.cpu import build, contraction
 from restt.chain.dispatch import choose
 from tests.chain.cpu.compiled import needs_compiler
 
@@ -15,6 +15,7 @@ from tests.chain.cpu.compiled import needs_compiler
 @pytest.fixture
 def uncompiled(monkeypatch):
     monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
+    monkeypatch.setattr(contraction, "_libraries", {})  # what is loaded is not asked about again
 
 
 def inputs(sites=5, bond=4, batch=6, runs=None, dtype=torch.float32, **options):
@@ -52,6 +53,7 @@ def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monk
     broken.write_text("this is no C\n")
     monkeypatch.setattr(build, "_SOURCE", broken)
     monkeypatch.setattr(build, "_cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(contraction, "_libraries", {})
     module, x = restt.ResTT(5, 2, 4, 1), torch.rand(6, 5, 2)
     build._loaded.cache_clear()
     build._warn_once.cache_clear()
@@ -84,6 +86,7 @@ def test_forced_backend_that_cannot_raises_with_the_reason(monkeypatch):
     with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=expected):
         module(torch.rand(2, 4, 2, dtype=torch.bfloat16))
     monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
+    monkeypatch.setattr(contraction, "_libraries", {})
     with restt.chain.backend("fused_cpu"), pytest.raises(RuntimeError, match=build.DISABLE_VARIABLE):
         restt.ResTT(4, 2, 3, 1)(torch.rand(2, 4, 2))
 

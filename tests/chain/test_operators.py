@@ -121,6 +121,42 @@ def test_compiled_whole_and_once_for_every_batch(name, runs):
     assert graphs() - before == 1
 
 
+@needs_compiler
+def test_compiled_before_anything_is_loaded(monkeypatch):
+    from restt.chain.cpu import contraction
+
+    monkeypatch.setattr(contraction, "_libraries", {})
+    module, before = restt.ResTT(4, 2, 3, 1), graphs()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    for _ in range(2):
+        x = torch.rand(5, 4, 2)
+        torch.testing.assert_close(compiled(x), module(x))
+    assert graphs() - before == 1
+    assert torch.float32 in contraction._libraries
+
+
+@needs_compiler
+def test_a_compiled_step_holds_its_own_backward():
+    config = torch._dynamo.config
+    if not hasattr(config, "trace_autograd_ops"):
+        pytest.skip("this torch cannot compile loss.backward()")
+    module, x = restt.ResTT(6, 2, 3, 2, MIXED), torch.rand(5, 6, 2)
+
+    def loss_and_gradients(x):
+        loss = module(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    def results(step):
+        module.zero_grad(set_to_none=True)
+        return [step(x), *(parameter.grad.clone() for parameter in module.parameters())]
+
+    with config.patch(trace_autograd_ops=True):
+        compiled = results(torch.compile(loss_and_gradients, fullgraph=True, backend="aot_eager"))
+    for got, want in zip(compiled, results(loss_and_gradients), strict=True):
+        torch.testing.assert_close(got, want)
+
+
 def test_a_batch_marked_dynamic_is_not_specialised():
     module = restt.ResTT(6, 2, 3, 2)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -106,6 +106,21 @@ print(*most)
     assert unguarded > 2**30  # what the check is for; where pyarrow has learnt it, the check can go
 
 
+def test_a_list_in_the_footer_is_no_longer_than_the_footer(tmp_path):
+    """A million columns claimed in a file of 700 bytes: pyarrow alone takes some 700 MB for them."""
+    path = written(tmp_path / "a.parquet", store_schema=False)
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    footer = content[-8 - length : -8]
+    # Row groups (one structure in a list), whose first field is the list of the two columns.
+    assert footer.count(b"\x19\x1c\x19\x2c") == 1
+    claimed = footer.replace(b"\x19\x1c\x19\x2c", b"\x19\x1c\x19\xfc" + bytes([0xC0, 0x84, 0x3D]))
+    path.write_bytes(content[: -8 - length] + claimed + len(claimed).to_bytes(4, "little") + b"PAR1")
+    for read in READERS.values():
+        with pytest.raises(ValueError, match=r"a\.parquet .*damaged.*Exceeded size limit"):
+            read(path)
+
+
 def test_text_whose_lengths_are_packed_is_refused_with_a_way_out(tmp_path):
     for encoding in ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
         table = pa.table({"x": ["a", "bc"], "y": [1.0, 2.0]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from restt.estimators.averaging import MOST_LOSS, fitted_temperature, greedy_weights, log_loss
+from restt.estimators.averaging import DOUBT, MOST_LOSS, doubts, fitted_temperature, greedy_weights, log_loss
 
 
 def noisy_logits(rng: np.random.Generator, numbers: np.ndarray, noise: float) -> np.ndarray:
@@ -44,6 +44,24 @@ def test_doubt_bounds_the_logits_of_rows_without_an_error():
     numbers, weights = np.array([0, 1]), np.ones(2)
     assert greedy_weights(sure, numbers, weights).tolist() == [0.0, 1.0]
     assert greedy_weights(sure, numbers, weights, doubt=0.01).tolist() == [1.0, 0.0]
+
+
+def test_doubt_falls_on_the_rows_that_are_least_sure():
+    rng = np.random.default_rng(0)
+    numbers, margins = rng.integers(0, 2, 80), np.linspace(0.1, 9.0, 80)[rng.permutation(80)]
+    found = doubts(margins[:, None] * np.eye(2)[numbers], numbers)
+    assert found.sum() == pytest.approx(DOUBT)
+    assert (found > 0).sum() == 20
+    assert margins[found > 0].max() < margins[found == 0].min()
+
+
+def test_a_sharp_border_is_not_doubted_far_from_it():
+    """Logits that grow with the distance from a border: doubt everywhere would have them flat."""
+    margins = np.concatenate([np.linspace(0.2, 5, 30), np.linspace(10, 40, 70)])
+    steep = np.column_stack([np.zeros(100), margins])
+    candidates, numbers, weights = np.stack([steep, steep / 8]), np.ones(100, dtype=int), np.ones(100)
+    assert greedy_weights(candidates, numbers, weights, doubt=DOUBT / 100).argmax() == 1
+    assert greedy_weights(candidates, numbers, weights, doubt=doubts(steep, numbers)).argmax() == 0
 
 
 def test_rows_count_by_weight():

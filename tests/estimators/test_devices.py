@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from restt import ResTTRegressor
+from restt.estimators import encoding as encodings
 from restt.estimators.compact import state_positions, with_moments
 from restt.estimators.encoding import fit_encoding, site_covariances
 from restt.estimators.gradient import Examples, encode
@@ -18,6 +19,12 @@ from restt.estimators.settings import settle
 from restt.estimators.tables import ArrayTable, PandasTable
 from restt.estimators.targets import Values
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
+
+
+@pytest.fixture(autouse=True)
+def never_few(monkeypatch) -> None:
+    """A GPU encodes any number of rows."""
+    monkeypatch.setattr(encodings, "FEW_FOR_GPU", 0)
 
 
 def tables() -> list[ArrayTable | PandasTable]:

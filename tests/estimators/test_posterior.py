@@ -240,6 +240,34 @@ def test_unseen_categories_and_missing_values_are_averages_with_one_warning(mixe
         model.predict(rows.assign(new=np.nan))
 
 
+@pytest.fixture(scope="module")
+def many_levels() -> tuple[ResTTRegressor, pd.DataFrame, np.ndarray]:
+    """150 levels of four rows each, none of which is a hundredth of the table."""
+    rng = np.random.default_rng(0)
+    code = np.tile(np.arange(150), 14)
+    frame = pd.DataFrame({"place": [f"p{number}" for number in code], "size": rng.random(len(code))})
+    y = rng.standard_normal(150)[code] + frame["size"].to_numpy() + 0.3 * rng.standard_normal(len(code))
+    frame.loc[0, "place"] = "seen once"
+    return ResTTRegressor(random_state=0).fit(frame[:600], y[:600]), frame, y
+
+
+def test_levels_of_a_few_rows_have_effects_of_their_own(many_levels):
+    model, frame, y = many_levels
+    assert model.score(frame[600:], y[600:]) > 0.85
+    ends = model.predict_interval(frame[600:])
+    assert 0.85 < np.mean((ends[:, 0] <= y[600:]) & (y[600:] <= ends[:, 1])) < 0.95
+    # One of a single row is no more than one that the fit has not seen.
+    place = model.encoding_.columns[0]
+    assert (len(place.levels), place.rare) == (150, ("seen once",))
+
+
+def test_the_most_frequent_levels_have_states_of_their_own(monkeypatch):
+    monkeypatch.setattr(posterior, "MOST_LEVELS", 3)
+    frame = pd.DataFrame({"c": list("aaabbbbccddddd") * 10})
+    model = ResTTRegressor(random_state=0).fit(frame, np.arange(140.0) % 14)
+    assert model.encoding_.columns[0].levels == ("a", "b", "d")
+
+
 @pytest.mark.parametrize("kind", ["fitted", "skewed", "mixed_model", "several"])
 def test_a_saved_model_keeps_everything(kind, request, tmp_path):
     if kind == "several":
@@ -267,9 +295,11 @@ def test_exported_graphs_undo_the_scale_of_y(size, mixed_model, skewed, tmp_path
         session = onnxruntime.InferenceSession(model.export(tmp_path / f"{number}.onnx", inputs="numbers"))
         found = session.run(None, {"x": model.numbers(frame)})[0]
         np.testing.assert_allclose(found, model.predict(frame), rtol=1e-6, atol=1e-6 * size)
-        program = torch.export.load(interop.export(model, tmp_path / f"{number}.pt2")).module()
-        again = program(torch.from_numpy(model.numbers(frame))).numpy()
-        np.testing.assert_allclose(again, model.predict(frame), rtol=1e-9, atol=1e-9 * size)
+        # Tracing takes seconds; the program of size 1 differs by a constant alone.
+        if size > 1:
+            program = torch.export.load(interop.export(model, tmp_path / f"{number}.pt2")).module()
+            again = program(torch.from_numpy(model.numbers(frame))).numpy()
+            np.testing.assert_allclose(again, model.predict(frame), rtol=1e-9, atol=1e-9 * size)
     assert skewed.target_.model.smear > 1
 
 
@@ -339,7 +369,7 @@ def test_one_absurd_y_is_left_out_with_a_warning():
     assert model.score(fresh, clean) > 0.98
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (2, 4), (3, 40), (20, 60)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (2, 4), (3, 40), (20, 30)])
 def test_few_rows_give_a_cautious_model(rows, columns):
     x, y, _ = product(rows, columns=columns)
     model = ResTTRegressor(random_state=0).fit(x, y)

@@ -287,9 +287,10 @@ def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
 
 
 def test_epochs_fall_with_the_work_and_not_with_the_clock():
-    assert [epochs_within(work, CPU) for work in (1e8, 5e10, 1e15)] == [
+    assert [epochs_within(work, CPU, 100) for work in (1e8, 5e10, 1e15)] == [
         refinement.MOST_EPOCHS,
         6,
         refinement.FEWEST_EPOCHS,
     ]
-    assert epochs_within(5e11, torch.device("cuda")) == 6
+    assert epochs_within(5e11, torch.device("cuda"), 100) == 6
+    assert epochs_within(1e8, torch.device("cuda"), 250) == 10

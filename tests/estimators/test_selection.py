@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import softmax
+from sklearn.metrics import log_loss
 
 import restt
 from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
+from restt.estimators.averaging import log_loss as mean_log_loss
 from restt.estimators.many_rows import split
 
 
@@ -31,13 +33,34 @@ def test_defaults_choose_among_candidates(selected):
     assert sum(shares) == pytest.approx(1.0)
     assert {name.split(",")[0] for name in selected.candidates_} == {
         "logistic",
+        "curves",
         "prior",
         "straight prior",
+        "prior of few",
+        "straight prior of few",
         "lines",
         "hats",
     }
     x, y = interacting(400, seed=1)
     assert selected.score(x, y) > 0.85
+
+
+def test_columns_that_say_nothing_do_not_blur_a_border():
+    """Seven columns of noise beside the three whose signs decide: a prior that keeps them all reaches 0.980."""
+    x = np.random.default_rng(0).uniform(-1, 1, (2250, 10))
+    y = np.where(x[:, 0] * x[:, 1] * x[:, 2] > 0, "even", "odd")
+    model = ResTTClassifier(random_state=0).fit(x[:250], y[:250])
+    assert any(name.startswith("straight prior of few") for name in model.candidates_)
+    assert model.score(x[250:], y[250:]) > 0.985
+
+
+def test_shells_are_sums_of_curves():
+    """Classes by the distance from the origin, a sum over columns: a prior with products fits much else besides."""
+    x = np.random.default_rng(0).standard_normal((1200, 6))
+    y = np.digitize((x**2).sum(axis=1), [4, 7])
+    model = ResTTClassifier(random_state=0).fit(x[:200], y[:200])
+    assert sum(share for name, (_, share) in model.candidates_.items() if name.startswith("curves")) > 0.5
+    assert log_loss(y[200:], model.predict_proba(x[200:])) < 0.45
 
 
 def test_the_module_is_the_average_of_the_chosen(monkeypatch):
@@ -167,8 +190,9 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
     x, y = interacting(60)
     monkeypatch.setattr(selection, "BUDGET", 1.0)
     model = ResTTClassifier(random_state=0).fit(x, y)
-    assert not any(name.startswith(("lines", "hats")) for name in model.candidates_)
-    assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "prior", "straight prior"}
+    families = {name.split(",")[0] for name in model.candidates_}
+    assert {"logistic", "curves", "prior", "straight prior"} <= families
+    assert not families & {"lines", "hats"}
 
 
 def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
@@ -248,7 +272,7 @@ def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
     monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
     monkeypatch.setattr(many_rows, "SAMPLE", 100)
     monkeypatch.setattr(many_rows, "GPU_EPOCHS", 6)
-    monkeypatch.setattr(many_rows, "read_device", lambda device, work: torch.device("cuda"))
+    monkeypatch.setattr(many_rows, "read_devices", lambda device, work: [torch.device("cuda")])
     seen = []
     trained = many_rows._trained
 
@@ -265,3 +289,48 @@ def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
     monkeypatch.setattr(many_rows, "GPU_ROWS", 350)
     ResTTClassifier(random_state=0, device="cpu").fit(x, y)
     assert not all(after for _, after, _ in seen)
+
+
+def test_the_last_epoch_stays_where_its_rows_are_better_off_with_it():
+    """Both ways round: by the log-loss at a temperature, so that being too sure does not count."""
+    x, y = interacting(300)
+    made = ResTTClassifier(solver="gradient", epochs=60, random_state=0).fit(x, y)
+    held = made._read_examples(*interacting(200, seed=1), None, reset=False)
+    # Logits times four.
+    good = {
+        name: value.detach() * (4.0 if name in ("bias", "last_chain", "last_linear", "last_skip") else 1.0)
+        for name, value in made.module_.named_parameters()
+    }
+    bad = {name: value + 0.3 * torch.randn_like(value) for name, value in good.items()}
+    for own, last in ((bad, good), (good, bad)):
+        with torch.no_grad():
+            for name, value in made.module_.named_parameters():
+                value.copy_(own[name])
+        many_rows._keep_better(made, last, held)
+        for name, value in made.module_.named_parameters():
+            torch.testing.assert_close(value.detach(), good[name])
+
+
+def test_a_training_ends_with_its_last_epoch_or_that_of_the_least_loss(monkeypatch):
+    seen = []
+    monkeypatch.setattr(many_rows, "_keep_better", lambda made, early, held: seen.append((made, early)))
+    x, y = interacting(300)
+    estimator = ResTTClassifier(random_state=0)
+    given = estimator._read_examples(x, y, None, reset=True)
+    kept, held = given.take(np.arange(240)), given.take(np.arange(240, 300))
+    settings = {"feature_map": "auto", "bond_dim": 10, "penalty": None, "lr": 0.1}
+    made = many_rows._trained(estimator, settings, kept, held, np.unique(y), 0, (64, 30))
+    [(same, early)] = seen
+    losses = [record.validation["loss"][0] for record in made.history_]
+    assert same is made
+    assert len(losses) == 30
+    assert np.argmin(losses) < 29, "the table is to be learned by heart"
+
+    def loss() -> float:
+        return float(mean_log_loss(*many_rows._outputs(made, held)))
+
+    assert loss() == pytest.approx(losses[-1], rel=1e-4)
+    with torch.no_grad():
+        for name, value in made.module_.named_parameters():
+            value.copy_(early[name])
+    assert loss() == pytest.approx(min(losses), rel=1e-4)

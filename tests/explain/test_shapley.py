@@ -127,7 +127,9 @@ def test_a_float32_module_is_explained_in_float64() -> None:
     assert single.first.requires_grad
 
 
-def test_shap_agrees_on_the_same_game() -> None:
+def test_shap_agrees_on_the_same_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Compiling shap's loops takes longer than 256 coalitions without.
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     shap = pytest.importorskip("shap", reason="shap is not installed: it is in the dev extra")
     module, x, background = made("residual")
     means = background.mean(0)

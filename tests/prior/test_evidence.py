@@ -30,6 +30,23 @@ def test_gradients_match_differences(outputs):
         assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
 
+def test_a_factor_of_zero_leaves_the_other_gradients_right():
+    evidence, kernels = objective(rows=12)
+    theta = some_prior(kernels).theta
+    expected = evidence(theta)[1]
+    usual = kernels[0].gram_and_pull
+
+    def with_zeros(states, values, out=None):
+        found, pull = usual(states, values, out)
+        found[0, 3] = found[3, 0] = -1.0
+        return found, pull
+
+    kernels[0].gram_and_pull = with_zeros
+    found = evidence(theta)[1]
+    assert np.isfinite(found).all()
+    assert not np.allclose(found, expected)
+
+
 def test_the_value_is_the_gaussian_likelihood():
     numbers, y = mixed_table(20)
     kernels, states = bound(numbers, np.ones(20))

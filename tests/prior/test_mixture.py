@@ -7,6 +7,7 @@ from sklearn.linear_model import RidgeCV
 
 from restt import prior
 from restt.prior.evidence import Evidence
+from restt.prior.kernels import JUMPING
 from restt.prior.learning import hyper_prior, learn, learn_alike
 from restt.prior.mixture import Learner, mix, stacked
 from tests.prior.problems import bound, mixed_table, some_prior
@@ -96,21 +97,40 @@ def test_weights_are_those_of_least_squares_between_none_and_all():
     assert stacked(spoilt, y, ones, np.full(2, 0.5))[0] > 0.99
 
 
-def test_few_rows_for_the_columns_are_weighed_and_plenty_are_not():
+def test_priors_are_weighed_by_what_they_predict():
     x, y = dense(60, 12, 0.3, 0)
-    few = prior.fit(x, y)
-    assert len(few.mixture.posteriors) > 2
-    assert few.mixture.weights.sum() == pytest.approx(1)
-    assert (np.diff(few.mixture.weights) <= 0).all()
-    plenty = prior.fit(x[:, :5], y)
-    assert plenty.mixture.weights.tolist() == [0.5, 0.5]
+    lines = prior.fit(x, y).mixture
+    assert lines.weights.sum() == pytest.approx(1)
+    assert (np.diff(lines.weights) <= 0).all()
+    steps = prior.fit(x[:, :3], np.sign(x[:, 0]) + (x[:, 1] > 0.5)).mixture
+    assert steps.posteriors[0].prior.power == JUMPING
+    assert steps.weights[0] > 0.5
+
+
+def test_jumps_are_found():
+    rng = np.random.default_rng(0)
+    x = rng.random((1300, 3))
+    truth = 2.0 * (x[:, 0] > 0.3) - 3.0 * (x[:, 0] > 0.7) + (x[:, 1] > 0.5) * (x[:, 2] > 0.4)
+    y = truth + 0.3 * rng.standard_normal(len(x))
+    fitted = prior.fit(x[:300], y[:300])
+    assert squares(fitted.predict(x[300:])[:, 0], truth[300:]) < 0.09
+
+
+def test_a_tenth_of_the_columns_in_rows_is_enough_for_a_weak_signal():
+    ours, ridge = [], []
+    for seed in (0, 1):
+        x, y = dense(700, 20, 2.0, seed)
+        ours.append(squares(prior.fit(x[:200], y[:200]).predict(x[200:])[:, 0], y[200:]))
+        ridge.append(squares(RidgeCV(np.logspace(-3, 4, 15)).fit(x[:200], y[:200]).predict(x[200:]), y[200:]))
+    assert np.mean(ours) < np.mean(ridge) + 0.02
 
 
 def test_residuals_of_rows_that_were_learned_from_grow():
     x, y = dense(300, 4, 0.5, 0)
     learner, targets = learner_of(x, y, np.arange(0, 300, 2))
-    smooth = learner.condition(learner.own(targets, "identity"), targets)
-    mixture = mix(learner, smooth, None, targets, np.random.default_rng(0))
+    alike = learner.learn("alike", targets, "identity")
+    smooth = learner.condition(learner.learn("smooth", targets, "identity", alike), targets)
+    mixture = mix(learner, alike, smooth, targets, np.random.default_rng(0))
     honest = targets - mixture.left_out
     assert torch.allclose(mixture.residuals[1::2], honest[1::2])
     assert (mixture.residuals[::2].abs() > honest[::2].abs()).all()

@@ -4,6 +4,7 @@ import torch
 import restt
 from restt_bench.case import Case
 from restt_bench.implementations.full_tensor import FullTensor
+from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.implementations.plain_torch import FORMS, PlainTorch, TorchResTT
 from restt_bench.implementations.tensorkrowch import TensorKrowch
 from restt_bench.parity import relative_error
@@ -64,3 +65,35 @@ def test_data_keeps_a_long_plain_chain_away_from_denormals():
     case = Case(sites=400, bond_dim=4, batch=3, topology="plain")
     output = case.module(0)(case.data(0)[0])
     assert output.abs().max() > torch.finfo(torch.float32).tiny * 1e6
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, while it compiles
+@pytest.mark.parametrize("loop", ["plain", "one-thread", "compiled-step"])
+def test_loops_of_ones_own_take_the_step_they_are_timed_for(loop):
+    case = Case(sites=5, bond_dim=3, outputs=2, batch=4)
+    with tracing_backward():
+        pairs = OwnLoop(loop).found_and_expected(case, seed=3)
+    names = dict(case.module(3).named_parameters())
+    assert set(pairs) == {*names, *(f"{name}, averaged" for name in names)}
+    for name, (found, expected) in pairs.items():
+        assert expected.abs().max() > 0, name
+        assert relative_error(found, expected) < 1e-5, name
+
+
+def test_a_loop_that_forgets_the_update_is_seen(monkeypatch):
+    from restt_bench.implementations import own_loops
+
+    monkeypatch.setattr(own_loops.OneThread, "update", lambda self: self.optimizer.step() if not self.done else None)
+    monkeypatch.setattr(own_loops.OneThread, "done", property(lambda self: bool(self.optimizer.state)), raising=False)
+    pairs = OwnLoop("one-thread").found_and_expected(Case(sites=5, bond_dim=3, outputs=2, batch=4), seed=3)
+    assert relative_error(*pairs["chain, averaged"]) > 0.01
+
+
+def test_graphs_need_a_gpu_and_the_stack_has_nothing_to_compare():
+    assert OwnLoop("graphed-step").refusal(Case()) == "CUDA graphs need a GPU"
+    stack = OwnLoop("plain", stack=True)
+    assert stack.found_and_expected(Case(), seed=0) == {}
+    work = stack.build(Case(sites=5, batch=4), seed=0)
+    work.step()
+    assert work.is_finite()
+    assert {OwnLoop(loop).name for loop in LOOPS} == {f"auto-{loop}" for loop in LOOPS}

@@ -5,12 +5,12 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
-from restt import cli
+from restt import ResTT, Topology, cli
 from restt.chain import eager
 from restt_bench.case import Case
 from restt_bench.implementations.base import Implementation
 from restt_bench.implementations.ours import Ours
-from restt_bench.parity import ParityError, check, relative_error, require_parity
+from restt_bench.parity import ALLOWED, ParityError, allowed_of, check, relative_error, require_parity
 
 SMALL = Case(sites=5, bond_dim=3, outputs=2, batch=4)
 
@@ -108,3 +108,31 @@ def test_the_check_keeps_the_bond_and_shrinks_the_rest():
     assert (small.bond_dim, small.runs) == (100, 3)
     assert small.sites < 100
     assert small.batch % 2 == 1
+
+
+def cut_to_tf32(values):
+    """What a tensor core reads of float32 operands: the last 13 bits are not there."""
+    return (values.float().view(torch.int32) & ~0x1FFF).view(torch.float32).double()
+
+
+@pytest.mark.parametrize("sites", [20, 40])
+def test_what_cut_operands_lose_grows_with_the_products(sites):
+    topology = Topology.plain(sites)
+    module = ResTT(sites, 2, 20, 3, topology)
+    module.reset_parameters(seed=1)
+    x = torch.rand(33, sites, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = [module.first, *module.chain, module.last_chain]
+    exact, cut = ((x[:, 0] @ module.first.double()).detach() for _ in range(2))
+    for n, core in enumerate(weights[1:], start=1):
+        features, core = x[:, n], core.detach()
+        exact = torch.einsum("bk,bi,iko->bo", exact, features, core.double())
+        cut = torch.einsum("bk,bi,iko->bo", cut_to_tf32(cut), features, cut_to_tf32(core))
+    error = relative_error(cut, exact)
+    assert error == pytest.approx((sites - 1) * 6.8e-4, rel=0.1)
+    assert error > ALLOWED["tf32"]
+    assert error <= allowed_of("tf32", topology)
+
+
+def test_sites_that_add_do_not_raise_the_bound():
+    assert allowed_of("tf32", Topology.residual(300)) == ALLOWED["tf32"]
+    assert allowed_of("float32", Topology.plain(300)) == ALLOWED["float32"]

@@ -147,9 +147,9 @@ def test_phases_add_up_to_a_step():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is Linux's")
 def test_peak_memory_sees_the_matrices_of_the_textbook():
-    case = bench.Case(sites=80, bond_dim=64, batch=128)  # A(n) of all samples and sites: 160 MiB
+    case = bench.Case(sites=40, bond_dim=64, batch=128)  # A(n) of all samples and sites: 80 MiB
     found = peak_memory("textbook", case, seed=0, threads=1)
-    assert found["step_mib"] > 120
+    assert found["step_mib"] > 60
     assert found["peak_mib"] > found["before_mib"] > 0
 
 

@@ -37,7 +37,7 @@ def test_a_card_without_a_target_is_refused():
         ({"kind": "colour"}, "cannot hold 'colour' as '1234.5'"),
         ({"layout": "%Q"}, "cannot hold 'number' as '%Q'"),
         ({"missing": True}, "'missing' of a column of a model card must be a int, got True"),
-        ({"inputs": ["age", 3]}, "'inputs' of a column of a model card must be a list of texts"),
+        ({"inputs": ["age", 3]}, "inputs and levels of a column of a model card must be texts"),
         ({"inputs": ["age of somebody"]}, "column 'age' of a model card has no input 'age of somebody'"),
         ({"colour": "red"}, "a column of a model card has name, kind, layout, missing, distinct"),
     ],

@@ -150,3 +150,16 @@ def test_damaged_notes_of_pandas_in_a_parquet_file_are_named(tmp_path):
     pq.write_table(table.replace_schema_metadata({b"pandas": notes}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"a\.parquet is damaged: its notes on its columns cannot be read"):
         read(tmp_path / "a.parquet")
+
+
+def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path):
+    pa, pq = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [k * 0.1 for k in range(500)]}), path, use_dictionary=False, compression="GZIP")
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
+    content[middle : middle + 40] = bytes(40)
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged: "):
+        read(path)

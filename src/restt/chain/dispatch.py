@@ -25,7 +25,7 @@ Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
 # Each is a module with `contract` and, unless it takes everything, `unsupported`; loaded when first asked for.
 BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
-_FUSED = {"cpu": "fused_cpu", "cuda": "fused_cuda"}
+_FUSED = ("fused_cpu", "fused_cuda")
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
     "eager": "works everywhere, but step by step",
@@ -77,7 +77,7 @@ def contract(
         name, _ = choose(x, weights, topology, widths is not None)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
-    if name in _FUSED.values():
+    if name in _FUSED:
         return _contracted(name, x, weights, topology, widths)
     if autocast_dtype(x.device.type) is not None:
         # Rounded at every site, states would lose more than one product does: autocast is for the output.
@@ -119,16 +119,15 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = 
     """
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
-    kind = x.device.type
-    fused = _FUSED.get(kind)
-    if fused is None:
-        problem = f"there are no fused kernels for {kind}"
-    else:
+    if x.is_cpu or x.is_cuda:
+        fused = "fused_cpu" if x.is_cpu else "fused_cuda"
         missing = _module(fused).unsupported(x, weights, topology)
         if missing is None:
             return fused, "fused kernels were the fastest at every size measured"
         problem = f"{fused} is not available: {missing}"
-    if kind == "cpu" and _tree_is_faster(x.shape[-2 if packed else -3], weights, topology):
+    else:
+        problem = f"there are no fused kernels for {x.device.type}"
+    if x.is_cpu and _tree_is_faster(x.shape[-2 if packed else -3], weights, topology):
         return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
     return "eager", problem
 

@@ -28,7 +28,6 @@ _INPUTS = "Tensor x, Tensor first, " + ", ".join(f"Tensor? {role}" for role in R
 _PLAIN = (Tensor, torch.nn.Parameter)
 TENSORS = 1 + len(ROLES)
 
-# What the backward pass of any backend is: (grad, kept, inputs, settings, wanted) -> the wanted gradients in order.
 Kernel = Callable[..., Any]
 
 
@@ -41,61 +40,81 @@ def register(
     forward: tuple[Kernel, Kernel],
     backward: tuple[Kernel, Kernel],
     packed: bool = False,
-) -> type[torch.autograd.Function]:
+) -> Callable[..., Tensor]:
     """Register a pair of operators, each a kernel with its fake; the result is the same pair for eager code.
 
     ``settings`` are the arguments after ``outputs`` and ``connections``, ``kept`` the names of what the forward pass
     gives besides its output, for the backward pass: ``forward(x, *roles, outputs, connections, *settings)`` and
-    ``backward(grad, *kept, x, *roles, connections, *settings, wanted)``, the latter a list of the wanted gradients.
+    ``backward(grad, *kept, x, *roles, connections, *settings, wanted)``, the latter a list of a gradient or None for x
+    and each role.
     ``packed`` says that the first setting are the sites' widths, for x (…, B, ΣI), or nothing for x (…, B, N, I).
     """
     returned = ", ".join(["Tensor"] * (1 + len(kept)))
     LIBRARY.define(f"{name}({_INPUTS}, int outputs, str connections, {settings}) -> ({returned})")
     given = ", ".join(f"Tensor {item}" for item in ("grad", *kept))
     LIBRARY.define(f"{name}_backward({given}, {_INPUTS}, str connections, {settings}, bool[] wanted) -> Tensor[]")
-    for suffix, (kernel, fake) in (("", forward), ("_backward", backward)):
+    for suffix, kernel, fake in (("", *forward), ("_backward", _all_there(backward[0]), backward[1])):
         LIBRARY.impl(f"{name}{suffix}", kernel, keys)
         torch.library.register_fake(f"restt::{name}{suffix}", fake, lib=LIBRARY)
     operator = getattr(torch.ops.restt, f"{name}_backward").default
 
+    def operator_gradients(grad: Tensor, *given: Any) -> list[Tensor | None]:
+        made = iter(operator(grad, *given))
+        return [next(made) if want else None for want in given[-1]]
+
+    def gradients(
+        run: Kernel, grad: Tensor, tensors: Sequence[Tensor | None], needs: Sequence[bool], given: Sequence[Any]
+    ) -> list[Tensor | None]:
+        """Of x and the roles, by ``run`` or in plain operations; ``tensors`` are these inputs, then what was kept."""
+        inputs, wanted, (outputs, connections, *rest) = tensors[:TENSORS], needs[:TENSORS], given
+        if wants_plain_operations(grad):
+            topology, widths = topology_of(connections), rest[0] if packed else ()
+            return plain_contraction_gradients(inputs, wanted, grad, outputs, topology, widths)
+        found: list[Tensor | None] = run(grad, *tensors[TENSORS:], *inputs, connections, *rest, wanted)
+        return found
+
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         # The inputs themselves, not what a kernel made of them: a gradient of the gradient leads back to them.
         ctx.save_for_backward(*inputs[:TENSORS], *output[1:])
-        ctx.outputs, ctx.connections, *ctx.settings = inputs[TENSORS:]
+        ctx.given = inputs[TENSORS:]
         ctx.set_materialize_grads(False)
 
-    def gradients(ctx: Any, grad: Tensor | None, run: Kernel) -> tuple[Tensor | None, ...]:
-        if grad is None:
-            return (None,) * (TENSORS + 2 + len(ctx.settings))
-        tensors = ctx.saved_tensors  # every reading of it unpacks them anew
-        inputs, saved = tensors[:TENSORS], tensors[TENSORS:]
-        wanted = [want and tensor is not None for want, tensor in zip(ctx.needs_input_grad, inputs, strict=False)]
-        nothing = (None,) * (2 + len(ctx.settings))
-        if wants_plain_operations(grad):
-            topology = topology_of(ctx.connections)
-            widths = ctx.settings[0] if packed else ()
-            return *plain_contraction_gradients(inputs, wanted, grad, ctx.outputs, topology, widths), *nothing
-        found = iter(run(grad, *saved, *inputs, ctx.connections, *ctx.settings, wanted))
-        return *(next(found) if want else None for want in wanted), *nothing
-
     def operator_backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        return gradients(ctx, grad, operator)
+        nothing = (None,) * len(ctx.given)
+        if grad is None:
+            return *(None,) * TENSORS, *nothing
+        return *gradients(operator_gradients, grad, ctx.saved_tensors, ctx.needs_input_grad, ctx.given), *nothing
 
     torch.library.register_autograd(f"restt::{name}", operator_backward, setup_context=setup_context, lib=LIBRARY)
 
     class Eager(torch.autograd.Function):
+        """Takes x, the roles, and all other arguments as one: torch looks at every argument of its own."""
+
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Tensor:
-            found = forward[0](*inputs)
-            setup_context(ctx, inputs, found)
-            output: Tensor = found[0]
+            *tensors, given = inputs
+            output: Tensor
+            output, *saved = forward[0](*tensors, *given)
+            ctx.save_for_backward(*tensors, *saved)
+            ctx.given = given
             return output
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-            return gradients(ctx, grad, backward[0])
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+            return *gradients(backward[0], grad, ctx.saved_tensors, ctx.needs_input_grad, ctx.given), None
 
-    return Eager
+    # What torch.autograd.Function.apply comes to outside of torch.func, where no fused backend is taken.
+    apply: Callable[..., Tensor] = super(torch.autograd.Function, Eager).apply
+    return apply
+
+
+def _all_there(backward: Kernel) -> Kernel:
+    """The wanted gradients alone: an operator gives no list with gaps."""
+
+    def compute(*given: Any) -> list[Tensor]:
+        return [gradient for gradient in backward(*given) if gradient is not None]
+
+    return compute
 
 
 def is_watched(x: Tensor, first: Tensor) -> bool:

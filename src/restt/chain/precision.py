@@ -60,6 +60,17 @@ def current_precision(device: str = "cuda") -> str:
 
 
 @untraced  # a compiler that traces inside of one has entered it
+def any_autocast() -> bool:
+    """Whether there may be a surrounding ``torch.autocast``, of whatever device: cheaper to ask than which.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     any_autocast()
+    True
+    """
+    return torch._C._is_any_autocast_enabled()
+
+
+@untraced  # a compiler that traces inside of one has entered it
 def autocast_dtype(device: str) -> torch.dtype | None:
     """What a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
 

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from restt.data.parquet_pages import open_parquet
+
 
 def parquet_paths(files: Any) -> list[Path]:
     """One path or several, and for a folder its Parquet files in the order of their names."""
@@ -26,10 +28,10 @@ def parquet_paths(files: Any) -> list[Path]:
 def read_footer(path: Path) -> Any:
     """pyarrow's metadata of a file; an error that names it where there is none or it is damaged."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(path)
+        with open(path, "rb") as file:
+            return open_parquet(file).metadata
     except FileNotFoundError:
         raise FileNotFoundError(f"files names {path}, which does not exist") from None
     except (pa.ArrowException, OSError) as error:

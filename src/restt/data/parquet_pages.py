@@ -1,4 +1,4 @@
-"""What the pages of a Parquet file claim, checked before pyarrow believes it.
+"""What the footer and the pages of a Parquet file claim, checked before pyarrow believes it.
 
 A column of a row group is a chain of pages, each behind a header that says how many bytes it takes in the file, how
 many once decompressed, and how many values it holds. pyarrow allocates what the header says; a file of 2 kB can so ask
@@ -46,6 +46,20 @@ class _Fields:
     def of(self, struct: int, number: int) -> int:
         """A number of a structure in this one; 0 where it is not there, as pyarrow takes it."""
         return self.structs[struct].numbers.get(number, 0) if struct in self.structs else 0
+
+
+def open_parquet(file: IO[bytes]) -> Any:
+    """pyarrow's ``ParquetFile`` of a binary file, with no list or text in its footer longer than the footer itself.
+
+    pyarrow makes room for as many entries as a list claims, up to a million, before it reads the first.
+    """
+    import pyarrow.parquet as pq
+
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    most = max(1, min(int.from_bytes(file.read(4), "little"), size, 2**31 - 1))
+    file.seek(0)
+    return pq.ParquetFile(file, thrift_string_size_limit=most, thrift_container_size_limit=most)
 
 
 def check_pages(file: IO[bytes], footer: Any, group: int, columns: Collection[str], label: str) -> None:

@@ -17,6 +17,8 @@ from restt.features.levels import Level, code_column, read_level
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
 # It bounds a column to 100 levels, and with it the width to which the site vectors of every column are padded.
 RARE_SHARE = 0.01
+# A model that draws levels of few rows towards the others by itself pools only what weighs less than this many rows.
+FEWEST_ROWS = 2.0
 # Up to this many rare levels are remembered by name, so that one that was never seen is told apart from them.
 MOST_REMEMBERED = 10_000
 # In place of a level: the average of the column's states.
@@ -124,15 +126,19 @@ def fit_column(
     categorical: bool,
     handle_unknown: str,
     handle_missing: str,
+    most_levels: int | None = None,
 ) -> Column:
-    """The kind, levels and missing state of a column."""
+    """The kind, levels and missing state of a column.
+
+    ``most_levels``: at most so many, the heaviest, have a state of their own, none of less than two rows; without it
+    those with a share of :data:`RARE_SHARE`.
+    """
     label, averages = table.label(index), handle_missing == "learn"
     if not categorical:
         column = Column(label, missing=table.misses(index), averages_missing=averages)
     else:
         totals, absent = _level_weights(table.categories(index), weights)
-        least = RARE_SHARE * float(weights.sum()) if handle_unknown == "other" else 0.0
-        rare = {level for level, total in totals.items() if total < least}
+        rare = _rare_levels(totals, float(weights.sum()), most_levels) if handle_unknown == "other" else set()
         column = Column(
             label,
             sorted_levels(set(totals) - rare),
@@ -144,6 +150,16 @@ def fit_column(
     if column.missing and handle_missing == "error":
         raise ValueError(f'Input X contains NaN: {label} has missing values, which handle_missing="error" refuses')
     return column
+
+
+def _rare_levels(totals: dict[Level, float], weight: float, most_levels: int | None) -> set[Level]:
+    """The levels that are learned as one."""
+    least = RARE_SHARE * weight if most_levels is None else min(FEWEST_ROWS, RARE_SHARE * weight)
+    rare = {level for level, total in totals.items() if total < least}
+    if most_levels is not None and len(totals) - len(rare) > most_levels:
+        kept = sorted(sorted_levels(set(totals) - rare), key=lambda level: -totals[level])
+        rare |= set(kept[most_levels:])
+    return rare
 
 
 def _level_weights(values: np.ndarray, weights: np.ndarray) -> tuple[dict[Level, float], bool]:

@@ -33,6 +33,8 @@ ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
 # Up to this many rows the beginning of an operation takes longer than the operation.
 FEW_ROWS = 16
+# Up to this many a GPU would only wait for its launches.
+FEW_FOR_GPU = 2000
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
 MOST_COVARIANCES = 2**22
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
@@ -267,8 +269,12 @@ def fit_columns(
     handle_missing: str = "learn",
     *,
     every: bool = False,
+    most_levels: int | None = None,
 ) -> tuple[Column, ...]:
-    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen."""
+    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
+
+    ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
+    """
     chosen = set(chosen_columns("categorical_features", categorical_features, table))
     return tuple(
         fit_column(
@@ -278,6 +284,7 @@ def fit_columns(
             every or index in chosen or table.holds_categories(index),
             handle_unknown,
             handle_missing,
+            most_levels,
         )
         for index in range(table.width)
     )
@@ -377,9 +384,10 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
 
 
 def placed(numbers: np.ndarray, device: torch.device | None) -> Tensor:
-    """Numbers where they are encoded: on a GPU that trains on them, else on the CPU, since not all have float64."""
+    """Numbers where they are encoded: many on a GPU that trains on them, else on the CPU, as not all have float64."""
     found = torch.from_numpy(numbers)
-    return found.to(device) if device is not None and device.type == "cuda" else found
+    away = device is not None and device.type == "cuda" and len(found) > FEW_FOR_GPU
+    return found.to(device) if away else found
 
 
 def with_site_means(

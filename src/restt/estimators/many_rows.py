@@ -10,8 +10,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
 from restt._common.devices import read_devices
 from restt.estimators.averaging import fitted_temperature, log_loss
@@ -19,6 +21,7 @@ from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
 from restt.features import Trigonometric
+from restt.module import ResTT
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
@@ -80,7 +83,8 @@ def fit_many(
     estimator: ResTTClassifier, given: Examples, seed: int
 ) -> tuple[ResTTClassifier, dict[str, tuple[float, float]], float]:
     """An estimator trained with the best settings, of each setting the log-loss on held-out rows (after the training
-    that it was given: on the sample, or on all rows) and whether it is the chosen one (1 or 0), and the temperature.
+    that it was given: on the sample, or on all rows, then at its best temperature) and whether it is the chosen one (1
+    or 0), and the temperature.
     """
     kept, held = (given.take(rows) for rows in split(given.y, np.random.default_rng(seed)))
     classes = np.unique(given.y)
@@ -91,17 +95,17 @@ def fit_many(
     losses: dict[str, float] = {}
     finalists = list(tried) if quick else _finalists(estimator, tried, kept, held, classes, seed, losses)
     plan = batch_and_epochs(len(kept), GPU_EPOCHS if quick else MOST_EPOCHS)
-    made = {}
+    made, temperatures = {}, {}
     for name in finalists:
         settings = tried[name]
         if settings["penalty"] is not None:
             # The loss is a mean over rows, so what the sample was right with is a smaller share of more rows.
             settings = {**settings, "penalty": settings["penalty"] * sampled / len(kept)}
         made[name] = _trained(estimator, settings, kept, held, classes, seed, plan)
-        losses[name] = float(log_loss(*_outputs(made[name], held)))
+        losses[name], temperatures[name] = _tempered_loss(made[name], held)
     best = min(made, key=lambda name: losses[name])
     found = {name: (loss, float(name == best)) for name, loss in losses.items()}
-    return made[best], found, fitted_temperature(*_outputs(made[best], held))
+    return made[best], found, temperatures[best]
 
 
 def _finalists(
@@ -134,23 +138,53 @@ def _trained(
     seed: int,
     batch_and_epochs: tuple[int, int],
 ) -> ResTTClassifier:
-    """A clone trained by gradients; with held-out rows it keeps its best epoch."""
+    """A clone trained by gradients; with held-out rows it keeps its last epoch, or that of the least loss if better.
+
+    Late epochs are too sure of themselves, and right more often: what a temperature makes of them is to be compared.
+    """
     batch, epochs = batch_and_epochs
     made = clone(estimator).set_params(
         **settings,
         solver="gradient",
         batch_size=batch,
         epochs=epochs,
-        early_stopping=held is not None,
+        early_stopping=False,
         random_state=seed,
     )
     records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes)
     with warnings.catch_warnings():
         if held is None:  # one that comes to nothing on the sample is not chosen
             warnings.simplefilter("ignore", ConvergenceWarning)
-        for _ in records if held is None else shown_progress(records, total, estimator._shown):
-            pass
+        least, early = np.inf, None
+        for record in records if held is None else shown_progress(records, total, estimator._shown):
+            if record.validation and record.validation["loss"][0] < least:
+                least, early = record.validation["loss"][0], _weights(made.module_)
+    if held is not None and early is not None:
+        _keep_better(made, early, held)
     return made
+
+
+def _weights(module: ResTT) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.named_parameters()}
+
+
+@torch.no_grad()
+def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Examples) -> None:
+    """These weights, where held-out rows are better off with them."""
+    before = _weights(made.module_)
+    loss, _ = _tempered_loss(made, held)
+    for name, value in made.module_.named_parameters():
+        value.copy_(weights[name])
+    if not _tempered_loss(made, held)[0] < loss:
+        for name, value in made.module_.named_parameters():
+            value.copy_(before[name])
+
+
+def _tempered_loss(made: ResTTClassifier, held: Examples) -> tuple[float, float]:
+    """The log-loss of held-out rows at the temperature that is best for them, and that."""
+    logits, numbers, weights = _outputs(made, held)
+    temperature = fitted_temperature(logits, numbers, weights)
+    return float(log_loss(logits / temperature, numbers, weights)), temperature
 
 
 def _outputs(made: ResTTClassifier, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,9 +1,7 @@
 """Candidate models of classes that are solved rather than trained: modes of a posterior with a logistic likelihood.
 
-Each family is one search along its penalties (see :mod:`restt.prior.classes`) for every fold:
-
-* *lines*: over straight lines alone, which is penalised logistic regression;
-* *modes*: under a prior that is learned from the fold's rows, for logits of several sizes.
+The prior is learned from the rows outside of each fold, and its modes are found for logits of several sizes, one search
+along the penalties (see :mod:`restt.prior.classes`) for every fold.
 """
 
 from __future__ import annotations
@@ -16,11 +14,12 @@ import torch
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
+from restt.estimators.additive import Sums, curve_candidates, path
 from restt.estimators.candidates import ClassRows, Member
-from restt.estimators.views import View, whole_view
+from restt.estimators.views import whole_view
 from restt.module import ResTT
 from restt.prior import Prior, Site
-from restt.prior.classes import Axes, class_mode
+from restt.prior.classes import Axes
 from restt.prior.evidence import column_slices
 from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import learn
@@ -37,73 +36,16 @@ _LEARNING_ENTRIES = 3_000_000
 FURTHEST = 2.5
 # The logit of a line's share that is as good as 1; the spread of a covariance that is as good as none.
 _ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
+# A column with less than this share of the largest relevance may as well have none: what nothing was learned of stays
+# near where it began, and many such columns together are noise in every sum.
+_RELEVANT = 0.02
 # Multiplications (passes · rows · centres · classes) that modes may take together, and about how many passes they are:
 # there are fewer centres where they would be more, and none below the fewest.
 _MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 5400, 150
-# Sizes of the penalty of a mode, in units of the inverse variance of the logits, and of straight lines.
+# Sizes of the penalty of a mode, in units of the inverse variance of the logits.
 MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024, 1 / 4096, 1 / 16384)
-LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 # The train of a mode may be this far from it, relative to the spread of its logits.
 _TOLERANCE, _LARGEST_BOND = 0.01, 40
-
-
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """Logistic regressions on a view of straight lines."""
-
-    view: View
-    directions: np.ndarray  # (F, M)
-    modes: np.ndarray  # (P, folds, M + 1, K)
-    held_out: np.ndarray  # (P, B, K)
-
-    @property
-    def names(self) -> list[str]:
-        return [f"logistic, penalty {penalty:g}" for penalty in LINE_PENALTIES]
-
-    @torch.no_grad()
-    def members(self, shares: np.ndarray) -> list[Member]:  # (P,)
-        """One train with the mean of the regressions; a bond of K carries them all."""
-        total = float(shares.sum())
-        if total == 0:
-            return []
-        mode = np.einsum("p,pfmk->mk", shares / total, self.modes) / self.modes.shape[1]
-        slopes = torch.from_numpy(self.directions @ mode[:-1]).split(list(self.view.widths))
-        classes, sites = mode.shape[1], len(slopes)
-        width = max(self.view.widths)
-        module = ResTT(sites, self.view.widths, classes, classes, bias=True, runs=1, dtype=torch.float64)
-        for parameter in module.parameters():
-            parameter.zero_()
-        padded = [torch.nn.functional.pad(slope, (0, 0, 0, width - len(slope))) for slope in slopes]
-        module.first[0] = padded[0]
-        if sites > 1:
-            assert module.last_linear is not None
-            assert module.last_skip is not None
-            module.last_linear[0] = padded[-1]
-            module.last_skip[0] = torch.eye(classes, dtype=torch.float64)
-        if sites > 2:
-            assert module.linear is not None
-            module.linear[0] = torch.stack(padded[1:-1])
-        assert module.bias is not None
-        module.bias.copy_(torch.from_numpy(mode[-1]).expand_as(module.bias))
-        return [Member(module, self.view, total)]
-
-
-def line_candidates(rows: ClassRows, view: View) -> Lines:
-    """Logistic regressions under each of :data:`LINE_PENALTIES`."""
-    axes = Axes.of_features(view.columns(rows.states).numpy())
-    modes = np.stack([_path(rows, axes, part, LINE_PENALTIES) for part in rows.parts], axis=1)
-    said = axes.values @ modes[:, :, :-1] + modes[:, :, -1:]
-    return Lines(view, axes.directions, modes, np.stack([rows.held_out(one) for one in said]))
-
-
-def _path(rows: ClassRows, axes: Axes, part: np.ndarray, penalties: Sequence[float]) -> np.ndarray:  # (P, M + 1, K)
-    """The modes of one fold, each from the one before."""
-    weights, mode, found = np.zeros(len(rows)), None, []
-    weights[part] = rows.weights[part]
-    for penalty in penalties:
-        mode = class_mode(axes, rows.numbers, weights, rows.classes, penalty, mode)
-        found.append(mode)
-    return np.stack(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +106,12 @@ class Modes:
 
 
 @torch.no_grad()
-def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes]:
+def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes | Sums]:
     """Modes under each of :data:`MODE_PENALTIES`; every fold learns a prior of its own, so that none is flattered.
 
-    The second family has the same scales but straight lines only, whose products draw sharp borders where an
-    interaction changes sign. There are none where rows times classes are too many.
+    A second family has the same scales but straight lines only, whose products draw sharp borders where an interaction
+    changes sign. Where some columns are hardly relevant, both are there without them too. Another has the curves of
+    single columns and no interactions. There are none where rows times classes are too many.
     """
     weights = torch.from_numpy(rows.weights)
     kernels = tuple(
@@ -182,10 +125,13 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes]:
     targets = _standardised(rows)
     with fitting_threads(float(len(chosen)) ** 2 * len(kernels)):
         priors = [_learned(rows, kernels, targets, part, rng) for part in rows.parts]
-        found = [_modes("prior", rows, priors, chosen)]
+        groups = {"prior": priors}
         if any("line" in kernel.names for kernel in kernels):
-            found.append(_modes("straight prior", rows, [_straight(prior) for prior in priors], chosen))
-    return found
+            groups["straight prior"] = [_straight(prior) for prior in priors]
+        if not all(_is_relevant(prior).all() for prior in priors):
+            groups |= {f"{name} of few": [_of_few(prior) for prior in each] for name, each in groups.items()}
+        curves = curve_candidates(rows, priors, MODE_PENALTIES)
+        return [curves, *(_modes(name, rows, each, chosen) for name, each in groups.items())]
 
 
 def _bounded(site: Site) -> Site:
@@ -201,19 +147,35 @@ def _straight(prior: Prior) -> Prior:
     return replace(prior, theta=theta)
 
 
+def _is_relevant(prior: Prior) -> np.ndarray:  # (N,)
+    return np.asarray(prior.relevance >= _RELEVANT * prior.relevance.max())
+
+
+def _of_few(prior: Prior) -> Prior:
+    """The prior of functions of the relevant columns alone."""
+    theta = prior.theta.copy()
+    for part, relevant in zip(column_slices(prior.kernels), _is_relevant(prior), strict=True):
+        if not relevant:
+            theta[part.start] = -np.inf
+    return replace(prior, theta=theta)
+
+
 def _modes(name: str, rows: ClassRows, priors: Sequence[Prior], chosen: np.ndarray) -> Modes:
     """Modes of every fold as sums over the ``chosen`` rows."""
     centres = tuple(states[torch.from_numpy(chosen)] for states in rows.states)
     alphas, constants, said = [], [], []
     for prior, part in zip(priors, rows.parts, strict=True):
-        own = covariance(prior, centres)
+        # Less the variance of a constant, which the logits have besides.
+        own = covariance(prior, centres) - prior.scale
         size = max(float(own.diagonal().mean() - own.mean()), _SMALLEST_SPREAD)
         axes = Axes.of_covariance((own / size).numpy())
         if len(chosen) < len(rows):
-            axes = Axes((covariance(prior, rows.states, centres) / size).numpy() @ axes.directions, axes.directions)
-        modes = _path(rows, axes, part, MODE_PENALTIES)
-        alphas.append(axes.directions @ modes[:, :-1] / size)
-        constants.append(modes[:, -1])
+            others = covariance(prior, rows.states, centres) - prior.scale
+            axes = Axes((others / size).numpy() @ axes.directions, axes.directions)
+        modes = path(rows, axes, part, MODE_PENALTIES)
+        alpha = axes.directions @ modes[:, :-1] / size  # (P, J, K)
+        alphas.append(alpha)
+        constants.append(modes[:, -1] - prior.scale * alpha.sum(axis=1))
         said.append(axes.values @ modes[:, :-1] + modes[:, -1:])
     held_out = np.stack([rows.held_out(one) for one in np.stack(said, axis=1)])
     return Modes(name, rows, tuple(priors), centres, np.stack(alphas, axis=1), np.stack(constants, axis=1), held_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
@@ -55,6 +56,13 @@ class Parameters(CallbackSupport, BaseEstimator):
         "verbose": ["verbose"],
         "checkpoint_dir": [str, PathLike, None],
     }
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """Read off the signature once: a search asks for them hundreds of times."""
+        names: list[str] = super()._get_param_names()
+        return names
 
     def __init__(
         self,

@@ -53,6 +53,9 @@ MOST_COLUMNS = 500
 # Longer tables are refined by gradients: the solver sees this many rows of them at most.
 REFINED_FROM = 5_000
 SOLVED_ROWS = 8_000
+# Levels of a category that have a state of their own: the weights of every site are as wide as the widest, and a
+# refinement trains all of them.
+MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
 # Sites wider than this are not refined: site vectors would be as large as the table.
 WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
@@ -100,6 +103,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         parameters.categorical_features,
         parameters.handle_unknown,
         parameters.handle_missing,
+        most_levels=MOST_LEVELS if len(given) <= REFINED_FROM else MOST_LEVELS_REFINED,
     )
     order = parameters.site_order
     if not isinstance(order, str) or order != "auto":
@@ -295,9 +299,12 @@ def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
 
 def spread_states(encoding: Encoding, numbers: np.ndarray) -> list[Tensor]:  # (B, C) -> C of (B, I_n)
     """Site vectors of each column of the table, as a :class:`~restt.prior.Spread` takes them."""
-    vectors = torch.cat(list(encoding.chunks(torch.from_numpy(numbers))))
-    states = {column: vectors[:, n, : encoding.widths[n]] for n, column in enumerate(encoding.order)}
-    return [states[column] for column in range(len(encoding.columns))]
+    parts: list[list[Tensor]] = [[] for _ in encoding.columns]
+    for vectors in encoding.chunks(torch.from_numpy(numbers)):
+        for n, column in enumerate(encoding.order):
+            # A copy: the vectors are padded to the widest site, which may be much wider than the others.
+            parts[column].append(vectors[:, n, : encoding.widths[n]].clone())
+    return [torch.cat(column) for column in parts]
 
 
 def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:

@@ -41,8 +41,10 @@ WARMUP_EPOCHS = 0.5
 # launches.
 FEWEST_STEPS = 64
 SMALLEST_BATCH, BATCH, GPU_BATCH = 128, 512, 4096
-# Multiplications (rows · Σ widths · r² of each epoch) that a refinement may take, and the bounds of its epochs.
+# Multiplications (rows · Σ widths · r² of each epoch) that a refinement may take, the steps of one on a GPU, which take
+# as long however little is multiplied, and the bounds of its epochs.
 CPU_WORK, GPU_WORK = 3e11, 3e12
+GPU_STEPS = 2500
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 20
 # Tried side by side where there is work left for all, as multiples of the penalty: how far a sample is to be trusted
 # depends on the table, and matters less the more rows there are.
@@ -129,9 +131,9 @@ def refine(
     factors = PENALTIES if for_all else (1.0,)
     weights = tuple(penalty * factor for factor in factors)
     working = working_copy(begun, [0] * len(factors))
-    epochs = epochs_within(work, device)
     largest = GPU_BATCH if device.type == "cuda" else BATCH
     batch = min(len(rows), max(SMALLEST_BATCH, min(largest, len(rows) // FEWEST_STEPS)))
+    epochs = epochs_within(work, device, len(rows) / batch)
     config = TrainConfig(
         epochs=epochs,
         batch_size=batch,
@@ -179,13 +181,18 @@ def refine(
     return Refined(refined if better else module, history, start_loss, found if better else start_loss)
 
 
-def epochs_within(work: float, device: torch.device) -> int:
-    """Passes over the rows, each of ``work`` multiplications: by the work alone, so that a fit can be repeated.
+def epochs_within(work: float, device: torch.device, steps: float) -> int:
+    """Passes over the rows, each of so much work in so many steps: by these alone, so that a fit can be repeated.
 
-    >>> epochs_within(2e10, torch.device("cpu")), epochs_within(1e13, torch.device("cpu"))
+    >>> epochs_within(2e10, torch.device("cpu"), 200), epochs_within(1e13, torch.device("cpu"), 200)
     (15, 3)
+    >>> epochs_within(2e10, torch.device("cuda"), 200)
+    12
     """
-    return int(np.clip(budget(device) / work, FEWEST_EPOCHS, MOST_EPOCHS))
+    passes = budget(device) / work
+    if device.type == "cuda":
+        passes = min(passes, GPU_STEPS / steps)
+    return int(np.clip(passes, FEWEST_EPOCHS, MOST_EPOCHS))
 
 
 def budget(device: torch.device) -> float:

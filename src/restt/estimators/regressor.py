@@ -36,9 +36,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     By default the scales of a prior (how much and how smoothly each column matters, the noise, how much interactions
     weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of bond r
-    (:mod:`restt.prior`). Scales are learned on at most 700 rows and the posterior mean is a sum over at most 2,000,
-    drawn at random, through which the others take part. It runs on the CPU in float64. Rows whose y is beyond all
-    measure are left out, with a warning.
+    (:mod:`restt.prior`). Means of several priors, of smooth functions and of functions that may jump, are weighed by
+    the errors of left-out rows, and a few wild values of y are trusted less than the others. Scales are learned on at
+    most 700 rows and the posterior mean is a sum over at most 2,000, drawn at random, through which the others take
+    part. It runs on the CPU in float64. Rows whose y is beyond all measure are left out, with a warning.
 
     A table of more than 5,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
@@ -92,18 +93,20 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
-        What a category that was not in the fit becomes. ``"other"``: levels with less than 1 % of the rows' weight are
-        learned as one state, which such a category then takes, or where no level is rare the average of the column's
-        states, with a warning. ``"error"``: every level has its own state, and an unseen one is an error.
+        What a category that was not in the fit becomes. ``"other"``: rare levels are learned as one state, which such a
+        category then takes, or where no level is rare the average of the column's states, with a warning. Rare are
+        levels of a single row, and all but the 500 most frequent (250 of a refined table); for gradients those with
+        less than 1 % of the rows' weight. ``"error"``: every level has its own state, and an unseen one is an error.
     handle_missing : {"learn", "error"}
         ``"learn"``: a column with missing values in the fit gets a state for them; where the fit saw none, a missing
         value is the average of the column's states, with a warning. ``"error"``: any missing value is an error.
     warm_start : bool, default=False
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
     device : "auto", str, torch.device or a list of them
-        ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver refines there and
-        is back on the CPU afterwards. A list, such as ``["cuda:0", "cuda:1"]``, shares the ``runs`` among devices that
-        train at the same time, and so the fits of a :class:`ResTTSearchCV`; the model is then on the first of them.
+        ``"auto"`` is the GPU where there is one and the problem is not small. The posterior solver learns its prior
+        and refines there, and is back on the CPU afterwards. A list, such as ``["cuda:0", "cuda:1"]``, shares the
+        ``runs`` among devices that train at the same time, and so the fits of a :class:`ResTTSearchCV`; the model is
+        then on the first of them.
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
         problem is large. The posterior solver refines in float32 and ends in float64.

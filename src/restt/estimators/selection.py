@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from restt.estimators.averaging import fitted_temperature, greedy_weights, log_loss
+from restt.estimators.additive import Sums, line_candidates
+from restt.estimators.averaging import doubts, fitted_temperature, greedy_weights, log_loss
 from restt.estimators.candidates import (
     BOND,
     FOLDS,
@@ -27,7 +28,7 @@ from restt.estimators.candidates import (
 from restt.estimators.columns import Column, site_columns
 from restt.estimators.encoding import KNOTS, Encoding, fit_columns, read_numbers, with_site_means
 from restt.estimators.gradient import Examples
-from restt.estimators.modes import FURTHEST, Lines, Modes, line_candidates, mode_candidates
+from restt.estimators.modes import FURTHEST, Modes, mode_candidates
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
@@ -51,11 +52,8 @@ MOST_WEIGHTS = 2**23
 # Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
 # nearly free of errors the held-out rows would ask for it and the next error be paid dearly.
 TEMPERATURES = (1.0, 3.0)
-# The probability, times the rows, with which a label is held to be wrong: n rows without an error do not show that the
-# next one has none, and without doubt no logit would be too large for them.
-DOUBT = 0.25
 
-Family = Trained | Lines | Modes
+Family = Trained | Sums | Modes
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +185,7 @@ def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarra
     judged = rows.folds >= 0
     logits = np.concatenate([family.held_out[:, judged] for family in families])
     numbers, weights = rows.numbers[judged], rows.weights[judged]
-    doubt = DOUBT / len(numbers)
+    doubt = doubts(logits[log_loss(logits, numbers, weights).argmin()], numbers)
     found = greedy_weights(logits, numbers, weights, doubt=doubt)
     average = np.tensordot(found, logits, 1)
     temperature = fitted_temperature(average, numbers, weights, TEMPERATURES, doubt)

@@ -11,6 +11,7 @@ import copy
 import queue
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -292,7 +293,8 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
 
 def _of_runs(record: EpochRecord, part: slice) -> EpochRecord | None:
     """What the record says of some of the runs, which are then 0, 1, …; None where none of them was in training."""
-    runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
+    ends = slice(bisect_left(record.runs, part.start), bisect_left(record.runs, part.stop))
+    runs = tuple(run - part.start for run in record.runs[ends])
     if not runs:
         return None
     events = []

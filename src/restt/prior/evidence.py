@@ -24,7 +24,7 @@ from torch import Tensor
 
 from restt.prior.kernels import Kernel
 
-# A factor 1 + k_n nearer to 0 than this is not divided by; the product there is as good as 0.
+# Where a factor 1 + k_n is 0 and cannot be divided by, it is taken to be this; the product there is as good as 0.
 _SMALLEST_FACTOR = 1e-10
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
@@ -79,7 +79,8 @@ def cholesky(
 class Evidence:
     """The objective over one set of rows; called with a parameter vector, returns (value, gradient).
 
-    ``ties``: which of the given parameters each of the prior's is, where columns share them.
+    ``ties``: which of the given parameters each of the prior's is, where columns share them. ``trust``: how far each
+    row's y is to be trusted, whose noise is σ²/(w·trust); unlike a weight it does not make more rows of one.
     """
 
     def __init__(
@@ -90,23 +91,32 @@ class Evidence:
         weights: Tensor,  # (B,)
         hyper_prior: HyperPrior,
         ties: np.ndarray | None = None,  # (T,)
+        trust: Tensor | None = None,  # (B,)
     ) -> None:
         self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
+        self.precision = weights if trust is None else weights * trust
         self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
         self.ties = ties
         self.evaluations = 0
+        # Matrices of all rows are made once: to have the system find so much memory for every evaluation takes longer
+        # than what is done with it.
+        rows = len(targets)
+        self._factors = targets.new_empty(len(kernels), rows, rows)
+        self._covariance, self._share = targets.new_empty(2, rows, rows)
 
     def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
         self.evaluations += 1
         theta = given if self.ties is None else given[self.ties]
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
-        grams = [k.gram(s, theta[part]) for k, s, part in zip(self.kernels, self.states, self.parts, strict=True)]
-        covariance = torch.full_like(grams[0], float(np.exp(theta[SCALE])))
-        for gram in grams:
-            covariance *= 1 + gram
+        covariance, columns = self._covariance.fill_(float(np.exp(theta[SCALE]))), []
+        given_states = zip(self._factors, self.kernels, self.states, self.parts, strict=True)
+        for out, kernel, states, part in given_states:
+            factor, pull = kernel.gram_and_pull(states, theta[part], out)
+            covariance *= factor.add_(1.0)
+            columns.append((factor, pull))
         penalty, by_penalty = self.hyper_prior(given)
         try:
-            lower = cholesky(covariance, noise / self.weights)
+            lower = cholesky(covariance, noise / self.precision)
         except ValueError:
             # A step of the line search went too far: a wall that it turns back from.
             return 1e15, by_penalty
@@ -114,16 +124,17 @@ class Evidence:
         solved = inverse @ self.targets
         repeated = 0.5 * outputs * float((self.weights - 1).sum())
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (self.targets * solved).sum()
-        by_entry = 0.5 * (outputs * inverse - solved @ solved.T)  # (B, B)
-        by_noise = noise * (by_entry.diagonal() / self.weights).sum() + repeated
+        by_entry = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)  # (B, B)
+        by_noise = noise * (by_entry.diagonal() / self.precision).sum() + repeated
         by_entry *= covariance
         found = [torch.stack([fit, by_noise, by_entry.sum()])]
-        for gram, kernel, states, part in zip(grams, self.kernels, self.states, self.parts, strict=True):
-            factor = gram.add_(1.0)
-            factor = factor.where(factor.abs() > _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            found.append(kernel.pull(states, theta[part], by_entry / factor))
+        found += [pull(torch.div(by_entry, factor, out=self._share)) for factor, pull in columns]
         # All at once: each number that is read waits for the device.
         value, *slopes = torch.cat(found).tolist()
+        if not np.isfinite(slopes).all():
+            for factor, _ in columns:
+                factor.masked_fill_(factor.abs() <= _SMALLEST_FACTOR, _SMALLEST_FACTOR)
+            slopes[2:] = torch.cat([pull(by_entry / factor) for factor, pull in columns]).tolist()
         gradient = np.array(slopes)
         if self.ties is not None:
             gradient = np.bincount(self.ties, gradient, len(given))

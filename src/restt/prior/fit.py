@@ -20,6 +20,7 @@ from restt.prior.posterior import Posterior, condition_on_more
 from restt.prior.rounding import Rounding, residual_module, round_products
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread
+from restt.prior.tails import heavy_tailed, surprise_trust
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
 # The rows over which a posterior mean is a sum. More rows take part through these, at rows · these² work: beyond the
@@ -96,9 +97,9 @@ def fit(
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
-    Two priors are learned, one leaning towards smooth and straight functions and one towards rough ones, and the train
-    is the mean of their posterior means; with few rows for the columns there are two more and weights, see
-    :mod:`restt.prior.mixture`. ``Fitted.prior`` is the first.
+    Several priors are learned, of smooth functions and of functions that may jump, and the train is the weighted mean
+    of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth functions. Where the
+    noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
 
     Parameters
     ----------
@@ -159,13 +160,14 @@ def fit(
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     learner = Learner(kernels, states, _placed(used, device), learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
-    target, alike, smooth, errors = _best_scale(learner, scales, targets, used, device)
-    mixture = mix(learner, smooth, alike, _placed(target.encode(targets), device), rng)
+    learner, target, alike, smooth, errors = _best_scale(learner, scales, targets, used, device)
+    mixture = mix(learner, alike, smooth, _placed(target.encode(targets), device), rng)
     left_out = mixture.left_out.cpu().numpy()
     target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
         give_back_memory()  # what the search for scales has freed, beside which all rows are the most that is held
-        mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, sites, target, *whole, device))
+        heavy = learner.trust is not None
+        mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
     exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
@@ -173,13 +175,14 @@ def fit(
     away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
     distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
     heaviest = mixture.posteriors[0].prior
+    trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
         order,
         ordered,
         target,
         learned,
-        measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng),
+        measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
         replace(rounding, distance=distance),
         _relative_error(target.predict(left_out), targets, used),
         errors,
@@ -253,6 +256,7 @@ def _merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tupl
 
 def _given_all(
     posteriors: Sequence[Posterior],
+    heavy_tails: bool,
     sites: Sequence[Site],
     target: Target,
     table: np.ndarray,
@@ -262,8 +266,12 @@ def _given_all(
 ) -> tuple[Posterior, ...]:
     """The posteriors of a part of the rows conditioned on all of them."""
     states = [_placed(site.vectors(column), device) for site, column in zip(sites, table.T, strict=True)]
-    encoded, used = _placed(target.encode(targets), device), _placed(weights, device)
-    return tuple(condition_on_more(one, states, encoded, used) for one in posteriors)
+    encoded, given = _placed(target.encode(targets), device), _placed(weights, device)
+    if not heavy_tails:
+        return tuple(condition_on_more(one, states, encoded, given) for one in posteriors)
+    return tuple(
+        condition_on_more(one, states, encoded, given * surprise_trust(one, states, encoded)) for one in posteriors
+    )
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
@@ -275,19 +283,26 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 def _best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
-) -> tuple[Target, Prior | None, Posterior, dict[str, float]]:
+) -> tuple[Learner, Target, Prior, Posterior, dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
-    With the prior of columns alike, around which that of the posterior was learned, where rows are not plenty.
+    With the prior of columns alike, around which that of the posterior was learned, and the learner, which trusts rows
+    unequally where the noise has heavy tails on that scale.
     """
-    best: tuple[Target, Prior | None, Posterior] | None = None
+    best: tuple[Target, Prior, Posterior] | None = None
+    heavy = None
     errors: dict[str, float] = {}
     start = None
     for name in scales:
+        if name == "asinh" and best is not None:
+            # It would shorten the tails of y; where they are the noise's, they are better taken as such.
+            heavy = heavy_tailed(learner, *best[1:], _placed(best[0].encode(targets), device))
+            if heavy is not None:
+                break
         target = Target.fit(targets, weights, name)
         encoded = _placed(target.encode(targets), device)
-        alike = None if learner.plenty else learner.alike(encoded, name)
-        start = learner.own(encoded, name, alike, start)
+        alike = learner.learn("alike", encoded, name)
+        start = learner.learn("smooth", encoded, name, alike, start)
         posterior = learner.condition(start, encoded)
         left_out = posterior.left_out.cpu().numpy()
         target = target.smeared(left_out, targets, weights)
@@ -295,7 +310,10 @@ def _best_scale(
         if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
             best = (target, alike, posterior)
     assert best is not None
-    return *best, errors
+    if heavy is None:
+        heavy = heavy_tailed(learner, *best[1:], _placed(best[0].encode(targets), device))
+    learner, alike, posterior = (learner, *best[1:]) if heavy is None else heavy
+    return learner, best[0], alike, posterior, errors
 
 
 def _train(

@@ -7,7 +7,7 @@ and higher orders in Π_n (1 + k_n) are separate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from restt.prior.sites import Site
 
 # Less is a column of one value.
 _LEAST_VARIANCE = 1e-14
+# Powers of the distance in a number's covariance.
+SMOOTH, JUMPING = 2.0, 1.0
 
 
 class Kernel(ABC):
@@ -28,9 +30,9 @@ class Kernel(ABC):
     def __init__(self, site: Site, measure: Tensor) -> None:
         self.site, self.measure = site, measure
 
-    def on(self, device: torch.device) -> Self:
+    @abstractmethod
+    def on(self, device: torch.device) -> Kernel:
         """The same kernel for states on another device."""
-        return type(self)(self.site, self.measure.to(device))
 
     @property
     @abstractmethod
@@ -45,25 +47,33 @@ class Kernel(ABC):
     def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:  # weight (B, B), symmetric -> (P,)
         """Σ_ij weight_ij ∂k(i, j)/∂parameter, for every parameter; still on the device."""
 
-    def gram(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, B)
-        """The covariance of rows with each other."""
-        return self.cross(states, values) @ states.T
+    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:  # (B, I) -> (B, B)
+        """The covariance of rows with each other, in ``out`` where it is given."""
+        return torch.mm(self.cross(states, values), states.T, out=out)
+
+    def gram_and_pull(
+        self, states: Tensor, values: np.ndarray, out: Tensor | None = None
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """:meth:`gram`, and :meth:`pull` of a weight that is not known yet; what both need is found once."""
+        return self.gram(states, values, out), lambda weight: self.pull(states, values, weight)
 
 
-class Smooth(Kernel):
-    """A number: a smooth function with a length, and a straight line, in learned shares.
+class Number(Kernel):
+    """A number: a function with a length, and a straight line, in learned shares.
 
-    The smooth part is exp(-½ d²/l²) in the distance d of the knots' positions.
+    The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
+    power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
     """
 
     names = ("relevance", "length", "line")
 
-    def __init__(self, site: Site, measure: Tensor) -> None:
+    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH) -> None:
         super().__init__(site, measure)
+        self.power = power
         size, knots = site.width, len(site.positions)
         position, value = (tensor64(each).to(measure) for each in (site.positions, site.values))
-        self.squares = measure.new_zeros(size, size)
-        self.squares[:knots, :knots] = (position[:, None] - position[None, :]) ** 2
+        self.distances = measure.new_zeros(size, size)
+        self.distances[:knots, :knots] = (position[:, None] - position[None, :]).abs() ** power
         eye = torch.diag(measure.new_ones(size))
         self.within = eye.clone()
         self.within[:knots, :knots] = 1.0
@@ -74,6 +84,9 @@ class Smooth(Kernel):
         line = measure.new_zeros(size)
         line[:knots] = value
         self.line = self._scaled(torch.outer(line, line))[0]
+
+    def on(self, device: torch.device) -> Number:
+        return Number(self.site, self.measure.to(device), self.power)
 
     @property
     def mean(self) -> Tensor:
@@ -88,12 +101,12 @@ class Smooth(Kernel):
         return centred * inverse, inverse
 
     def _parts(self, values: np.ndarray) -> tuple[float, float, Tensor, Tensor]:
-        """a, share of the line, smooth part and its derivative by log length."""
+        """a, share of the line, the other part and its derivative by log length."""
         scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
-        ratio = self.squares * float(np.exp(-2 * values[1]))
-        smooth = torch.exp(-0.5 * ratio) * self.within
-        unit, inverse = self._scaled(smooth)
-        slope = self.centre @ (smooth * ratio) @ self.centre.T
+        ratio = self.distances * float(np.exp(-self.power * values[1]))
+        curved = torch.exp(-0.5 * ratio) * self.within
+        unit, inverse = self._scaled(curved)
+        slope = self.centre @ (0.5 * self.power * curved * ratio) @ self.centre.T
         slope = (slope - unit * (self.measure * slope).sum()) * inverse
         return scale, share, unit, slope
 
@@ -105,13 +118,21 @@ class Smooth(Kernel):
         return states @ self.table(values)
 
     def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
+        return self.gram_and_pull(states, values)[1](weight)
+
+    def gram_and_pull(
+        self, states: Tensor, values: np.ndarray, out: Tensor | None = None
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         scale, share, unit, slope = self._parts(values)
-        pulled = states.T @ (weight @ states)
-        table = (1 - share) * unit + share * self.line
-        by_scale = scale * (pulled * table).sum()
-        by_length = scale * (1 - share) * (pulled * slope).sum()
-        by_share = scale * share * (1 - share) * (pulled * (self.line - unit)).sum()
-        return torch.stack([by_scale, by_length, by_share])
+        table = scale * ((1 - share) * unit + share * self.line)
+
+        def pull(weight: Tensor) -> Tensor:
+            by_length = scale * (1 - share) * slope
+            by_share = scale * share * (1 - share) * (self.line - unit)
+            pulled = states.T @ (weight @ states)
+            return torch.stack([table, by_length, by_share]).flatten(1) @ pulled.flatten()
+
+        return torch.mm(states @ table, states.T, out=out), pull
 
 
 class Levels(Kernel):
@@ -124,6 +145,9 @@ class Levels(Kernel):
         self.constant = measure.square().sum()
         variance = 1.0 - self.constant
         self.inverse = float(1.0 / variance) if variance > _LEAST_VARIANCE else 0.0
+
+    def on(self, device: torch.device) -> Levels:
+        return Levels(self.site, self.measure.to(device))
 
     @property
     def mean(self) -> Tensor:
@@ -138,9 +162,10 @@ class Levels(Kernel):
             table[states[:, -1] > 0] = 0.0
         return table
 
-    def gram(self, states: Tensor, values: np.ndarray) -> Tensor:
+    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:
         codes, own = states.argmax(dim=1), states @ self.measure
-        gram = (codes[:, None] == codes[None, :]).double()
+        gram = own.new_empty(len(codes), len(codes)) if out is None else out
+        gram.copy_(codes[:, None] == codes[None, :])
         gram += self.constant - own[:, None] - own[None, :]
         gram *= self.inverse * float(np.exp(values[0]))
         if self.site.average:
@@ -162,6 +187,11 @@ def measure(
     return share @ states if site.knots is None else (states * share[:, None]).T @ states
 
 
-def make_kernel(site: Site, measure: Tensor) -> Kernel:
-    """The kernel of a column, centred under this measure."""
-    return (Levels if site.knots is None else Smooth)(site, measure)
+def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH) -> Kernel:
+    """The kernel of a column, centred under this measure; ``power``: see :class:`Number`."""
+    return Levels(site, measure) if site.knots is None else Number(site, measure, power)
+
+
+def jumping(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The same kernels for functions that may jump."""
+    return tuple(make_kernel(kernel.site, kernel.measure, JUMPING) for kernel in kernels)

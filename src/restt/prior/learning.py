@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, column_slices
-from restt.prior.kernels import Kernel
+from restt.prior.kernels import SMOOTH, Kernel, Number
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
 _LEARNING_ENTRIES = 5_000_000
@@ -22,8 +22,6 @@ ITERATIONS = 50
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
 _GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
-# The same for functions that change fast and are seldom straight.
-_ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
 _UNLIKE = 0.5
 # The scale of y, where a prior is printed.
@@ -42,7 +40,8 @@ class Prior:
     ``relevance`` is the variance of a column's main effect relative to the constant's, averaged over the rows of the
     fit; ``length`` the distance over which a smooth effect changes, on a scale where a column has variance 1 (NaN for
     categories); ``line`` the share of straight lines in it; ``noise`` the noise's share of the target's variance;
-    ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a.
+    ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a; ``power`` 2 for
+    smooth functions, 1 for those that may jump.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.standard_normal((60, 2))
@@ -73,6 +72,11 @@ class Prior:
         return float(np.exp(self.theta[SCALE]))
 
     @property
+    def power(self) -> float:
+        """Of the distance in the covariance of numbers: 2 for smooth functions, 1 for those that may jump."""
+        return next((kernel.power for kernel in self.kernels if isinstance(kernel, Number)), SMOOTH)
+
+    @property
     def parts(self) -> list[np.ndarray]:
         """The parameters of each column's kernel."""
         return [self.theta[part] for part in column_slices(self.kernels)]
@@ -91,13 +95,8 @@ class Prior:
 
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in self.names))
-        scale = {
-            "identity": "y as it is",
-            "sqrt": "the root of y",
-            "log": "the logarithm of y",
-            "asinh": "y with shortened tails",
-        }
-        lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {scale[self.target_scale]}"]
+        words = _IN_WORDS[self.target_scale] + (", functions that may jump" if self.power < SMOOTH else "")
+        lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {words}"]
         lines.append(f"  {'column':{width}}  relevance  length  line")
         for name, a, l, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
             rest = "       –     –" if np.isnan(l) else f"{l:8.3g}{line:6.2f}"
@@ -118,15 +117,13 @@ class Prior:
 
 def hyper_prior(
     kernels: Sequence[Kernel],
-    rough: bool = False,
     around: np.ndarray | None = None,  # (T,)
 ) -> HyperPrior:
-    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
+    """Weak densities of all parameters, that lean towards long lengths and straight lines.
 
     ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected.
     """
-    columns = _ROUGH if rough else _COLUMN
-    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
+    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(_COLUMN[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
@@ -139,9 +136,9 @@ def _relevances(kernels: Sequence[Kernel]) -> list[int]:
     return [part.start for part in column_slices(kernels)]
 
 
-def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
+def starting_point(kernels: Sequence[Kernel]) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
-    theta = hyper_prior(kernels, rough).centre.copy()
+    theta = hyper_prior(kernels).centre.copy()
     theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
@@ -158,21 +155,22 @@ def learn(
     targets: Tensor,  # (B, O), standardised
     weights: Tensor,  # (B,)
     start: np.ndarray | None = None,
-    rough: bool = False,
     iterations: int = ITERATIONS,
     around: np.ndarray | None = None,
+    trust: Tensor | None = None,  # (B,)
 ) -> tuple[np.ndarray, int]:
     """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated.
 
-    ``around``: see :func:`hyper_prior`; without ``start`` the search begins there, with the lengths of ``rough`` ones.
+    ``around``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the lengths and lines.
+    ``trust``: see :class:`~restt.prior.evidence.Evidence`.
     """
-    hyper = hyper_prior(kernels, rough, around)
+    hyper = hyper_prior(kernels, around)
     if start is None:
-        start = starting_point(kernels, rough)
+        start = starting_point(kernels)
         if around is not None:
-            kept = [NOISE, SCALE, *_relevances(kernels)] if rough else slice(None)
+            kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
-    return _climb(Evidence(kernels, states, targets, weights, hyper), start, iterations)
+    return _climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations)
 
 
 def learn_alike(
@@ -181,6 +179,7 @@ def learn_alike(
     targets: Tensor,  # (B, O), standardised
     weights: Tensor,  # (B,)
     straight: bool = False,
+    trust: Tensor | None = None,  # (B,)
 ) -> tuple[np.ndarray, int]:
     """The same for a prior in which all columns of a kind have one relevance, length and share of straight lines.
 
@@ -200,7 +199,7 @@ def learn_alike(
         relevance = np.array([name.endswith("relevance") for name in distinct])
         centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
     hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
-    objective = Evidence(kernels, states, targets, weights, hyper, ties)
+    objective = Evidence(kernels, states, targets, weights, hyper, ties, trust)
     theta, evaluations = _climb(objective, start, ITERATIONS)
     return theta[ties], evaluations
 

@@ -1,27 +1,26 @@
 """The priors over which a posterior mean is averaged, and their weights.
 
-Where rows are plenty there are two, with scales for each column, leaning towards smooth or towards rough functions, of
-equal weight. With fewer rows for the columns, so many scales take from chance. Then those of each column are drawn
-around scales that all columns share; two more priors have only these, one of them straight lines without interactions;
-and the four are weighed by the squared error of their mean on rows that they were not learned from.
+Two have scales for each column, one for smooth functions and one for functions that may jump. So many scales take from
+chance where rows are few or the noise is loud, so they are drawn around scales that all columns share; and two more
+priors have only these, one of them straight lines without interactions. The four are weighed by the squared error of
+the mean of their left-out predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from restt.prior.kernels import Kernel
+from restt.prior.kernels import Kernel, jumping
 from restt.prior.learning import ITERATIONS, Prior, learn, learn_alike
 from restt.prior.posterior import Posterior, condition
 
-# Rows for each column that are plenty.
-_PLENTY = 10
 # A quarter of the rows is kept from the learning at a time, until there are this many such rows.
 _PARTS, _FRESH_ROWS = 4, 75
 # Of fewer rows none is kept.
@@ -29,56 +28,72 @@ _FEWEST_ROWS = 8
 # Before any fresh row is seen, left-out residuals of rows that were learned from are taken to be too small by this
 # factor, which counts as much as that many rows.
 _OPTIMISM, _OPTIMISM_ROWS, _MOST_OPTIMISM = 1.2, 20, 2.0
-# And the weights of the priors, straight, alike, smooth and rough, to be these, which count as much as so many.
+# The kinds of priors; before any row is seen, their weights are taken to be these, which count as much as so many.
+KINDS = ("straight", "alike", "smooth", "jumping")
 _USUAL = (0.0, 0.25, 0.5, 0.25)
 _USUAL_ROWS = 12
+# Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
+# each column that there is for a row, up to so many columns.
+_OWN_OPTIMISM, _MOST_COLUMNS = 0.6, 0.3
 # A prior that weighs less is left out of the mean.
 _LEAST_WEIGHT = 0.02
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """Learns priors on some of the rows and conditions them on all."""
+    """Learns priors on some of the rows and conditions them on all.
+
+    ``trust``: how far each row's y is to be trusted, see :mod:`restt.prior.tails`; None: all alike.
+    """
 
     kernels: tuple[Kernel, ...]
     states: list[Tensor]  # N of (B, I_n)
     weights: Tensor  # (B,)
     rows: np.ndarray  # which are learned from
     names: tuple[str, ...]
+    trust: Tensor | None = None  # (B,)
 
     @property
-    def plenty(self) -> bool:
-        """Whether there are rows enough to learn the scales of each column by itself."""
-        return len(self.weights) >= _PLENTY * len(self.kernels)
+    def precision(self) -> Tensor:  # (B,)
+        """What the noise of each row is divided by."""
+        return self.weights if self.trust is None else self.weights * self.trust
 
-    def alike(self, targets: Tensor, scale: str, straight: bool = False, rows: np.ndarray | None = None) -> Prior:
-        """All columns alike, or straight lines without interactions."""
-        return self._prior(scale, *learn_alike(self.kernels, *self._given(targets, rows), straight))
+    def trusting(self, trust: Tensor) -> Learner:
+        """The same learner with rows that are trusted so far."""
+        return replace(self, trust=trust)
 
-    def own(
+    @cached_property
+    def jumping(self) -> tuple[Kernel, ...]:
+        """The kernels for functions that may jump."""
+        return jumping(self.kernels)
+
+    def learn(
         self,
-        targets: Tensor,
+        kind: str,
+        targets: Tensor,  # (B, O)
         scale: str,
-        alike: Prior | None = None,
+        around: Prior | None = None,
         start: Prior | None = None,
-        rough: bool = False,
         rows: np.ndarray | None = None,
         iterations: int = ITERATIONS,
     ) -> Prior:
-        """Scales of each column's own, around those of ``alike``."""
-        first, around = (None if one is None else one.theta for one in (start, alike))
-        found = learn(self.kernels, *self._given(targets, rows), first, rough, iterations, around)
-        return self._prior(scale, *found)
+        """The prior of this kind; scales of each column's own are drawn ``around`` those of the one alike."""
+        *given, trust = self._given(targets, rows)
+        if kind in ("straight", "alike"):
+            found = learn_alike(self.kernels, *given, kind == "straight", trust)
+            return Prior(self.kernels, found[0], self.names, scale, found[1])
+        kernels = self.jumping if kind == "jumping" else self.kernels
+        first, shared = (None if one is None else one.theta for one in (start, around))
+        found = learn(kernels, *given, first, iterations, shared, trust)
+        return Prior(kernels, found[0], self.names, scale, found[1])
 
     def condition(self, prior: Prior, targets: Tensor) -> Posterior:
-        return condition(prior, self.states, targets, self.weights)
+        return condition(prior, self.states, targets, self.precision)
 
-    def _given(self, targets: Tensor, rows: np.ndarray | None) -> tuple[list[Tensor], Tensor, Tensor]:
+    def _given(self, targets: Tensor, rows: np.ndarray | None) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
         part = torch.from_numpy(self.rows if rows is None else rows)
-        return [column[part] for column in self.states], targets[part], self.weights[part]
-
-    def _prior(self, scale: str, theta: np.ndarray, evaluations: int) -> Prior:
-        return Prior(self.kernels, theta, self.names, scale, evaluations)
+        trust = None if self.trust is None else self.trust[part]
+        return [column[part] for column in self.states], targets[part], self.weights[part], trust
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,43 +124,44 @@ def weighted(parts: Tensor, weights: np.ndarray) -> Tensor:  # (B, O, K), (K,) -
 
 def mix(
     learner: Learner,
-    smooth: Posterior,
-    alike: Prior | None,  # around which it was learned; None where rows are plenty
+    alike: Prior,
+    smooth: Posterior,  # learned around it
     targets: Tensor,  # (B, O)
     rng: np.random.Generator,
 ) -> Mixture:
     """The posteriors beside ``smooth``, and the weights of all."""
     scale = smooth.prior.target_scale
-    rough = learner.condition(learner.own(targets, scale, alike, rough=True), targets)
-    posteriors, usual = [smooth, rough], np.full(2, 0.5)
-    if alike is not None:
-        priors = learner.alike(targets, scale, straight=True), alike
-        posteriors, usual = [*(learner.condition(one, targets) for one in priors), smooth, rough], np.array(_USUAL)
+    straight, jumps = (learner.learn(kind, targets, scale, alike) for kind in ("straight", "jumping"))
+    posteriors = [learner.condition(one, targets) for one in (straight, alike)]
+    posteriors += [smooth, learner.condition(jumps, targets)]
+    row_weights, weights = learner.precision.cpu().numpy(), np.array(_USUAL)
     left_out = torch.stack([one.left_out for one in posteriors], dim=-1)  # (B, O, K)
+    if len(learner.rows) >= _FEWEST_ROWS:
+        growth = 1 + _OWN_OPTIMISM * min(len(learner.kernels) / len(learner.rows), _MOST_COLUMNS)
+        growths = left_out.new_tensor([1.0, 1.0, growth, growth])
+        grown = targets[..., None] + (left_out - targets[..., None]) * growths
+        weights = stacked(grown.cpu().numpy(), targets.cpu().numpy(), row_weights, weights)
+    order = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
+    weights, left_out = weights[order] / weights[order].sum(), left_out[..., order]
+    residuals = targets - weighted(left_out, weights)
     outside = np.setdiff1d(np.arange(len(targets)), learner.rows)
     if len(outside) >= _FRESH_ROWS:
         fresh, predicted = outside, left_out[outside]
     elif len(learner.rows) < _FEWEST_ROWS:
         fresh, predicted = outside[:0], left_out[:0]
     else:
-        fresh, predicted = _predict_fresh(learner, scale, targets, rng)
-    row_weights, weights = learner.weights.cpu().numpy(), usual
-    if alike is not None:
-        weights = stacked(predicted.cpu().numpy(), targets[fresh].cpu().numpy(), row_weights[fresh], usual)
-    residuals = targets - weighted(left_out, weights)
+        fresh, predicted = _predict_fresh(learner, [KINDS[k] for k in order], scale, targets, rng)
     before = learner.rows if fresh is outside else fresh
     known = _mean_square(residuals[before], row_weights[before])
     new = _mean_square(targets[fresh] - weighted(predicted, weights), row_weights[fresh])
     share = len(fresh) / (len(fresh) + _OPTIMISM_ROWS)
     growth = share * (new / known if known > 0 else 1.0) + (1 - share) * _OPTIMISM**2
     residuals[learner.rows] *= min(max(growth, 1.0), _MOST_OPTIMISM**2) ** 0.5
-    order = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
-    kept = weights[order] / weights[order].sum()
-    return Mixture(tuple(posteriors[k] for k in order), kept, residuals)
+    return Mixture(tuple(posteriors[k] for k in order), weights, residuals)
 
 
 def _predict_fresh(
-    learner: Learner, scale: str, targets: Tensor, rng: np.random.Generator
+    learner: Learner, kinds: Sequence[str], scale: str, targets: Tensor, rng: np.random.Generator
 ) -> tuple[np.ndarray, Tensor]:  # (F,), (F, O, K)
     """Rows, and their predictions from all others by priors that were learned without them."""
     parts = np.array_split(rng.permutation(learner.rows), _PARTS)
@@ -153,12 +169,12 @@ def _predict_fresh(
     found = []
     for part in parts:
         seen = np.setdiff1d(learner.rows, part)
-        shared: list[Prior] = []
-        if not learner.plenty:
-            shared = [learner.alike(targets, scale, straight, seen) for straight in (True, False)]
-        around = shared[-1] if shared else None
-        own = [learner.own(targets, scale, around, None, rough, seen, ITERATIONS // 2) for rough in (False, True)]
-        left_out = [learner.condition(prior, targets).left_out[part] for prior in (*shared, *own)]
+        alike = learner.learn("alike", targets, scale, rows=seen)
+        learned = [
+            alike if kind == "alike" else learner.learn(kind, targets, scale, alike, None, seen, ITERATIONS // 2)
+            for kind in kinds
+        ]
+        left_out = [learner.condition(prior, targets).left_out[part] for prior in learned]
         found.append(torch.stack(left_out, dim=-1))
     return np.concatenate(parts), torch.cat(found)
 

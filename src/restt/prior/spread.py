@@ -20,7 +20,7 @@ from torch import Tensor
 
 from restt._common.errors import check_positive
 from restt.prior.evidence import cholesky
-from restt.prior.kernels import make_kernel
+from restt.prior.kernels import SMOOTH, make_kernel
 from restt.prior.learning import Prior
 from restt.prior.posterior import covariance, variance
 from restt.prior.sites import Site
@@ -163,6 +163,7 @@ class Spread:
             "theta": self.prior.theta.tolist(),
             "names": list(self.prior.names),
             "target_scale": self.prior.target_scale,
+            "power": self.prior.power,
             "extra": self.extra,
         }
 
@@ -176,7 +177,8 @@ class Spread:
     def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Spread:
         """The spread that :meth:`to_config` and :meth:`tensors` described."""
         sites = [Site.from_config(site) for site in config["sites"]]
-        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"]) for n, site in enumerate(sites))
+        power = config.get("power", SMOOTH)  # models saved before there was another have none
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power) for n, site in enumerate(sites))
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
@@ -190,18 +192,23 @@ def measure_spread(
     weights: np.ndarray,  # (B,)
     extra: float,
     rng: np.random.Generator,
+    trust: Tensor | None = None,  # (B,)
 ) -> Spread:
-    """Residuals of all rows over their own s: left out where the row is kept, as predicted where it is not."""
+    """Residuals of all rows over their own s: left out where the row is kept, as predicted where it is not.
+
+    ``trust``: of each row's y, where the noise has heavy tails; s is then that of the rows that are trusted.
+    """
     kept = np.zeros(len(numbers), dtype=bool)
     kept[rng.permutation(len(numbers))[:KEPT_ROWS]] = True
-    empty = Spread(prior, numbers[kept], weights[kept], np.zeros((len(LEVELS), residuals.shape[1])), extra)
+    precision = weights if trust is None else weights * trust.numpy()
+    empty = Spread(prior, numbers[kept], precision[kept], np.zeros((len(LEVELS), residuals.shape[1])), extra)
     _, lower = empty._lower
     inverse = torch.cholesky_inverse(lower).diagonal().numpy()
     deviations = np.empty(len(numbers))
-    left_out = np.maximum(1 / inverse - prior.noise / weights[kept], 0) + prior.noise + extra
+    left_out = np.maximum(1 / inverse - prior.noise / precision[kept], 0) + prior.noise + extra
     deviations[kept] = np.sqrt(left_out)
     deviations[~kept] = empty.deviations(empty.states(numbers[~kept]))
-    return replace(empty, quantiles=_quantiles(residuals / deviations[:, None], weights))
+    return replace(empty, quantiles=_quantiles(residuals / deviations[:, None], weights, precision))
 
 
 def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:
@@ -218,9 +225,13 @@ def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarr
     return float(np.clip(y0 / slope - x0, least, most)) if slope > 0 else float(most)
 
 
-def _quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (len(LEVELS), O)
+def _quantiles(
+    scaled: np.ndarray,  # (B, O)
+    weights: np.ndarray,  # (B,)
+    precision: np.ndarray | None = None,  # (B,): by which rows count in a Gaussian's size
+) -> np.ndarray:  # (len(LEVELS), O)
     """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's."""
-    size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
+    size = np.sqrt(np.average(scaled**2, axis=0, weights=weights if precision is None else precision))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
     gaussian = norm.ppf(LEVELS)[:, None] * size
     share = len(scaled) / (len(scaled) + _GAUSSIAN_ROWS)

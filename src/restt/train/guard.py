@@ -109,10 +109,14 @@ class Guard:
 
     def take_snapshots(self) -> None:
         """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
+        if not self._good and not self._rolled_back:
+            return
+        device, slots = next(iter(self.tensors.values())).device, (self._good, self._rolled_back)
+        good, rolled_back = (torch.tensor(each, dtype=torch.int64, device=device) for each in slots)
         for name, value in self.tensors.items():
-            _copy(self.newest[name], self.proven[name], self._good)
-            _copy(value, self.newest[name], self._good)
-            _copy(self.proven[name], self.newest[name], self._rolled_back)
+            _copy(self.newest[name], self.proven[name], good)
+            _copy(value, self.newest[name], good)
+            _copy(self.proven[name], self.newest[name], rolled_back)
         self._good, self._rolled_back = [], []
 
     def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
@@ -133,13 +137,12 @@ class Guard:
         run.failures += 1
 
 
-def _copy(source: Tensor, target: Tensor, slots: Sequence[int]) -> None:
-    """Some runs of a tensor (S, …); mostly all of them, which is one launch on a GPU however many there are."""
+def _copy(source: Tensor, target: Tensor, slots: Tensor) -> None:
+    """Some runs of a tensor (S, …), mostly all of them: a launch or two on a GPU however many there are."""
     if len(slots) == len(target):
         target.copy_(source)
-        return
-    for slot in slots:
-        target[slot].copy_(source[slot])
+    elif len(slots):
+        target.index_copy_(0, slots, source.index_select(0, slots))
 
 
 def has_exploded(run: RunState, loss: float) -> bool:

@@ -65,7 +65,7 @@ class TrainState:
 
     def _note_epoch(self) -> None:
         """Remember what a step changes, as it is at the end of an epoch."""
-        self._epoch_runs = [replace(run) for run in self.runs]
+        self._epoch_runs = [replace(run) for run in self.runs] if self.saved else []
         self._epoch_micro_batch = self.micro_batch
         if self._epoch_tensors:
             names = list(self._epoch_tensors)

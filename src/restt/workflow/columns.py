@@ -50,8 +50,8 @@ MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the w
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 
 KINDS = ("number", "category", "boolean", "date")
-_REQUIRED = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
-_OPTIONAL = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
+_REQUIRED: dict[str, type] = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
+_OPTIONAL: dict[str, type] = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class Column:
             raise ValueError(f"a column of a model card has {', '.join(_REQUIRED)}, got {shown(content)}")
         for name, value in content.items():
             kind = {**_REQUIRED, **_OPTIONAL}[name]
-            texts = name in ("levels", "inputs") and isinstance(value, list)
-            if type(value) is not kind or (texts and not all(isinstance(one, str) for one in value)):
-                what = "a list of texts" if texts else f"a {kind.__name__}"
-                raise ValueError(f"{name!r} of a column of a model card must be {what}, got {shown(value)}")
+            if type(value) is not kind:
+                raise ValueError(f"{name!r} of a column of a model card must be a {kind.__name__}, got {shown(value)}")
         found = cls(**content)
+        if not all(isinstance(text, str) for text in [*found.inputs, *(found.levels or [])]):
+            raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
         if found.kind not in KINDS or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
             raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
         known = {found.name, *(f"{found.name} {part}" for part in PARTS)}

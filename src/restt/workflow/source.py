@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Self, cast
 
 from restt._common.errors import check_file, shown
-from restt.data.parquet_pages import check_pages
+from restt.data.parquet_pages import check_pages, open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
@@ -110,11 +110,7 @@ class Source:
         """Data frames of at most so many rows from the beginning: text columns, missing values NaN; Parquet's types."""
         with self._reading():
             if self.is_parquet:
-                file, parquet = self._parquet()
-                for group in range(parquet.num_row_groups):
-                    check_pages(file, parquet.metadata, group, parquet.schema_arrow.names, self.label)
-                for batch in parquet.iter_batches(batch_size=rows):
-                    yield self._frame(batch)
+                yield from self._parquet_chunks(rows)
                 return
             with self._text() as text, warnings.catch_warnings():
                 # Rows longer than the header: pandas would cut them and only warn.
@@ -188,17 +184,28 @@ class Source:
         """The bytes of a Parquet file, decompressed where another program had compressed them, and its reader."""
         try:
             import pyarrow as pa
-            import pyarrow.parquet as pq
         except ImportError as missing:
             raise ImportError("reading Parquet needs pyarrow: pip install 'restt[table]'") from missing
         stream = self._bytes()
         file = stream if stream is self._raw else io.BytesIO(stream.read())
         try:
-            return file, pq.ParquetFile(file)
-        except pa.ArrowException as error:
+            return file, open_parquet(file)
+        except (pa.ArrowException, OSError) as error:
             raise ValueError(
                 f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"
             ) from error
+
+    def _parquet_chunks(self, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        file, parquet = self._parquet()
+        for group in range(parquet.num_row_groups):
+            check_pages(file, parquet.metadata, group, parquet.schema_arrow.names, self.label)
+        try:
+            for batch in parquet.iter_batches(batch_size=rows):
+                yield self._frame(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
 
     def _frame(self, batch: Any) -> Any:
         """Rows of a Parquet file as a data frame; what pandas once noted of its columns may be damaged too."""

@@ -48,7 +48,7 @@ class Fixture:
 
 
 def fixtures(seed: int, *, quick: bool = False) -> Iterator[Fixture]:
-    """All tables; three tiny ones for a quick run."""
+    """All tables; two tiny ones for a quick run."""
     if quick:
         x, y = make_friedman1(120, 5, noise=1.0, random_state=seed)
         yield Fixture("friedman 1", "regression", x, y, 2, train=60)

@@ -6,9 +6,6 @@ are there, 10,000 rows of it on a CPU.
 
 from __future__ import annotations
 
-import cProfile
-import io
-import pstats
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +26,6 @@ TEST_ROWS, COLUMNS, NOISE = 20_000, 20, 0.188
 QUICK_ROWS = 60
 # Most seconds and least score, R² or the share of right classes; on a CPU images have none.
 WANTED = {"smooth": {"cpu": (90.0, 0.964), "cuda": (8.0, 0.964)}, "mnist": {"cuda": (15.0, 0.983)}}
-# Functions of the profile that are told.
-TOLD = 40
 
 Part = tuple[np.ndarray, np.ndarray]  # columns (B, C) and y (B,)
 
@@ -53,7 +48,7 @@ def image_table(rows: int) -> tuple[Part, Part]:
 
 
 def long_tables(device: str, settings: Settings, console: Console) -> dict[str, Any]:
-    """Seconds, score and where the time goes, of both tables."""
+    """Seconds and score of both tables."""
     kind = device.partition(":")[0]
     tables: dict[str, tuple[Any, tuple[Part, Part]]] = {
         "smooth": (ResTTRegressor, smooth_table(QUICK_ROWS if settings.quick else ROWS[kind]))
@@ -80,16 +75,10 @@ def _measured(name: str, model: Any, train: Part, test: Part, *, warm: bool, con
     if warm:
         first = _seconds(clone(model), train)
         console.print(f"{name}: {first:.1f} s with kernels to be compiled")
-    profile, made = cProfile.Profile(), clone(model)
+    made = clone(model)
     seconds = _seconds(made, train)
     score = float(made.score(*test))
     console.print(f"{name}: {seconds:.2f} s, score {score:.4f}")
-    if warm:
-        profile.runcall(clone(model).fit, *train)
-        told = io.StringIO()
-        pstats.Stats(profile, stream=told).sort_stats("cumulative").print_stats("restt", TOLD)
-        pstats.Stats(profile, stream=told).sort_stats("tottime").print_stats(TOLD)
-        console.print(told.getvalue(), markup=False, highlight=False)
     return {
         "table": name,
         "shape": list(train[0].shape),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.claim import Claim, Comparison, compare_spreads, judged, larger
@@ -38,12 +39,15 @@ MEANTT_NOTE = (
 )
 
 
-def shown_accuracy(store: Store, cell: Cell, kind: str) -> str:
-    """Mean ± standard deviation; "not yet" while the cell is missing, "–" where it has no such accuracy."""
+def shown_accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = False) -> str:
+    """Mean ± standard deviation; "not yet" while the cell is missing, "–" where it has no such accuracy.
+
+    ``of_views`` asks for outputs averaged over the views of each image.
+    """
     found = store.load(cell)
     if found is None:
         return NOT_YET
-    values = found["result"].get(kind)
+    values = _read(found, of_views).get(kind)
     return "–" if values is None else mean_std(values)
 
 
@@ -59,14 +63,26 @@ def mean_final(store: Store, cell: Cell) -> float | None:
     return None if values is None else statistics.fmean(values)
 
 
+def mean_of_views(store: Store, cell: Cell) -> float | None:
+    """The same of outputs averaged over the views of each image."""
+    found = store.load(cell)
+    values = None if found is None else _read(found, of_views=True).get("final")
+    return None if values is None else statistics.fmean(values)
+
+
 def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | None:
     """Accuracy of the seeds' mean output, ``of_views`` averaged over the views of each image too."""
     found = store.load(cell)
     if found is None:
         return None
-    result = found["result"].get("of_views", {}) if of_views else found["result"]
-    value = result.get("averaged")
+    value = _read(found, of_views).get("averaged")
     return None if value is None else float(value)
+
+
+def _read(found: Mapping[str, Any], of_views: bool) -> Mapping[str, Any]:
+    """The accuracies of single images, or of their views."""
+    result: Mapping[str, Any] = found["result"]
+    return result.get("of_views", {}) if of_views else result
 
 
 def papers_restt(dataset: str, fraction: float, bond_dim: int = 100) -> str:

@@ -62,7 +62,8 @@ class Choice:
         Of a trial. With ``by_seed`` every seed of the final training has a trial and a choice of its own, by the labels
         of its own images alone.
     final_epochs : int or None
-        Of the training of the best. None where the best went on into another list and is trained if it wins there.
+        Of the training of the best. None where the best is a recipe that is trained anyway, or went on into another
+        list.
     views : sequence of (down, right) or None
         Of the final training, see :class:`restt_paper.images.recipes.Recipe`.
     """
@@ -128,7 +129,7 @@ CHOICES = {
         tried=1,
         seeds=2,
         epochs=20,
-        final_epochs=60,
+        final_epochs=None,
     ),
     "blended-clothes": Choice(
         "fashion-mnist",
@@ -142,7 +143,7 @@ CHOICES = {
         tried=1,
         seeds=2,
         epochs=20,
-        final_epochs=60,
+        final_epochs=100,
         views=MOVES,
     ),
     "chosen-few-labels": Choice(

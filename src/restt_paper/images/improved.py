@@ -9,7 +9,7 @@ from restt_paper.engine.experiment import Context, Experiment, Result, Settings
 from restt_paper.engine.store import Store
 from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
 from restt_paper.engine.target import Target
-from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, papers_restt, shown_accuracy
+from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, mean_of_views, papers_restt, shown_accuracy
 from restt_paper.images.cells import compute_images, improved_cell
 from restt_paper.images.choices import ABOUT, CHOICES, HOW, choice_cell, chosen_cell, compare_candidates, train_chosen
 from restt_paper.images.data import NAMES, part_of
@@ -34,7 +34,7 @@ QUICK_EPOCHS, QUICK_FRACTION = 4, 0.2
 
 
 def cells(profile: str) -> list[Cell]:
-    """One cell per training, and one per list of candidates whose best went on into another list."""
+    """One cell per training, and one per list of candidates whose best is not trained for that list."""
     return trainings(profile) + [
         choice_cell(profile, name) for name, choice in CHOICES.items() if choice.final_epochs is None
     ]
@@ -69,6 +69,7 @@ def tables(store: Store, profile: str) -> list[Table]:
                 f"{100 * cell.settings['fraction']:g} %",
                 f"{cell.settings['epochs']}",
                 shown_accuracy(store, cell, "final"),
+                shown_accuracy(store, cell, "final", of_views=True),
                 *(missing if value is None else fixed(value, 2) for value in together),
             )
         )
@@ -79,6 +80,7 @@ def tables(store: Store, profile: str) -> list[Table]:
         "fraction",
         "epochs",
         "final epoch, one model",
+        "the same, of views",
         f"average of {seeds}",
         f"average of {seeds} and of views",
     )
@@ -169,9 +171,13 @@ TARGETS = (
     _target("products", "fashion-mnist", 1.0, 91.7, AVERAGE, averaged),
     _target("few-labels", "mnist", 0.01, 94.6, ONE_MODEL),
     # Higher bounds, set after the ones above had been met.
-    *(_target(recipe, "mnist", 1.0, 99.60, HIGHER_ONE) for recipe in ("detailed", "blended-digits")),
-    *(_target(recipe, "mnist", 1.0, 99.65, HIGHER_AVERAGE, averaged) for recipe in ("detailed", "blended-digits")),
-    *(_target(recipe, "fashion-mnist", 1.0, 92.5, HIGHER_ONE) for recipe in ("products", "blended-clothes")),
+    _target("detailed", "mnist", 1.0, 99.60, HIGHER_ONE),
+    _target("detailed", "mnist", 1.0, 99.65, HIGHER_AVERAGE, averaged),
+    *(
+        _target(recipe, "fashion-mnist", 1.0, 92.5, HIGHER_ONE + what, read)
+        for recipe in ("products", "blended-clothes")
+        for what, read in (("", mean_final), (", of ten views of an image", mean_of_views))
+    ),
     *(
         _target(recipe, "fashion-mnist", 1.0, 93.0, HIGHER_AVERAGE, averaged)
         for recipe in ("products", "blended-clothes")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
+import pytest
 import torch
 
-from restt.chain.cuda.calls import KernelCall
+from restt.chain.cuda.calls import KernelCall, launched_beside
 
 
 class Compiled:
@@ -79,3 +82,46 @@ def test_another_triton_is_launched_its_own_way():
     for _ in range(3):
         call(a, a)
     assert kernel.kinds() == ["prepared", "prepared", "prepared"]
+
+
+class Stream:
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+
+    def wait_stream(self, other):
+        self.log.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """What happens on which stream, on a GPU that is not there."""
+    log = []
+
+    @contextmanager
+    def entered(stream):
+        log.append(f"on {stream.name}")
+        yield
+        log.append("on current")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("current", log))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("beside", log))
+    monkeypatch.setattr(torch.cuda, "stream", entered)
+    return log
+
+
+def test_a_recorded_graph_forks_and_joins(streams, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    joined = launched_beside(lambda: streams.append("launch"), torch.device("cuda"))
+    streams.append("sweep")
+    joined()
+    assert streams == [
+        *("beside waits for current", "on beside", "launch", "on current"),
+        *("sweep", "current waits for beside"),
+    ]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_elsewhere_there_is_one_stream(streams, monkeypatch, device):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    launched_beside(lambda: streams.append("launch"), torch.device(device))()
+    assert streams == ["launch"]

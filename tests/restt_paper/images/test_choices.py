@@ -10,6 +10,7 @@ import torch
 from restt.train import train
 from restt_paper.engine.store import Store
 from restt_paper.images import choices, improved
+from restt_paper.images.accuracy import mean_of_views, shown_accuracy
 from restt_paper.images.choices import CHOICES, choice_cell, chosen_cell
 from restt_paper.images.data import load_images, training_rows
 
@@ -126,12 +127,12 @@ def test_every_candidate_can_be_trained(name):
         assert 0 <= accuracy <= 100
 
 
-def test_a_list_whose_best_went_on_into_another_is_decided_but_trains_nothing():
+def test_a_list_without_a_training_of_its_own_is_decided_all_the_same():
     names = {cell.name for cell in improved.cells("paper")}
     assert choice_cell("paper", "chosen-digits").name in names
     trained = [cell.settings["recipe"] for cell in improved.trainings("paper")]
     assert "chosen-digits" not in trained
-    assert "blended-digits" in trained
+    assert "blended-clothes" in trained
 
 
 def test_the_views_of_a_list_are_scored_beside_its_final_training(on_digits, monkeypatch, tmp_path):
@@ -139,3 +140,14 @@ def test_the_views_of_a_list_are_scored_beside_its_final_training(on_digits, mon
     result = improved.EXPERIMENT.compute_cell(chosen_cell("quick", NAME), Store(tmp_path))["result"]
     assert len(result["of_views"]["final"]) == len(result["final"])
     assert result["of_views"]["final"] != result["final"]
+
+
+def test_one_models_views_are_read_apart_from_its_single_images(on_digits, tmp_path):
+    store, cell = Store(tmp_path), chosen_cell("quick", NAME)
+    assert mean_of_views(store, cell) is None
+    found = {"final": [90.0, 92.0], "averaged": 93.0, "of_views": {"final": [91.0, 94.0], "averaged": 95.0}}
+    store.compute(cell, lambda _: found)
+    assert mean_of_views(store, cell) == 92.5
+    assert shown_accuracy(store, cell, "final", of_views=True) == shown_accuracy(store, cell, "final").replace(
+        "91.00 ± 1.41", "92.50 ± 2.12"
+    )

@@ -8,7 +8,8 @@ comparison with other means.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from restt.chain.cpu.memory import uninitialised
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.recompute import segment_length
 from restt.chain.reference import ROLES, ChainWeights
+from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
 
@@ -41,9 +43,6 @@ _POINTERS = (
 )
 
 
-_ROLE_GRADIENTS = tuple(f"grad_{role}" for role in ROLES)
-
-
 class _Chain(ctypes.Structure):
     """``struct chain`` of work.h."""
 
@@ -51,6 +50,11 @@ class _Chain(ctypes.Structure):
         *((name, ctypes.c_int64) for name in (*_SIZES, *_STRIDES, *_PLAN)),
         *((name, ctypes.c_void_p) for name in _POINTERS),
     ]
+
+
+# The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
+_ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
+_NO_GRADIENTS = (None,) * (2 + len(ROLES))
 
 
 class _Library(NamedTuple):
@@ -90,14 +94,14 @@ def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tu
     tensors = (x, *weights[:-1])
     training = needs_gradient(tensors)
     keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
-    given = (*tensors, weights.outputs, topology.connections, widths, keep_every)
+    given = (weights.outputs, topology.connections, widths, keep_every)
     output: Tensor
     if is_watched(x, weights.first):
-        output = torch.ops.restt.fused_cpu(*given)[0]
+        output = torch.ops.restt.fused_cpu(*tensors, *given)[0]
     elif training:
-        output = _Contraction.apply(*given)
+        output = _contracted_eagerly(*tensors, given)
     else:
-        output = _forward(*given)[0]
+        output = _forward(*tensors, *given)[0]
     return output
 
 
@@ -105,11 +109,16 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     """Why this path cannot take these inputs, or None."""
     if cannot_read(x):
         return "compiled code cannot be traced"
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         return f"it runs on the CPU, x is on {x.device}"
     if x.dtype not in build.TYPES:
         return f"it takes float32 and float64, x is {x.dtype}"
-    return build.problem(x.dtype)
+    return _problem(x.dtype)
+
+
+@untraced  # what is loaded while a module is compiled must not have it compiled again
+def _problem(dtype: torch.dtype) -> str | None:
+    return None if dtype in _libraries else build.problem(dtype)
 
 
 def _forward(
@@ -133,9 +142,7 @@ def _forward(
     samples = x.shape[-2 if widths else -3]
     leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
     output = torch.empty(*leading, outputs, dtype=x.dtype)
-    _point_to(call, weights)
-    call.x, call.output = x.data_ptr(), output.data_ptr()
-    call.saved, call.scratch = saved.data_ptr(), scratch.data_ptr()
+    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, output, *_NO_GRADIENTS, saved, scratch)))
     _library(x.dtype).forward(ctypes.byref(call))
     del held
     return output, saved
@@ -166,25 +173,21 @@ def _backward(
     widths: Sequence[int],
     keep_every: int,
     wanted: Sequence[bool],
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     call, held = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
-    grads = []
-    if wanted[0]:
-        grads.append(torch.empty(x.shape, dtype=x.dtype))
-        call.grad_x = grads[-1].data_ptr()
-    for field, tensor, want in zip(_ROLE_GRADIENTS, weights, wanted[1:], strict=True):
-        if tensor is not None and want:
-            grads.append(torch.empty_like(tensor))
-            setattr(call, field, grads[-1].data_ptr())
+    # Dense, however x lies.
+    made: list[Tensor | None] = [torch.empty(x.shape, dtype=x.dtype) if wanted[0] else None]
+    made += [
+        torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
+    ]
     scratch = torch.empty(call.backward_size, dtype=x.dtype)
-    _point_to(call, weights)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
-    call.grad_output, call.saved, call.scratch = grad.data_ptr(), saved.data_ptr(), scratch.data_ptr()
+    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, scratch)))
     _library(x.dtype).backward(ctypes.byref(call))
     del held
-    return grads
+    return made
 
 
 def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
@@ -196,7 +199,7 @@ def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
     ]
 
 
-_Contraction = register(
+_contracted_eagerly = register(
     "fused_cpu",
     "CPU",
     settings="int[] widths, int keep_every",
@@ -211,15 +214,9 @@ def _call(
     x: Tensor, first: Tensor, outputs: int, connections: str, widths: Sequence[int], keep_every: int, *, grad_x: bool
 ) -> tuple[_Chain, Any]:
     """What C is given but for the addresses, and what it points to already, to be held until C is done."""
-    samples = x.shape[-2 if widths else -3]
-    features = sum(widths) if widths else x.shape[-2] * x.shape[-1]
-    operations = 2 * samples * features * first.numel() // first.shape[-2] * first.shape[-1]
-    threads = torch.get_num_threads() if operations > _SERIAL_OPERATIONS else 1
-    shapes = x.shape, x.stride(), first.shape
-    plan, held = _planned(x.dtype, *shapes, outputs, connections, tuple(widths), keep_every, threads, grad_x)
-    call = _Chain.from_buffer_copy(plan)
-    call.parallel = build.thread_team()
-    return call, held
+    sizes = x.dtype, x.shape, x.stride(), first.shape
+    plan, held = _planned(*sizes, outputs, connections, tuple(widths), keep_every, torch.get_num_threads(), grad_x)
+    return _Chain.from_buffer_copy(plan), held
 
 
 @lru_cache(maxsize=1024)
@@ -247,7 +244,9 @@ def _planned(
         plan.x_runs = x_shape[0] if len(x_shape) == 4 else 1
     plan.runs, plan.width, plan.bond = first_shape[0] if len(first_shape) == 3 else 1, *first_shape[-2:]
     offsets = _offsets(widths or (plan.width,) * plan.sites)
-    plan.outputs, plan.flags, plan.keep_every, plan.threads = outputs, _address(flags), keep_every, threads
+    operations = 2 * plan.runs * plan.batch * offsets[-1] * plan.bond**2
+    plan.threads, plan.parallel = threads if operations > _SERIAL_OPERATIONS else 1, build.thread_team()
+    plan.outputs, plan.flags, plan.keep_every = outputs, _address(flags), keep_every
     plan.offsets = ctypes.addressof(offsets)
     plan.site_scratch = _SITE_SCRATCH_BYTES // dtype.itemsize
     plan.grad_x = 1 if grad_x else None  # only asked whether it is there
@@ -267,10 +266,8 @@ def _address(flags: bytes) -> int | None:
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 
-def _point_to(chain: _Chain, weights: list[Tensor | None]) -> None:
-    for name, tensor in zip(ROLES, weights, strict=True):
-        if tensor is not None:
-            setattr(chain, name, tensor.data_ptr())
+def _addresses(tensors: Iterable[Tensor | None]) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def _library(dtype: torch.dtype) -> _Library:

@@ -7,8 +7,11 @@ alignment matters. So the compiled kernel of the first launch serves all others 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 ALIGNMENT = 16  # bytes; what Triton asks of a pointer
@@ -59,3 +62,23 @@ class KernelCall:
     def _defaults(self) -> dict[str, Any]:
         """Of the parameters that a call may leave out."""
         return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}
+
+
+def nothing() -> None:
+    """What has to be waited for where nothing was launched."""
+
+
+def launched_beside(launch: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Launch what the next kernels need not wait for; calling the result has the later ones wait for it.
+
+    It goes beside them only where a CUDA graph is recorded: elsewhere a second stream costs the host more than it saves
+    the GPU. A few programs, as of the output site's gradients, then fit beside a sweep that leaves processors idle.
+    """
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        launch()
+        return nothing
+    current, beside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    beside.wait_stream(current)
+    with torch.cuda.stream(beside):
+        launch()
+    return partial(current.wait_stream, beside)

@@ -9,12 +9,13 @@ import importlib.util
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.calls import ALIGNMENT
+from restt.chain.cuda.calls import ALIGNMENT, launched_beside, nothing
 from restt.chain.cuda.launch import Layout, round_up
 from restt.chain.cuda.parts import device_flags, end_features, operand, or_else
 from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
@@ -55,15 +56,15 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         if has_runs(weights):
             return segments.contract(x, weights, topology, precision, length)
         return segments.contract(*with_runs(x, weights), topology, precision, length)[0]
-    given = (*tensors, weights.outputs, topology.connections, precision, keep)
+    given = (weights.outputs, topology.connections, precision, keep)
     output: Tensor
     if watched:
         _flags_ready(topology.connections, x.device)
-        output = torch.ops.restt.fused_cuda(*given)[0]
+        output = torch.ops.restt.fused_cuda(*tensors, *given)[0]
     elif keep:
-        output = _Contraction.apply(*given)
+        output = _contracted_eagerly(*tensors, given)
     else:
-        output = _forward(*given)[0]
+        output = _forward(*tensors, *given)[0]
     return output
 
 
@@ -101,7 +102,10 @@ def _segment_length(x: Tensor, weights: ChainWeights, topology: Topology) -> int
     if recomputing() or inner < 2:
         return segment_length(inner)
     # The states and, in the backward pass, as many gradients.
-    needed = 2 * (inner + 1) * weights.first[..., 0, :].numel() * x.shape[-3] * x.element_size()
+    state = (
+        weights.first.numel() // weights.first.shape[-2]
+    )  # of all runs for one sample; a view would take microseconds
+    needed = 2 * (inner + 1) * state * x.shape[-3] * x.element_size()
     if needed < _ALWAYS_KEPT_BYTES or needed < _free_bytes(x.device):
         return 1
     return square_root_length(inner)
@@ -209,11 +213,12 @@ def _backward(
     precision: str,
     keep: bool,
     wanted: Sequence[bool],
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
     if x.shape[-3] == 0:
-        return [torch.zeros_like(t) for t, want in zip((x, *roles), wanted, strict=True) if t is not None and want]
+        asked = zip((x, *roles), wanted, strict=True)
+        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in asked]
     grad = grad.contiguous()
     sizes = Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, precision, x.device)
     plan = backward_plan(sizes, tuple(wanted))
@@ -232,19 +237,22 @@ def _backward(
     ]  # fmt: skip
     if plan.layout.is_wide:
         pointers.append(torch.empty_like(last))
+    joined = nothing
+    if plan.head is not None:
+        left = leaving if leaving.numel() else last
+        operands = *(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :]
+        joined = launched_beside(partial(plan.head, *operands), x.device)
     plan.sweep(*pointers)
     if plan.weights is not None:
         grad_first, grad_chain, grad_linear = (or_else(tensor, states) for tensor in made[:3])
         plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags)
-    if plan.head is not None:
-        left = leaving if leaving.numel() else last
-        plan.head(*(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :])
+    joined()
     if grad_x is not None:
         ends = grad_x[:, :, 0], grad_x[:, :, -1]
         end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
         if grad_x.shape[:-3] != x.shape[:-3]:
             grad_x = grad_x.sum(dim=0, keepdim=True) if x.dim() == 4 else grad_x[0]
-    return [tensor for tensor in (grad_x, *made) if tensor is not None]
+    return [grad_x, *made]
 
 
 def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, *given: Any) -> list[Tensor]:
@@ -256,7 +264,7 @@ def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, 
     ]
 
 
-_Contraction = register(
+_contracted_eagerly = register(
     "fused_cuda",
     "CompositeExplicitAutograd",
     settings="str precision, bool keep",

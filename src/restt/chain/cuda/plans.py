@@ -110,7 +110,7 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
     inner, batch, columns = sizes.numbers
     layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch, reads_states=want_x)
+    launch = sweep_launch(layout, width, runs, batch, back=True, reads_states=want_x)
     numbers = (inner, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
     constants = {
         "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,

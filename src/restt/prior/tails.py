@@ -1,0 +1,97 @@
+"""Noise with heavy tails: how far each row's y is to be trusted.
+
+Student's distribution is a normal one whose variance differs from row to row, σ²/τ, so a posterior under it is one with
+noise σ²/τ_i, where τ_i is small for rows that the others did not expect. Trust and scales are found in turn (EM), from
+predictions of each row by the others, which a wild y cannot pull towards itself. It is used where left-out rows are
+likelier under it than under normal noise, and predicted no worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+
+from restt.prior.learning import Prior
+from restt.prior.mixture import Learner
+from restt.prior.posterior import Posterior
+
+DEGREES = 3.0
+# Turns of trust and scales, and steps of the search in each. The first begins anew: scales that were learned from a
+# wild y may be those of a function that runs through it.
+_TURNS, _FIRST_STEPS, _STEPS = 3, 30, 12
+# By this much the logarithm of the left-out likelihood has to grow. Squared errors may grow by that share of themselves
+# for each unit that it grows per row: where it grows much, they are those of a few wild rows.
+_LEAST_GAIN, _TOLERATED = 3.0, 0.1
+_FEWEST_ROWS = 20
+_ROWS_AT_ONCE = 2048
+
+
+def trust_of(squares: Tensor, outputs: int) -> Tensor:  # (B,) -> (B,)
+    """What rows are trusted whose squared residuals, summed over outputs, are these multiples of the noise.
+
+    >>> trust_of(torch.tensor([0.0, 1.0, 97.0]), 1)
+    tensor([1.3333, 1.0000, 0.0400])
+    """
+    return (DEGREES + outputs) / (DEGREES + squares)
+
+
+def heavy_tailed(
+    learner: Learner,
+    alike: Prior,
+    posterior: Posterior,  # learned around it
+    targets: Tensor,  # (B, O)
+) -> tuple[Learner, Prior, Posterior] | None:
+    """A learner that trusts rows unequally, with the prior of columns alike and the posterior that it finds then.
+
+    None where normal noise is as good.
+    """
+    if len(targets) < _FEWEST_ROWS:
+        return None
+    normal, student, trust = _likelihoods(posterior, targets, learner.weights)
+    if student < normal + _LEAST_GAIN:
+        return None
+    scale, found = posterior.prior.target_scale, posterior
+    for turn in range(_TURNS):
+        learner = learner.trusting(trust)
+        alike = learner.learn("alike", targets, scale)
+        start, steps = (found.prior, _STEPS) if turn else (None, _FIRST_STEPS)
+        found = learner.condition(learner.learn("smooth", targets, scale, alike, start, iterations=steps), targets)
+        _, student, trust = _likelihoods(found, targets, learner.weights)
+    gain = student - normal
+    before, after = (_mean_square(one, targets, learner.weights) for one in (posterior, found))
+    tolerated = 1 + _TOLERATED * gain / float(learner.weights.sum())
+    return None if gain < _LEAST_GAIN or after > tolerated * before else (learner, alike, found)
+
+
+def surprise_trust(posterior: Posterior, states: Sequence[Tensor], targets: Tensor) -> Tensor:  # N of (B, I_n), (B, O)
+    """How far to trust rows that a posterior is yet to be conditioned on."""
+    parts = zip(*(column.split(_ROWS_AT_ONCE) for column in states), strict=True)
+    mean = torch.cat([posterior.mean(part) for part in parts])
+    return trust_of((targets - mean).square().sum(dim=1) / posterior.prior.noise, targets.shape[1])
+
+
+def _likelihoods(posterior: Posterior, targets: Tensor, weights: Tensor) -> tuple[float, float, Tensor]:
+    """Log likelihoods of left-out rows under normal and Student's noise, each of its best size, and their trust."""
+    outputs = targets.shape[1]
+    squares = ((targets - posterior.left_out).square() / posterior.left_out_variance[:, None]).sum(dim=1).cpu()
+    weights, variances = weights.cpu(), posterior.left_out_variance.cpu()
+    floor = torch.finfo(torch.float64).tiny
+    total = float(weights.sum())
+    normal_size = max(float(weights @ squares) / (total * outputs), floor)
+    size = normal_size
+    for _ in range(100):  # a mean with the trust under the last size: EM once more
+        size = max(float(weights @ (trust_of(squares / size, outputs) * squares)) / (total * outputs), floor)
+    normal = -0.5 * outputs * total * (np.log(2 * np.pi * normal_size) + 1)
+    constant = gammaln((DEGREES + outputs) / 2) - gammaln(DEGREES / 2) - 0.5 * outputs * np.log(DEGREES * np.pi * size)
+    student = constant * total - 0.5 * (DEGREES + outputs) * float(weights @ torch.log1p(squares / (size * DEGREES)))
+    # The widths of left-out predictions are part of both, but differ between posteriors.
+    widths = 0.5 * outputs * float(weights @ variances.log())
+    return normal - widths, student - widths, trust_of(squares / size, outputs).to(targets)
+
+
+def _mean_square(posterior: Posterior, targets: Tensor, weights: Tensor) -> float:
+    return float(weights @ (targets - posterior.left_out).square().mean(dim=1))

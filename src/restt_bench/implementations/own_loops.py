@@ -1,0 +1,179 @@
+"""Loops of one's own in which torch's own Python, not the model, is what has to be made cheap.
+
+A plain loop calls model, loss, backward and optimizer one by one. Whatever the model, each costs the host tens of
+microseconds, and the backward pass wakes a thread of the engine, which leaves both threads' caches cold: around three
+linear layers that takes 0.7 to 1.4 ms a step on the machine of the H200, where restt's captured step is done in 0.2
+(``stack`` here: the loop without a model worth speaking of). So the loops here give torch less to do a step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from restt import chain
+from restt_bench.case import Case
+from restt_bench.implementations.base import (
+    LEARNING_RATE,
+    WARM_UPS,
+    Implementation,
+    TrainingStep,
+    Work,
+    captured,
+)
+
+LOOPS = {
+    "plain": "model, loss, backward and fused Adam one by one",
+    "one-thread": "the same, backward on the calling thread",
+    "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
+    "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
+}
+ON_GPU_ONLY = ("graphed-step",)
+
+
+class OwnLoop(Implementation):
+    """One of ``LOOPS`` around restt or, with ``stack``, around three linear layers of as many parameters."""
+
+    def __init__(self, loop: str, *, stack: bool = False) -> None:
+        self.loop, self.stack = loop, stack
+        self.role = "limit" if stack else "ours"  # type: ignore[misc]
+        self.name = f"{'stack' if stack else 'auto'}-{loop}"
+        self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
+
+    def refusal(self, case: Case) -> str | None:
+        return "CUDA graphs need a GPU" if self.loop in ON_GPU_ONLY and not case.on_gpu else None
+
+    def flags(self, case: Case) -> dict[str, Any]:
+        optimizer = "torch.optim.Adam(foreach=True)" if self.loop == "compiled-step" else "torch.optim.Adam(fused=True)"
+        return {"products": case.precision, "optimizer": optimizer, "loop": LOOPS[self.loop]}
+
+    def build(self, case: Case, seed: int) -> Work:
+        return self._step(self._model(case, seed), case, seed)
+
+    def _model(self, case: Case, seed: int) -> nn.Module:
+        if not self.stack:
+            return case.module(seed)
+        width, hidden = case.sites * case.feature_dim, 32
+        layers = (nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(hidden, case.outputs)).to(case.device)
+
+    def _step(self, model: nn.Module, case: Case, seed: int) -> TrainingStep:
+        steps = {
+            "plain": TrainingStep,
+            "one-thread": OneThread,
+            "graphed-step": GraphedStep,
+            "compiled-step": CompiledStep,
+        }
+        return steps[self.loop](model, model.parameters(), case, seed)
+
+    def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Gradients and Adam's averages of them after one more step: a stale graph would show in either."""
+        if self.stack:
+            return {}
+        module = case.module(seed)
+        work = self._step(module, case, seed)
+        work.step()
+        exact = copy.deepcopy(module).to("cpu", torch.float64)
+        exact.zero_grad(set_to_none=True)
+        states = {name: work.optimizer.state[parameter] for name, parameter in module.named_parameters()}
+        before = {name: state["exp_avg"].to("cpu", torch.float64) for name, state in states.items()}
+        work.step()
+        x, target = (tensor.to("cpu", torch.float64) for tensor in case.data(seed))
+        with chain.backend("reference"):
+            _loss(exact, x, target).backward()
+        pairs = {}
+        for (name, parameter), wanted in zip(module.named_parameters(), exact.parameters(), strict=True):
+            assert parameter.grad is not None
+            assert wanted.grad is not None
+            pairs[name] = parameter.grad.detach().clone(), wanted.grad
+            pairs[f"{name}, averaged"] = states[name]["exp_avg"].clone(), 0.9 * before[name] + 0.1 * wanted.grad
+        return pairs
+
+
+def tracing_backward() -> AbstractContextManager[Any]:
+    """Have ``torch.compile`` take ``loss.backward()`` into its graph, where this torch can."""
+    import torch._dynamo.config as config
+
+    known = hasattr(config, "trace_autograd_ops")
+    return config.patch(trace_autograd_ops=True) if known else nullcontext()
+
+
+def _loss(model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor) -> Tensor:
+    output = model(x)
+    return torch.nn.functional.mse_loss(output, target.expand_as(output))
+
+
+class OneThread(TrainingStep):
+    """The backward pass stays on the thread that asks for it."""
+
+    def backward(self) -> None:
+        with torch.autograd.set_multithreading_enabled(False):
+            super().backward()
+
+
+class _ModelAndLoss(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return _loss(self.model, x, target)
+
+
+class GraphedStep(OneThread):
+    """Three graphs a step. Graphed gradients lie at the same place every step, so the update can be replayed too."""
+
+    def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
+        parameters = list(parameters)
+        super().__init__(model, parameters, case, seed)
+        self.optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True, capturable=True)
+        samples = (self.x.clone(), self.target.clone())
+        self.loss_of: Any = torch.cuda.make_graphed_callables(_ModelAndLoss(model), samples)
+        self.forward()
+        self.backward()
+        self.replay = captured(self.optimizer.step)
+
+    def forward(self) -> None:
+        self.loss = self.loss_of(self.x, self.target)
+
+    def update(self) -> None:
+        self.replay()
+
+
+class CompiledStep(TrainingStep):
+    """Model, loss and backward as one compiled function, the update as another."""
+
+    def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
+        parameters = list(parameters)
+        super().__init__(model, parameters, case, seed)
+        # A rate in a tensor may change from step to step without anything being compiled again.
+        rate = torch.tensor(LEARNING_RATE, device=case.device) if case.on_gpu else LEARNING_RATE
+        self.optimizer = torch.optim.Adam(parameters, lr=rate, foreach=True, capturable=case.on_gpu)
+        mode = "reduce-overhead" if case.on_gpu else None
+
+        def loss_and_gradients(x: Tensor, target: Tensor) -> Tensor:
+            loss = _loss(model, x, target)
+            loss.backward()
+            return loss.detach()
+
+        self.loss_and_gradients = torch.compile(loss_and_gradients, mode=mode)
+        self.update = torch.compile(self.optimizer.step, mode=mode)  # type: ignore[method-assign]
+        with tracing_backward():
+            for _ in range(WARM_UPS):
+                self.step()
+
+    def step(self) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss = self.loss_and_gradients(self.x, self.target)
+        self.update()
+
+    def is_finite(self) -> bool:
+        """Of a step of its own: a graph's output is gone when another graph has run."""
+        self.step()
+        return super().is_finite()

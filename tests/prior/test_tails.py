@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from restt import prior
+from restt.prior.evidence import Evidence
+from restt.prior.learning import Prior, hyper_prior
+from restt.prior.mixture import Learner
+from restt.prior.posterior import Posterior
+from restt.prior.tails import heavy_tailed, trust_of
+from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.test_mixture import learner_of
+
+
+def table(rows: int, seed: int, tails: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, y with noise of these tails, and y without noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, 3))
+    truth = x[:, 0] + np.sin(2 * x[:, 1])
+    noise = 0.2 * rng.standard_normal(rows)
+    if tails == "outliers":
+        noise += (rng.random(rows) < 0.03) * rng.choice([-1, 1], rows) * rng.uniform(10, 30, rows)
+    if tails == "student":
+        noise = 0.5 * rng.standard_t(2, rows)
+    return x, truth + noise, truth
+
+
+def learned(learner: Learner, targets: torch.Tensor) -> tuple[Prior, Posterior]:
+    alike = learner.learn("alike", targets, "identity")
+    return alike, learner.condition(learner.learn("smooth", targets, "identity", alike), targets)
+
+
+@pytest.mark.parametrize("tails", ["outliers", "student"])
+def test_a_few_wild_values_of_y_do_not_spoil_the_rest(tails):
+    x, y, truth = table(1200, 0, tails)
+    fitted = prior.fit(x[:200], y[:200])
+    away = fitted.predict(x[200:])[:, 0] - truth[200:]
+    assert np.mean(away**2) < 0.05 * truth.var()
+    ends = fitted.predict_interval(x[200:])[..., 0]
+    assert 0.86 < np.mean((ends[:, 0] <= y[200:]) & (y[200:] <= ends[:, 1])) < 0.95
+
+
+def test_normal_noise_is_left_as_it_is():
+    x, y, _ = table(150, 0, "normal")
+    learner, targets = learner_of(x, y)
+    assert heavy_tailed(learner, *learned(learner, targets), targets) is None
+
+
+def test_wild_rows_are_trusted_less_than_others():
+    x, y, truth = table(150, 1, "outliers")
+    learner, targets = learner_of(x, y)
+    found = heavy_tailed(learner, *learned(learner, targets), targets)
+    assert found is not None
+    trust, wild = found[0].trust.numpy(), np.abs(y - truth) > 5
+    assert trust[wild].max() < 0.05 < 0.3 < np.median(trust[~wild])
+
+
+def test_gradients_with_trust_match_differences():
+    numbers, y = mixed_table(40)
+    weights = np.random.default_rng(3).random(40) + 0.5
+    kernels, states = bound(numbers, weights)
+    trust = trust_of(torch.linspace(0, 30, 40, dtype=torch.float64), 1)
+    given = torch.from_numpy(y[:, None]), torch.from_numpy(weights)
+    evidence = Evidence(kernels, states, *given, hyper_prior(kernels), trust=trust)
+    theta = some_prior(kernels).theta
+    _, gradient = evidence(theta)
+    for k in range(len(theta)):
+        step = np.zeros(len(theta))
+        step[k] = 1e-5
+        difference = (evidence(theta + step)[0] - evidence(theta - step)[0]) / 2e-5
+        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+
+
+def test_rows_of_a_long_table_that_are_wild_are_trusted_less_too():
+    x, y, truth = table(900, 2, "outliers")
+    fitted = prior.fit(x, y, max_rows=200)
+    assert np.mean((fitted.predict(x)[:, 0] - truth) ** 2) < 0.03 * truth.var()
