@@ -8,6 +8,7 @@ import torch
 import restt
 from restt import features, interop
 from restt.interop.graph_parts import map_part
+from restt.interop.onnx_graph import OnnxOps
 from restt.interop.operations import TorchOps
 from tests.interop.helpers import assert_onnx_agrees, assert_same, run_onnx
 
@@ -125,3 +126,11 @@ def test_a_dead_site_is_still_refused(tmp_path):
     x = torch.ones(2, SITES)
     x[1, 0] = math.nan
     assert run_onnx(path, x).isnan().any(dim=1).tolist() == [False, True]
+
+
+def test_the_cosine_of_float64_is_one_that_old_runtimes_have():
+    pytest.importorskip("onnx")
+    for dtype, expected in ((torch.float64, ["Add", "Sin"]), (torch.float32, ["Cos"])):
+        ops = OnnxOps(dtype)
+        ops.cosine("angle")
+        assert [node.op_type for node in ops.nodes] == expected

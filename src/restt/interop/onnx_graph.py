@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,9 @@ class OnnxOps(Ops):
         return self.node("Max", a, b)
 
     def cosine(self, a: str) -> Any:
+        # onnxruntime before 1.29 has no cosine in float64, but a sine.
+        if self.dtype == torch.float64:
+            return self.sine(self.add(a, self.number(math.pi / 2)))
         return self.node("Cos", a)
 
     def sine(self, a: str) -> Any:
