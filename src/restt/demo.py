@@ -28,7 +28,7 @@ def run(output: str | Path, seed: int = 0, rows: int | None = None) -> Card:
 
     ``diabetes.csv``, ``model/``, ``predictions.csv``, ``page.html`` where the pages' extra is installed, and
     ``demo.json``, the scores with where they come from. What an earlier tour left there is replaced. ``rows`` takes
-    only the first so many.
+    only that many, the first.
     """
     origin = provenance(seed=seed)
     folder, began = check_folder("output", output), time.monotonic()

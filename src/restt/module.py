@@ -202,11 +202,11 @@ class ResTT(nn.Module):
     def _draw(self, seed: int, ids: Sequence[int]) -> None:
         variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
         shapes = {role: shape for role, shape in self._role_shapes().items() if shape is not None}
+        parts = {role: (getattr(self, role), used) for role in shapes if (used := self.used(role)) is not None}
         for slot, run in enumerate(ids):
             drawn = draw_weights(shapes, variances, self.init, run_generator(seed, run), self.first.dtype)
             for role, values in drawn.items():
-                parameter, used = getattr(self, role), self.used(role)
-                assert used is not None
+                parameter, used = parts[role]
                 target = parameter if self.runs is None else parameter[slot]
                 target.copy_(values.where(used, 0))
 

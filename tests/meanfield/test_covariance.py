@@ -30,9 +30,9 @@ def inputs(sites: int, rows: int = 3) -> torch.Tensor:
 def test_sampled_modules_agree_within_their_standard_error(name, bond, init):
     topology = TOPOLOGIES[name]
     x, draws = inputs(topology.sites), 4000
-    module = restt.ResTT(topology.sites, 2, bond, 1, topology, sigma2=0.7, init=init, runs=draws, dtype=torch.float64)
-    module.reset_parameters(seed=3)
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(3)
+        module = restt.ResTT(topology.sites, 2, bond, 1, topology, 0.7, init=init, runs=draws, dtype=torch.float64)
         outputs = module(x)[..., 0]  # (S, B)
     products = outputs[:, :, None] * outputs[:, None, :]
     error = products.std(0) / draws**0.5

@@ -132,7 +132,7 @@ def row_chunks(
     numbers_per_row: int,
     device: torch.device,
 ) -> Iterator[slice]:
-    """Slices of so many rows that what is held at once stays bounded."""
+    """Slices of rows, few enough that what is held at once stays bounded."""
     budget = NUMBERS_AT_ONCE.get(device.type, NUMBERS_ON_ACCELERATOR)
     step = max(1, budget // max(1, numbers_per_row))
     for start in range(0, rows, step):

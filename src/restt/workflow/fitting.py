@@ -24,7 +24,7 @@ from restt.workflow.table import Table, check_column, read_table
 FEW_VALUES = 10  # a target of so few different whole numbers is taken as classes
 MOST_CLASSES = 100
 LEAST_ROWS = 10
-FIT_ROWS = 200_000  # the final fit draws so many rows: scales and posterior are learned from some thousands anyway
+FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
 
 Progress = Callable[[str, float], None]  # what was done last, and the share of the whole that is done
 

@@ -80,7 +80,7 @@ def score(make: Callable[[], Any], x: Any, y: np.ndarray, classes: np.ndarray | 
 
 
 def cost(rows: int) -> float:
-    """What :func:`score` costs on so many rows, in the units of :data:`COST`."""
+    """What :func:`score` costs on this many rows, in the units of :data:`COST`."""
     return sum(COST.values()) * (FOLDS if rows < FOLD_ROWS else 1)
 
 

@@ -140,7 +140,7 @@ def _verdict(table: Table, column: int, ours: Number, paper: Number) -> str:
 
 
 def _rounding(ours: Number, paper: Number) -> tuple[float, float]:
-    """Numbers without spreads that were rounded to so many digits may differ by the last; counted ones may not."""
+    """Numbers without spreads that were rounded to a number of digits may differ by the last; counted ones may not."""
     if ours.digit == 1.0 and paper.digit == 1.0:
         return 0.0, 0.0
     return 1.001 * ours.digit, 1.001 * paper.digit
