@@ -114,7 +114,8 @@ def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small
     assert whole.score(fresh[COLUMNS], fresh["label"]) > 0.85
 
 
-def test_the_posterior_of_a_sample_is_refined_on_all_rows(folder, small_samples):
+def test_the_posterior_of_a_sample_is_refined_on_all_rows(folder, small_samples, monkeypatch):
+    monkeypatch.setattr(streams, "SAMPLE_ROWS", 2000)  # 200 held out tell the width of intervals
     rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
     model = ResTTRegressor(random_state=0, bond_dim=4).fit(rows)
     fresh = made(seed=9)

@@ -22,7 +22,7 @@ from restt import chain
 from restt._common.devices import fitting_threads
 from restt.chain.packed import is_worth_packing
 from restt.estimators.compact import Basis, even, in_basis, in_states, interpolated, state_bases
-from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
+from restt.estimators.encoding import Encoding
 from restt.estimators.history import History
 from restt.estimators.progress import shown_progress
 from restt.estimators.streams import EncodedStream
@@ -52,6 +52,8 @@ PENALTIES = (0.3, 3.0, 30.0)
 TRIED_ROWS = 100_000
 # Epochs without a better held-out loss after which it stops, as a share of all.
 PATIENCE_SHARE = 0.5
+# Rows that are predicted at once: their site vectors, in float64, are there three times.
+PREDICTED_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +206,7 @@ def budget(device: torch.device) -> float:
 def outputs_of(module: ResTT, encoding: Encoding, positions: Tensor) -> Tensor:  # (B, N) -> (B, O)
     """What the module with one run says of rows, in pieces of bounded size."""
     mapped = interpolated(state_bases(encoding), encoding, module.first)
-    return torch.cat([module(mapped(part.to(module.first)))[0] for part in positions.split(ROWS_AT_ONCE)])
+    return torch.cat([module(mapped(part.to(module.first)))[0] for part in positions.split(PREDICTED_ROWS)])
 
 
 def held_out_loss(module: ResTT, encoding: Encoding, held: Rows, loss: str) -> float:
