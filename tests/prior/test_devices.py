@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -24,6 +26,20 @@ def test_is_the_same_wherever_it_is_learned(rows, most):
     here = prior.fit(x, y, levels=levels, max_rows=most)
     with pretended_gpu():
         there = prior.fit(x, y, levels=levels, max_rows=most, device=GPU)
+    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
+    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
+
+
+def test_so_is_one_whose_noise_has_heavy_tails(monkeypatch):
+    x, _, levels = table(200)
+    y = x[:, 0] + 0.3 * np.random.default_rng(1).standard_t(1.5, 200)
+    fitting, seen = sys.modules["restt.prior.fit"], []
+    trusted = fitting.surprise_trust
+    monkeypatch.setattr(fitting, "surprise_trust", lambda *given: seen.append(trusted(*given)) or seen[-1])
+    here = prior.fit(x, y, levels=levels, max_rows=60)
+    with pretended_gpu():
+        there = prior.fit(x, y, levels=levels, max_rows=60, device=GPU)
+    assert {type(trust) for trust in seen} == {torch.Tensor, Elsewhere}
     np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
     np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
 
