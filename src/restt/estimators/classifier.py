@@ -240,6 +240,11 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
 
     def _read_y(self, y: Any) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
+        absent = np.ma.getmaskarray(y).ravel() if np.ma.is_masked(y) else np.zeros(0, dtype=bool)
+        if labels.dtype.kind in "mM":
+            absent = np.isnat(labels)
+        if absent.any():
+            raise ValueError(f"Input y contains NaN: the label in row {int(absent.argmax())} is missing")
         if labels.dtype.kind == "f":
             check_array(labels, ensure_2d=False, input_name="y", estimator=self)
         if labels.dtype == object:
