@@ -34,12 +34,13 @@ _TRAINED = ("module_", "encoding_", "precision_", "history_", "n_iter_", "site_m
 class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
 
-    With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties,
-    the mode of the posterior under a prior that is learned from the rows, and logistic regressions. Each is fitted to
-    the rows outside of five folds; those whose average has the least log-loss on the rows inside are averaged, and a
-    temperature is fitted to the same rows, so that probabilities are calibrated as they come. The average is one
-    module, whose members' logits are averaged before the softmax: its explanations are exact. Of more than 5,000 rows
-    a sample chooses among settings of a training that then sees all rows but a tenth, which keeps the best epoch.
+    With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties, the
+    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, and
+    logistic regressions on straight lines and on curves of single columns. Each is fitted to the rows outside of five
+    folds; those whose average has the least log-loss on the rows inside are averaged, and a temperature is fitted to
+    the same rows, so that probabilities are calibrated as they come. The average is one module, whose members' logits
+    are averaged before the softmax: its explanations are exact. Of more than 5,000 rows a sample chooses among settings
+    of a training that then sees all rows but a tenth, which keeps the best epoch.
 
     The parameters are those of :class:`ResTTRegressor`, and:
 
