@@ -177,6 +177,19 @@ def test_classifier_refuses_text_labels_that_are_missing_or_mixed(labels, error,
         ResTTClassifier(**QUICK).fit(X, np.array(labels, dtype=object))
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["2024-01-01", "NaT", "2025-01-01"] * 4, dtype="datetime64[D]"),
+        np.array([60, "NaT", 90] * 4, dtype="timedelta64[s]"),
+        np.ma.masked_array([0, 7, 1] * 4, mask=[False, True, False] * 4),
+    ],
+)
+def test_classifier_refuses_labels_that_are_missing_without_being_nan(labels):
+    with pytest.raises(ValueError, match="Input y contains NaN: the label in row 1 is missing"):
+        ResTTClassifier(**QUICK).fit(X, labels)
+
+
 def test_a_lazy_frame_has_to_be_collected():
     with pytest.raises(TypeError, match=r"polars LazyFrame, which holds no rows yet: pass X.collect\(\)"):
         ResTTRegressor(**QUICK).fit(pl.DataFrame(X).lazy(), Y)

@@ -1,7 +1,8 @@
 """Candidate models of classes, each fitted to the rows outside every fold, and what they say of the rows inside.
 
 All of them are residual trains over the same states in the end. Those here are trained over a view, by gradients, folds
-and penalties side by side as runs; those of :mod:`~restt.estimators.modes` are solved.
+and penalties side by side as runs; those of :mod:`~restt.estimators.additive` and :mod:`~restt.estimators.modes` are
+solved.
 """
 
 from __future__ import annotations

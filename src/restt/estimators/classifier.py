@@ -34,12 +34,13 @@ _TRAINED = ("module_", "encoding_", "precision_", "history_", "n_iter_", "site_m
 class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
 
-    With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties,
-    the mode of the posterior under a prior that is learned from the rows, and logistic regressions. Each is fitted to
-    the rows outside of five folds; those whose average has the least log-loss on the rows inside are averaged, and a
-    temperature is fitted to the same rows, so that probabilities are calibrated as they come. The average is one
-    module, whose members' logits are averaged before the softmax: its explanations are exact. Of more than 5,000 rows
-    a sample chooses among settings of a training that then sees all rows but a tenth, which keeps the best epoch.
+    With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties, the
+    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, and
+    logistic regressions on straight lines and on curves of single columns. Each is fitted to the rows outside of five
+    folds; those whose average has the least log-loss on the rows inside are averaged, and a temperature is fitted to
+    the same rows, so that probabilities are calibrated as they come. The average is one module, whose members' logits
+    are averaged before the softmax: its explanations are exact. Of more than 5,000 rows a sample chooses among settings
+    of a training that then sees all rows but a tenth, which keeps the best epoch.
 
     The parameters are those of :class:`ResTTRegressor`, and:
 
@@ -240,6 +241,11 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
 
     def _read_y(self, y: Any) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
+        absent = np.ma.getmaskarray(y).ravel() if np.ma.is_masked(y) else np.zeros(0, dtype=bool)
+        if labels.dtype.kind in "mM":
+            absent = np.isnat(labels)
+        if absent.any():
+            raise ValueError(f"Input y contains NaN: the label in row {int(absent.argmax())} is missing")
         if labels.dtype.kind == "f":
             check_array(labels, ensure_2d=False, input_name="y", estimator=self)
         if labels.dtype == object:
