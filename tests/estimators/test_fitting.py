@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTRegressor, load
+from restt.estimators import ResTTClassifier, ResTTRegressor, gradient, load
 from restt.estimators import base as base_module
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.tables import PandasTable
@@ -293,7 +293,7 @@ def train_config_of(model, x, y):
     with pytest.MonkeyPatch.context() as patch:
         seen = []
         patch.setattr(
-            base_module, "train", lambda *args, checkpoint_dir, **options: seen.append(checkpoint_dir) or iter(())
+            gradient, "train", lambda *args, checkpoint_dir, **options: seen.append(checkpoint_dir) or iter(())
         )
         patch.setattr(base_module, "why_it_failed", lambda *args: "")
         model.fit_epochs(x, y)

@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -30,12 +29,12 @@ from restt.estimators.gradient import (
     Examples,
     Fit,
     Prepared,
+    begin_training,
     check_same_shape,
     encode,
     encode_stream,
     multiplication,
     new_module,
-    own_folder,
     own_outputs,
     train_config,
     why_it_failed,
@@ -46,7 +45,7 @@ from restt.estimators.settings import Settings, check_fits, settle
 from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
 from restt.estimators.targets import Target
-from restt.train import EpochRecord, train
+from restt.train import EpochRecord
 
 WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
 
@@ -187,7 +186,8 @@ class BaseResTT(FittedResTT):
     ) -> tuple[Iterator[EpochRecord], int]:
         """The gradient solver: encoding, target and settings, a module, and its training."""
         prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes)
-        records = self._train(prepared.fit, None if once else self.checkpoint_dir)
+        folder = None if once else self.checkpoint_dir
+        records = begin_training(prepared.fit, folder, shared=self._is_clone)
         # Only now that nothing can be refused any more does the estimator change.
         self._adopt(prepared, fresh=fresh)
         settings = prepared.fit.settings
@@ -275,46 +275,6 @@ class BaseResTT(FittedResTT):
                 self.__dict__.pop(name, None)
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
-
-    def _train(self, fit: Fit, folder: Any) -> Iterator[EpochRecord]:
-        """The records of a training that was begun, or found in ``folder``.
-
-        A clone shares its folder with the other clones of a search or an ensemble, so it has a folder of its own in it,
-        unless the shared one holds this very training.
-        """
-        rows, held_rows, weights = fit.rows, fit.held_rows, fit.rows.loss_weights
-        devices = fit.settings.devices if len(fit.settings.devices) > 1 else None
-        held = None if held_rows is None else (held_rows.vectors, held_rows.targets, held_rows.loss_weights)
-
-        def begin(folder: Any) -> Iterator[EpochRecord]:
-            if fit.streamed is not None:
-                return train(
-                    fit.module,
-                    fit.streamed,
-                    config=fit.config,
-                    validation=held,
-                    checkpoint_dir=folder,
-                    devices=devices,
-                )
-            return train(
-                fit.module,
-                rows.vectors,
-                rows.targets,
-                config=fit.config,
-                sample_weight=None if (weights == weights[0]).all() else weights,
-                validation=held,
-                checkpoint_dir=folder,
-                devices=devices,
-            )
-
-        if folder is None or not self._is_clone:
-            return begin(folder)
-        if any(Path(folder).glob("*.safetensors")):
-            try:
-                return begin(folder)
-            except (RuntimeError, ValueError):  # it holds another training, which may be under way
-                pass
-        return begin(own_folder(folder, fit.config, fit.module, rows, held_rows))
 
     def _epochs(
         self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool

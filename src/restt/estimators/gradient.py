@@ -24,7 +24,7 @@ from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT
-from restt.train import EpochRecord, TrainConfig
+from restt.train import EpochRecord, TrainConfig, train
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -196,7 +196,38 @@ def train_config(
     )
 
 
-def own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: EncodedExamples | None) -> Path:
+def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Iterator[EpochRecord]:
+    """The records of a training that was begun, or found in ``folder``.
+
+    A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
+    unless the shared one holds this very training.
+    """
+    if folder is None or not shared:
+        return _train(fit, folder)
+    if any(Path(folder).glob("*.safetensors")):
+        try:
+            return _train(fit, folder)
+        except (RuntimeError, ValueError):  # it holds another training, which may be under way
+            pass
+    return _train(fit, _own_folder(folder, fit.config, fit.module, fit.rows, fit.held_rows))
+
+
+def _train(fit: Fit, folder: Any) -> Iterator[EpochRecord]:
+    held = fit.held_rows
+    given = {
+        "config": fit.config,
+        "validation": None if held is None else (held.vectors, held.targets, held.loss_weights),
+        "checkpoint_dir": folder,
+        "devices": fit.settings.devices if len(fit.settings.devices) > 1 else None,
+    }
+    if fit.streamed is not None:
+        return train(fit.module, fit.streamed, **given)
+    weights = fit.rows.loss_weights
+    counted = None if (weights == weights[0]).all() else weights
+    return train(fit.module, fit.rows.vectors, fit.rows.targets, sample_weight=counted, **given)
+
+
+def _own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: EncodedExamples | None) -> Path:
     """The folder in which a training that shares ``folder`` with others keeps its checkpoints.
 
     It is named by everything that makes the training what it is but the number of epochs, so that the same training
