@@ -90,10 +90,21 @@ def test_a_loop_that_forgets_the_update_is_seen(monkeypatch):
 
 
 def test_graphs_need_a_gpu_and_the_stack_has_nothing_to_compare():
-    assert OwnLoop("graphed-step").refusal(Case()) == "CUDA graphs need a GPU"
+    for loop in ("graphed-step", "captured-step"):
+        assert OwnLoop(loop).refusal(Case()) == "CUDA graphs need a GPU"
     stack = OwnLoop("plain", stack=True)
     assert stack.found_and_expected(Case(), seed=0) == {}
     work = stack.build(Case(sites=5, batch=4), seed=0)
     work.step()
     assert work.is_finite()
     assert {OwnLoop(loop).name for loop in LOOPS} == {f"auto-{loop}" for loop in LOOPS}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, while it compiles
+def test_a_captured_step_replays_the_compiled_update(monkeypatch):
+    monkeypatch.setattr(
+        "restt_bench.implementations.base.captured", lambda call: call
+    )  # without a GPU, the call itself
+    pairs = OwnLoop("captured-step").found_and_expected(Case(sites=5, bond_dim=3, outputs=2, batch=4), seed=3)
+    for name, (found, expected) in pairs.items():
+        assert relative_error(found, expected) < 1e-5, name
