@@ -97,6 +97,14 @@ def test_weights_are_those_of_least_squares_between_none_and_all():
     assert stacked(spoilt, y, ones, np.full(2, 0.5))[0] > 0.99
 
 
+def test_one_row_does_not_decide_the_weights():
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((100, 1))
+    good, poor = y + 0.1 * rng.standard_normal((100, 1)), np.zeros((100, 1))
+    good[7] = 40.0
+    assert stacked(np.stack([good, poor], axis=-1), y, np.ones(100), np.full(2, 0.5))[0] > 0.8
+
+
 def test_priors_are_weighed_by_what_they_predict():
     x, y = dense(60, 12, 0.3, 0)
     lines = prior.fit(x, y).mixture
