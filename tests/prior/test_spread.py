@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from restt import prior
+from restt.prior.kernels import JUMPING, SMOOTH, jumping
 from restt.prior.spread import _constant_part
 
 
@@ -14,6 +18,20 @@ def fitted() -> prior.Fitted:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (80, 2))
     return prior.fit(x, np.sin(4 * x[:, 0]) + x[:, 1] + 0.3 * rng.standard_normal(80))
+
+
+def test_a_saved_spread_knows_whether_functions_may_jump(fitted):
+    smooth = fitted.spread.prior
+    steps = replace(fitted.spread, prior=replace(smooth, kernels=jumping(smooth.kernels)))
+    assert ("may jump" in str(steps.prior), steps.prior.power) == (True, JUMPING)
+    x = np.random.default_rng(2).uniform(-1, 1, (50, 2))
+    config, tensors = json.loads(json.dumps(steps.to_config())), steps.tensors()
+    states = steps.states(x)
+    same = prior.Spread.from_config(config, tensors)
+    assert np.array_equal(same.deviations(states), steps.deviations(states))
+    # Models of versions in which none could, say nothing of it.
+    del config["power"]
+    assert prior.Spread.from_config(config, tensors).prior.power == SMOOTH
 
 
 def test_other_residuals_set_the_width_of_intervals(fitted):

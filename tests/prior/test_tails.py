@@ -39,7 +39,8 @@ def test_a_few_wild_values_of_y_do_not_spoil_the_rest(tails):
     away = fitted.predict(x[200:])[:, 0] - truth[200:]
     assert np.mean(away**2) < 0.05 * truth.var()
     ends = fitted.predict_interval(x[200:])[..., 0]
-    assert 0.86 < np.mean((ends[:, 0] <= y[200:]) & (y[200:] <= ends[:, 1])) < 0.95
+    # Of 200 rows, whose own luck it depends on.
+    assert 0.84 < np.mean((ends[:, 0] <= y[200:]) & (y[200:] <= ends[:, 1])) < 0.96
 
 
 def test_normal_noise_is_left_as_it_is():

@@ -22,8 +22,10 @@ ITERATIONS = 50
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
 _GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
+# The same for functions that change fast and are seldom straight.
+_ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
-_UNLIKE = 0.5
+_UNLIKE = 1.5
 # The scale of y, where a prior is printed.
 _IN_WORDS = {
     "identity": "y as it is",
@@ -118,12 +120,14 @@ class Prior:
 def hyper_prior(
     kernels: Sequence[Kernel],
     around: np.ndarray | None = None,  # (T,)
+    rough: bool = False,
 ) -> HyperPrior:
-    """Weak densities of all parameters, that lean towards long lengths and straight lines.
+    """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
 
     ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected.
     """
-    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(_COLUMN[name] for kernel in kernels for name in kernel.names)]
+    columns = _ROUGH if rough else _COLUMN
+    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
@@ -136,9 +140,9 @@ def _relevances(kernels: Sequence[Kernel]) -> list[int]:
     return [part.start for part in column_slices(kernels)]
 
 
-def starting_point(kernels: Sequence[Kernel]) -> np.ndarray:
+def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
-    theta = hyper_prior(kernels).centre.copy()
+    theta = hyper_prior(kernels, rough=rough).centre.copy()
     theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
@@ -158,15 +162,17 @@ def learn(
     iterations: int = ITERATIONS,
     around: np.ndarray | None = None,
     trust: Tensor | None = None,  # (B,)
+    rough: bool = False,
 ) -> tuple[np.ndarray, int]:
     """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated.
 
-    ``around``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the lengths and lines.
+    ``around``, ``rough``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the lengths and
+    lines.
     ``trust``: see :class:`~restt.prior.evidence.Evidence`.
     """
-    hyper = hyper_prior(kernels, around)
+    hyper = hyper_prior(kernels, around, rough)
     if start is None:
-        start = starting_point(kernels)
+        start = starting_point(kernels, rough)
         if around is not None:
             kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
@@ -213,7 +219,7 @@ def _climb(objective: Evidence, start: np.ndarray, iterations: int) -> tuple[np.
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
-        options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-6, "gtol": 1e-3},
+        options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-5, "gtol": 1e-3},
     )
     better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]
     return np.asarray(found.x if better else first), objective.evaluations

@@ -1,9 +1,9 @@
 """The priors over which a posterior mean is averaged, and their weights.
 
-Two have scales for each column, one for smooth functions and one for functions that may jump. So many scales take from
-chance where rows are few or the noise is loud, so they are drawn around scales that all columns share; and two more
-priors have only these, one of them straight lines without interactions. The four are weighed by the squared error of
-the mean of their left-out predictions.
+Two have scales for each column, one for smooth functions and one for functions that may jump; with few rows a third
+leans towards rough ones. So many scales take from chance where rows are few or the noise is loud, so they are drawn
+around scales that all columns share; and two more priors have only these, one of them straight lines without
+interactions. They are weighed by the squared error of the mean of their left-out predictions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from restt.prior.kernels import Kernel, jumping
 from restt.prior.learning import ITERATIONS, Prior, learn, learn_alike
 from restt.prior.posterior import Posterior, condition
+from restt.prior.target import weighted_quantile
 
 # A quarter of the rows is kept from the learning at a time, until there are this many such rows.
 _PARTS, _FRESH_ROWS = 4, 75
@@ -29,9 +30,13 @@ _FEWEST_ROWS = 8
 # factor, which counts as much as that many rows.
 _OPTIMISM, _OPTIMISM_ROWS, _MOST_OPTIMISM = 1.2, 20, 2.0
 # The kinds of priors; before any row is seen, their weights are taken to be these, which count as much as so many.
-KINDS = ("straight", "alike", "smooth", "jumping")
-_USUAL = (0.0, 0.25, 0.5, 0.25)
+KINDS = ("straight", "alike", "smooth", "jumping", "rough")
+_USUAL, _USUAL_FEW = (0.0, 0.25, 0.5, 0.25), (0.0, 0.2, 0.3, 0.25, 0.25)
 _USUAL_ROWS = 12
+# Up to so many rows leave much of the lengths to the density that they are given, and rough functions are tried too.
+_FEW_ROWS = 200
+# Errors beyond this many times the median's do not count for more in the weights: one row does not decide.
+_MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
 # each column that there is for a row, up to so many columns.
 _OWN_OPTIMISM, _MOST_COLUMNS = 0.6, 0.3
@@ -78,22 +83,19 @@ class Learner:
         iterations: int = ITERATIONS,
     ) -> Prior:
         """The prior of this kind; scales of each column's own are drawn ``around`` those of the one alike."""
-        *given, trust = self._given(targets, rows)
-        if kind in ("straight", "alike"):
-            found = learn_alike(self.kernels, *given, kind == "straight", trust)
-            return Prior(self.kernels, found[0], self.names, scale, found[1])
+        part = torch.from_numpy(self.rows if rows is None else rows)
+        given = [column[part] for column in self.states], targets[part], self.weights[part]
+        trust = None if self.trust is None else self.trust[part]
         kernels = self.jumping if kind == "jumping" else self.kernels
-        first, shared = (None if one is None else one.theta for one in (start, around))
-        found = learn(kernels, *given, first, iterations, shared, trust)
+        if kind in ("straight", "alike"):
+            found = learn_alike(kernels, *given, kind == "straight", trust)
+        else:
+            first, shared = (None if one is None else one.theta for one in (start, around))
+            found = learn(kernels, *given, first, iterations, shared, trust, kind == "rough")
         return Prior(kernels, found[0], self.names, scale, found[1])
 
     def condition(self, prior: Prior, targets: Tensor) -> Posterior:
         return condition(prior, self.states, targets, self.precision)
-
-    def _given(self, targets: Tensor, rows: np.ndarray | None) -> tuple[list[Tensor], Tensor, Tensor, Tensor | None]:
-        part = torch.from_numpy(self.rows if rows is None else rows)
-        trust = None if self.trust is None else self.trust[part]
-        return [column[part] for column in self.states], targets[part], self.weights[part], trust
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +133,17 @@ def mix(
 ) -> Mixture:
     """The posteriors beside ``smooth``, and the weights of all."""
     scale = smooth.prior.target_scale
-    straight, jumps = (learner.learn(kind, targets, scale, alike) for kind in ("straight", "jumping"))
-    posteriors = [learner.condition(one, targets) for one in (straight, alike)]
-    posteriors += [smooth, learner.condition(jumps, targets)]
-    row_weights, weights = learner.precision.cpu().numpy(), np.array(_USUAL)
+    row_weights = learner.precision.cpu().numpy()
+    weights = np.array(_USUAL_FEW if len(targets) <= _FEW_ROWS else _USUAL)
+    kinds = KINDS[: len(weights)]
+    learned = {kind: learner.learn(kind, targets, scale, alike) for kind in kinds if kind not in ("alike", "smooth")}
+    given = {kind: learner.condition(one, targets) for kind, one in {"alike": alike, **learned}.items()}
+    posteriors = [{"smooth": smooth, **given}[kind] for kind in kinds]
     left_out = torch.stack([one.left_out for one in posteriors], dim=-1)  # (B, O, K)
     if len(learner.rows) >= _FEWEST_ROWS:
         growth = 1 + _OWN_OPTIMISM * min(len(learner.kernels) / len(learner.rows), _MOST_COLUMNS)
-        growths = left_out.new_tensor([1.0, 1.0, growth, growth])
-        grown = targets[..., None] + (left_out - targets[..., None]) * growths
+        own = left_out.new_tensor([1.0 if kind in ("straight", "alike") else growth for kind in kinds])
+        grown = targets[..., None] + (left_out - targets[..., None]) * own
         weights = stacked(grown.cpu().numpy(), targets.cpu().numpy(), row_weights, weights)
     order = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
     weights, left_out = weights[order] / weights[order].sum(), left_out[..., order]
@@ -150,7 +154,7 @@ def mix(
     elif len(learner.rows) < _FEWEST_ROWS:
         fresh, predicted = outside[:0], left_out[:0]
     else:
-        fresh, predicted = _predict_fresh(learner, [KINDS[k] for k in order], scale, targets, rng)
+        fresh, predicted = _predict_fresh(learner, [KINDS[k] for k in order], alike, targets, rng)
     before = learner.rows if fresh is outside else fresh
     known = _mean_square(residuals[before], row_weights[before])
     new = _mean_square(targets[fresh] - weighted(predicted, weights), row_weights[fresh])
@@ -161,19 +165,19 @@ def mix(
 
 
 def _predict_fresh(
-    learner: Learner, kinds: Sequence[str], scale: str, targets: Tensor, rng: np.random.Generator
+    learner: Learner, kinds: Sequence[str], alike: Prior, targets: Tensor, rng: np.random.Generator
 ) -> tuple[np.ndarray, Tensor]:  # (F,), (F, O, K)
-    """Rows, and their predictions from all others by priors that were learned without them."""
+    """Rows, and their predictions from all others by priors that were learned without them.
+
+    But around the scales that all columns share, which are too few to take from chance.
+    """
+    scale = alike.target_scale
     parts = np.array_split(rng.permutation(learner.rows), _PARTS)
     parts = parts[: -(-_FRESH_ROWS * _PARTS // len(learner.rows))]
     found = []
     for part in parts:
         seen = np.setdiff1d(learner.rows, part)
-        alike = learner.learn("alike", targets, scale, rows=seen)
-        learned = [
-            alike if kind == "alike" else learner.learn(kind, targets, scale, alike, None, seen, ITERATIONS // 2)
-            for kind in kinds
-        ]
+        learned = [learner.learn(kind, targets, scale, alike, None, seen, ITERATIONS // 2) for kind in kinds]
         left_out = [learner.condition(prior, targets).left_out[part] for prior in learned]
         found.append(torch.stack(left_out, dim=-1))
     return np.concatenate(parts), torch.cat(found)
@@ -187,6 +191,8 @@ def stacked(
 ) -> np.ndarray:  # (K,)
     """The weights, none below 0 and of sum 1, under which the predictions' mean has the least squares.
 
+    No row counts for more than if its error, under the usual weights, were a few times the median.
+
     >>> y = np.random.default_rng(0).standard_normal((200, 1))
     >>> stacked(np.stack([y, -y], axis=-1), y, np.ones(200), np.array([0.5, 0.5])).round(2)
     array([0.99, 0.01])
@@ -194,6 +200,10 @@ def stacked(
     kinds = predictions.shape[2]
     if not len(predictions):
         return usual
+    errors = np.sqrt(((targets - predictions @ usual) ** 2).mean(axis=1))
+    most = _MOST_ERROR * weighted_quantile(errors, row_weights, [0.5])[0]
+    if most > 0:
+        row_weights = row_weights * (most / np.maximum(errors, most)) ** 2
     root = np.sqrt(row_weights / row_weights.mean())[:, None]
     rows = (predictions * root[..., None]).reshape(-1, kinds)
     noise = _mean_square(torch.from_numpy(targets - predictions @ usual), row_weights)

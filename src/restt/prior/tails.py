@@ -25,7 +25,7 @@ DEGREES = 3.0
 _TURNS, _FIRST_STEPS, _STEPS = 3, 30, 12
 # By this much the logarithm of the left-out likelihood has to grow. Squared errors may grow by that share of themselves
 # for each unit that it grows per row: where it grows much, they are those of a few wild rows.
-_LEAST_GAIN, _TOLERATED = 3.0, 0.1
+_LEAST_GAIN, _TOLERATED = 10.0, 0.1
 _FEWEST_ROWS = 20
 _ROWS_AT_ONCE = 2048
 
@@ -55,6 +55,10 @@ def heavy_tailed(
     if student < normal + _LEAST_GAIN:
         return None
     scale, found = posterior.prior.target_scale, posterior
+    # Rows beside a jump are unexpected too, where functions are smooth.
+    jumps = learner.condition(learner.learn("jumping", targets, scale, alike), targets)
+    normal = max(normal, _likelihoods(jumps, targets, learner.weights)[0])
+    before = min(_mean_square(one, targets, learner.weights) for one in (posterior, jumps))
     for turn in range(_TURNS):
         learner = learner.trusting(trust)
         alike = learner.learn("alike", targets, scale)
@@ -62,9 +66,9 @@ def heavy_tailed(
         found = learner.condition(learner.learn("smooth", targets, scale, alike, start, iterations=steps), targets)
         _, student, trust = _likelihoods(found, targets, learner.weights)
     gain = student - normal
-    before, after = (_mean_square(one, targets, learner.weights) for one in (posterior, found))
-    tolerated = 1 + _TOLERATED * gain / float(learner.weights.sum())
-    return None if gain < _LEAST_GAIN or after > tolerated * before else (learner, alike, found)
+    tolerated = before * (1 + _TOLERATED * gain / float(learner.weights.sum()))
+    worse = gain < _LEAST_GAIN or _mean_square(found, targets, learner.weights) > tolerated
+    return None if worse else (learner, alike, found)
 
 
 def surprise_trust(posterior: Posterior, states: Sequence[Tensor], targets: Tensor) -> Tensor:  # N of (B, I_n), (B, O)
