@@ -421,8 +421,9 @@ def test_rows_are_taken_in_parts(fitted, monkeypatch):
     x, _, _ = product(50, seed=4)
     whole = fitted.predict_interval(x), fitted.predict(x, return_std=True)[1]
     monkeypatch.setattr("restt.estimators.regressor.ROWS_AT_ONCE", 7)
-    np.testing.assert_allclose(fitted.predict_interval(x), whole[0], rtol=1e-12)
-    np.testing.assert_allclose(fitted.predict(x, return_std=True)[1], whole[1], rtol=1e-12)
+    # Where there is little noise a variance is the difference of numbers 1e4 times as large.
+    np.testing.assert_allclose(fitted.predict_interval(x), whole[0], rtol=1e-10)
+    np.testing.assert_allclose(fitted.predict(x, return_std=True)[1], whole[1], rtol=1e-10)
 
 
 def test_the_prior_is_drawn(fitted):
