@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,6 +89,7 @@ def test_pyarrow_makes_no_room_for_what_a_page_claims(tmp_path):
     path = craft(written(tmp_path / "a.parquet", use_dictionary=False), uncompressed=2**31 - 1)
     program = """
 import sys
+from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from restt.data import stream
 from restt.workflow import read_table
@@ -224,3 +226,11 @@ def test_every_cut_or_strange_header_is_refused_or_sound():
         )
         refused += bool(problem)
     assert refused > 1500
+
+
+def test_damaged_statistics_of_a_column_do_not_end_the_process():
+    """pyarrow's ``RowGroupMetaData.column`` would: it lets an exception of C++ pass through Python."""
+    path = Path(__file__).parent / "damaged_statistics.parquet"
+    for read in (lambda path: list(stream(path, "x").tables()), read_table):
+        with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*histogram"):
+            read(path)
