@@ -81,7 +81,7 @@ class Stream:
                 groups.append(_Group(file, number, start, rows))
                 start += rows
         self._groups = [group for group in groups if group.rows]
-        self._sound: set[_Group] = set()
+        self._sound: set[int] = set()
         self.rows = start
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
@@ -205,7 +205,7 @@ class Stream:
         try:
             if stamp_of(path) != self._stamps[group.file]:
                 raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
-            self._check_pages(group)
+            self._check_pages(group.file)
             with pq.ParquetFile(
                 path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
             ) as file:
@@ -216,14 +216,12 @@ class Stream:
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
-    def _check_pages(self, group: _Group) -> None:
-        """Once for each row group, as the file stays what it was."""
-        if group not in self._sound:
-            with open(self.files[group.file], "rb") as file:
-                check_pages(
-                    file, self._footers[group.file], group.number, self.schema.names, str(self.files[group.file])
-                )
-            self._sound.add(group)
+    def _check_pages(self, number: int) -> None:
+        """Once for each file, as it stays what it was."""
+        if number not in self._sound:
+            with open(self.files[number], "rb") as file:
+                check_pages(file, self._footers[number], self.schema.names, str(self.files[number]))
+            self._sound.add(number)
 
     def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
         """ValueError where a file's columns are not those of the first."""

@@ -26,6 +26,9 @@ MOST_DEPTH = 8
 _TYPE, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8
 _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
+# Of the footer, of a row group, of a column chunk and of what is said about it.
+_GROUPS, _CHUNKS, _ROWS, _ABOUT = 4, 1, 3, 3
+_CHUNK_VALUES, _CHUNK_BYTES, _FIRST_DATA, _FIRST_DICTIONARY = 5, 7, 9, 11
 # Type of page -> the structure that counts its values; other pages are stepped over.
 _COUNTED = {0: _DATA, 3: _DATA_V2}
 # Kinds of fields in the compact protocol.
@@ -38,9 +41,12 @@ class _Unreadable(Exception):
 
 @dataclass
 class _Fields:
-    """What is kept of a structure: 32-bit numbers and structures, by the numbers of their fields."""
+    """What is kept of a structure, by the numbers of its fields: numbers of 32 and of 64 bits, structures, lists of
+    these."""
 
     numbers: dict[int, int] = field(default_factory=dict)
+    longs: dict[int, int] = field(default_factory=dict)
+    lists: dict[int, list[_Fields]] = field(default_factory=dict)
     structs: dict[int, _Fields] = field(default_factory=dict)
 
     def of(self, struct: int, number: int) -> int:
@@ -62,49 +68,60 @@ def open_parquet(file: IO[bytes]) -> Any:
     return pq.ParquetFile(file, thrift_string_size_limit=most, thrift_container_size_limit=most)
 
 
-def check_pages(file: IO[bytes], footer: Any, group: int, columns: Collection[str], label: str) -> None:
-    """ValueError where a page of a row group claims what its bytes cannot hold.
+def check_pages(file: IO[bytes], footer: Any, columns: Collection[str], label: str) -> None:
+    """ValueError where a page claims what its bytes cannot hold.
 
     Parameters
     ----------
     file : binary file
         The whole Parquet file; its position is changed.
     footer : pyarrow.parquet.FileMetaData
-    group : int
-        The number of the row group.
     columns : names
         The columns that will be read.
     label : str
         The file as messages name it.
     """
     size = file.seek(0, 2)
-    found = footer.row_group(group)
-    for place in range(found.num_columns):
-        chunk = found.column(place)
-        path = chunk.path_in_schema
-        if path in columns or any(path.startswith(f"{name}.") for name in columns):
-            repeated = footer.schema.column(place).max_repetition_level > 0
-            problem = _chunk_problem(file, size, chunk, found.num_rows, repeated)
-            if problem:
-                raise ValueError(f"{label} is damaged or crafted: column {path!r} of row group {group} {problem}")
+    # Read here once more: pyarrow's own view of a column ends the process where its statistics are damaged.
+    file.seek(size - 8)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - 8 - length))
+    try:
+        groups = _Compact(file.read(length)).struct().lists.get(_GROUPS, [])
+    except _Unreadable:
+        raise ValueError(f"{label} is damaged: its footer cannot be read") from None
+    leaves = [footer.schema.column(place) for place in range(len(footer.schema))]
+    for number, group in enumerate(groups):
+        for leaf, chunk in zip(leaves, group.lists.get(_CHUNKS, []), strict=False):
+            if leaf.path in columns or any(leaf.path.startswith(f"{name}.") for name in columns):
+                about = chunk.structs.get(_ABOUT, _Fields()).longs
+                problem = _chunk_problem(file, size, about, group.longs.get(_ROWS, 0), leaf.max_repetition_level > 0)
+                if problem:
+                    raise ValueError(
+                        f"{label} is damaged or crafted: column {leaf.path!r} of row group {number} {problem}"
+                    )
 
 
-def _chunk_problem(file: IO[bytes], size: int, chunk: Any, rows: int, repeated: bool) -> str:
+def _chunk_problem(file: IO[bytes], size: int, about: dict[int, int], rows: int, repeated: bool) -> str:
     """What is wrong with the pages of a column chunk, walked as pyarrow walks them; nothing where they are sound."""
-    start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < start:
+    start, dictionary, expected = (
+        about.get(_FIRST_DATA, -1),
+        about.get(_FIRST_DICTIONARY, 0),
+        about.get(_CHUNK_VALUES, -1),
+    )
+    if 0 < dictionary < start:
         start = dictionary
-    end = start + chunk.total_compressed_size
+    end = start + about.get(_CHUNK_BYTES, -1)
     if not 0 <= start <= end <= size:
         return f"is said to lie at bytes {start} to {end} of a file of {size}"
-    if not repeated and chunk.num_values != rows:
-        return f"is said to hold {chunk.num_values} values in {rows} rows"
+    if not repeated and expected != rows:
+        return f"is said to hold {expected} values in {rows} rows"
     values = 0
-    while values < chunk.num_values:
+    while values < expected:
         try:
             header, start = _header(file, start, end)
         except _Unreadable:
-            return f"ends after {values} of {chunk.num_values} values"
+            return f"ends after {values} of {expected} values"
         problem = _page_problem(header, end - start, repeated)
         if problem:
             return f"has a page that {problem}"
@@ -171,11 +188,24 @@ class _Compact:
             kind = head & 15
             if kind == _I32:
                 fields.numbers[number] = self._zigzag()
+            elif kind == _I64:
+                fields.longs[number] = self._zigzag(64)
+            elif kind == _LIST:
+                fields.lists[number] = self._structs(depth + 1)
             elif kind == _STRUCT:
                 fields.structs[number] = self.struct(fields.structs.get(number), depth + 1)
             elif kind not in (_TRUE, _FALSE):
                 self._skip(kind, depth + 1)
         return fields
+
+    def _structs(self, depth: int) -> list[_Fields]:
+        """The structures of a list; none where it holds something else, which is stepped over."""
+        head = self._byte()
+        count = self._varint() if head >> 4 == 15 else head >> 4
+        if head & 15 == _STRUCT:
+            return [self.struct(depth=depth) for _ in range(count)]
+        self._skip_all(count, (head & 15,), depth)
+        return []
 
     def _skip(self, kind: int, depth: int) -> None:
         """Past a value; a truth value that is no field of its own takes a byte."""
@@ -224,8 +254,8 @@ class _Compact:
                 return value
         raise _Unreadable
 
-    def _zigzag(self) -> int:
-        value = self._varint() & 0xFFFFFFFF
+    def _zigzag(self, bits: int = 32) -> int:
+        value = self._varint() & (2**bits - 1)
         return (value >> 1) ^ -(value & 1)
 
 

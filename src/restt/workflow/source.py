@@ -199,8 +199,7 @@ class Source:
         import pyarrow as pa
 
         file, parquet = self._parquet()
-        for group in range(parquet.num_row_groups):
-            check_pages(file, parquet.metadata, group, parquet.schema_arrow.names, self.label)
+        check_pages(file, parquet.metadata, parquet.schema_arrow.names, self.label)
         try:
             for batch in parquet.iter_batches(batch_size=rows):
                 yield self._frame(batch)
