@@ -22,14 +22,15 @@ Sweep = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Topology], tuple
 
 def contract_with(sweep: Sweep, x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     """The output (S,B,O) for x (S or 1, B, N, I), the inner sites by ``sweep``."""
-    y = x[:, :, 0] @ weights.first
+    # An ellipsis for the batch: torch.export takes a full slice of it for a condition on its size before torch 2.8.
+    y = x[..., 0, :] @ weights.first
     if topology.sites == 1:
         return y
     leaving = None
     if topology.sites > 2:
-        inner = x[:, :, 1:-1].permute(2, 0, 1, 3)
+        inner = x[..., 1:-1, :].permute(2, 0, 1, 3)
         y, leaving = sweep(y, inner, weights.chain, weights.linear, topology)
-    return _output_site(y, leaving, x[:, :, -1], weights, topology)
+    return _output_site(y, leaving, x[..., -1, :], weights, topology)
 
 
 def contract_sites(

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
 from restt.chain.recompute import recomputing, segment_length, square_root_length
-from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.reference import ChainWeights, has_runs, role_tensors, with_runs
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
@@ -41,14 +41,11 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
     if topology.sites == 1:
         return x[..., 0, :] @ weights.first
-    tensors = (x, *weights[:-1])
+    tensors = (x, *role_tensors(weights))
     keep = needs_gradient(tensors)
     precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
     if watched and keep and recomputing():
-        raise ValueError(
-            "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
-            "leave the module uncompiled there"
-        )
+        _refuse_to_recompute()
     length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
     if length > 1:
         from restt.chain.cuda import segments
@@ -66,6 +63,14 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     else:
         output = _forward(*tensors, *given)[0]
     return output
+
+
+@untraced  # of an error in code that it follows, torch 2.7's compiler does not show the message
+def _refuse_to_recompute() -> NoReturn:
+    raise ValueError(
+        "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
+        "leave the module uncompiled there"
+    )
 
 
 def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
@@ -88,7 +93,7 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
         return "triton is not installed; it comes with CUDA builds of torch"
     if cannot_read(x):
         return "compiled code cannot be traced"
-    for tensor in (x, *weights[:-1]):
+    for tensor in (x, *role_tensors(weights)):
         if tensor is not None and tensor.dtype != torch.float32:
             return f"it stores float32, got {tensor.dtype}; the eager backend takes any dtype"
     if x.device.type != "cuda" and not _interpreted():
