@@ -234,3 +234,12 @@ def test_damaged_statistics_of_a_column_do_not_end_the_process():
     for read in (lambda path: list(stream(path, "x").tables()), read_table):
         with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*histogram"):
             read(path)
+
+
+def test_damaged_statistics_do_not_end_the_process_that_asks_for_a_streams_config():
+    """In a process of its own: what ended it would end the tests too."""
+    path = Path(__file__).parent / "damaged_statistics.parquet"
+    program = f"from restt.data import stream; print(stream({str(path)!r}, 'x').to_config()['files'])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("['damaged_statistics.parquet 40 rows #")
