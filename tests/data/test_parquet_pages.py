@@ -15,7 +15,7 @@ from restt.workflow import read_table
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-READERS = {"streamed": lambda path: list(stream(path, "y").tables()), "read": read_table}
+READERS = {"streamed": lambda path: list(stream(path, "y").tables_in_order()), "read": read_table}
 
 
 def written(path, **options):
@@ -94,7 +94,7 @@ import pyarrow as pa, pyarrow.parquet as pq
 from restt.data import stream
 from restt.workflow import read_table
 most = []
-for read in (lambda path: list(stream(path, "y").tables()), read_table, pq.read_table):
+for read in (lambda path: list(stream(path, "y").tables_in_order()), read_table, pq.read_table):
     try:
         read(sys.argv[1])
     except (OSError, ValueError):
@@ -161,7 +161,7 @@ def test_sound_files_pass_whole(tmp_path, compression, version):
     with open(tmp_path / "a.parquet", "rb") as file:
         check_pages(file, footer, table.column_names, "a.parquet")
     read = stream(tmp_path / "a.parquet", "number", columns=["text", "missing"])
-    assert sum(len(numbers) for numbers, _ in read.tables()) == 4_000
+    assert sum(len(numbers) for numbers, _ in read.tables_in_order()) == 4_000
 
 
 def test_long_statistics_do_not_hide_a_page(tmp_path):
@@ -231,7 +231,7 @@ def test_every_cut_or_strange_header_is_refused_or_sound():
 def test_damaged_statistics_of_a_column_do_not_end_the_process():
     """pyarrow's ``RowGroupMetaData.column`` would: it lets an exception of C++ pass through Python."""
     path = Path(__file__).parent / "damaged_statistics.parquet"
-    for read in (lambda path: list(stream(path, "x").tables()), read_table):
+    for read in (lambda path: list(stream(path, "x").tables_in_order()), read_table):
         with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*histogram"):
             read(path)
 

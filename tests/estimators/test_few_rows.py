@@ -29,7 +29,7 @@ def ordinary(monkeypatch):
     def turn_off():
         monkeypatch.setattr(encoding, "FEW_ROWS", 0)
         monkeypatch.setattr(tables, "_is_as_fitted", lambda estimator, x: False)
-        monkeypatch.setattr(encoding, "_plain_numbers", lambda table, never_missing: None)
+        monkeypatch.setattr(encoding, "plain_numbers", lambda table, never_missing: None)
 
     return turn_off
 

@@ -5,13 +5,15 @@ A column of numbers stays as it is; a category becomes the number of its level. 
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from restt._common.errors import shown
-from restt.estimators.tables import Table
+from restt.estimators.tables import ArrayTable, Table
 from restt.features.levels import Level, code_column, read_level
 
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
@@ -219,3 +221,79 @@ def site_columns(site_order: Any, table: Table) -> list[int]:
             f"which are the columns {shown(order)}"
         )
     return order
+
+
+def fit_columns(
+    table: Table,
+    weights: np.ndarray,  # (B,), above 0 everywhere
+    categorical_features: Any = None,
+    handle_unknown: str = "other",
+    handle_missing: str = "learn",
+    *,
+    every: bool = False,
+    most_levels: int | None = None,
+) -> tuple[Column, ...]:
+    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
+
+    ``most_levels``: see :func:`fit_column`.
+    """
+    chosen = set(chosen_columns("categorical_features", categorical_features, table))
+    return tuple(
+        fit_column(
+            table,
+            index,
+            weights,
+            every or index in chosen or table.holds_categories(index),
+            handle_unknown,
+            handle_missing,
+            most_levels,
+        )
+        for index in range(table.width)
+    )
+
+
+def read_numbers(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    """The table as numbers; what the fit of the columns had not seen is warned of."""
+    plain = None
+    if all(column.levels is None for column in columns):
+        plain = plain_numbers(table, np.array([not column.missing for column in columns]))
+    return read_each(columns, table) if plain is None else plain
+
+
+def read_each(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
+    """The columns read one by one."""
+    read = [column.read(table, index) for index, column in enumerate(columns)]
+    _warn_of_unseen(read)
+    return np.stack([column.values for column in read], axis=1)
+
+
+def plain_numbers(
+    table: Table,
+    never_missing: np.ndarray,  # (C,) bool
+) -> np.ndarray | None:  # (B, C) float64
+    """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
+    if not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
+        return None
+    values = np.array(table.values, dtype=np.float64, order="C")
+    if np.isfinite(values).all():
+        return values
+    unseen = np.isnan(values).any(axis=0) & never_missing
+    return None if unseen.any() or np.isinf(values).any() else values
+
+
+def _warn_of_unseen(read: list[ColumnValues]) -> None:
+    for notes, consequence in (
+        (
+            [column.unknown for column in read if column.unknown],
+            "unseen in the fit: taken as one of the column's rare categories, or where none was rare as the average of "
+            'its states; handle_unknown="error" refuses it',
+        ),
+        (
+            [column.missing for column in read if column.missing],
+            "but had none missing in the fit: taken as the average of the column's states; "
+            'handle_missing="error" refuses it',
+        ),
+    ):
+        if notes:
+            more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
+            warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=4)

@@ -7,8 +7,7 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,9 +18,9 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
-from restt.estimators.columns import Column, ColumnValues, chosen_columns, fit_column, site_columns
+from restt.estimators.columns import Column, fit_columns, plain_numbers, read_each, read_numbers, site_columns
 from restt.estimators.scaling import mean_and_spread
-from restt.estimators.tables import ArrayTable, Table
+from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
 
@@ -103,8 +102,8 @@ class Encoding:
 
         One warning each for categories and for missing values that the fit had not seen.
         """
-        plain = None if self.holds_categories else _plain_numbers(table, self.never_missing)
-        return _read_each(self.columns, table) if plain is None else plain
+        plain = None if self.holds_categories else plain_numbers(table, self.never_missing)
+        return read_each(self.columns, table) if plain is None else plain
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
@@ -259,81 +258,6 @@ def fit_encoding(
         assert encoding.site_means is not None
         return replace(encoding, means=encoding.site_means, site_means=torch.zeros_like(encoding.site_means))
     return encoding
-
-
-def fit_columns(
-    table: Table,
-    weights: np.ndarray,  # (B,), above 0 everywhere
-    categorical_features: Any = None,
-    handle_unknown: str = "other",
-    handle_missing: str = "learn",
-    *,
-    every: bool = False,
-    most_levels: int | None = None,
-) -> tuple[Column, ...]:
-    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
-
-    ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
-    """
-    chosen = set(chosen_columns("categorical_features", categorical_features, table))
-    return tuple(
-        fit_column(
-            table,
-            index,
-            weights,
-            every or index in chosen or table.holds_categories(index),
-            handle_unknown,
-            handle_missing,
-            most_levels,
-        )
-        for index in range(table.width)
-    )
-
-
-def read_numbers(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
-    """:meth:`Encoding.numbers` of the rows of a fit, before there is an encoding."""
-    plain = None
-    if all(column.levels is None for column in columns):
-        plain = _plain_numbers(table, np.array([not column.missing for column in columns]))
-    return _read_each(columns, table) if plain is None else plain
-
-
-def _read_each(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
-    read = [column.read(table, index) for index, column in enumerate(columns)]
-    _warn_of_unseen(read)
-    return np.stack([column.values for column in read], axis=1)
-
-
-def _plain_numbers(
-    table: Table,
-    never_missing: np.ndarray,  # (C,) bool
-) -> np.ndarray | None:  # (B, C) float64
-    """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
-    if not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
-        return None
-    values = np.array(table.values, dtype=np.float64, order="C")
-    if np.isfinite(values).all():
-        return values
-    unseen = np.isnan(values).any(axis=0) & never_missing
-    return None if unseen.any() or np.isinf(values).any() else values
-
-
-def _warn_of_unseen(read: list[ColumnValues]) -> None:
-    for notes, consequence in (
-        (
-            [column.unknown for column in read if column.unknown],
-            "unseen in the fit: taken as one of the column's rare categories, or where none was rare as the average of "
-            'its states; handle_unknown="error" refuses it',
-        ),
-        (
-            [column.missing for column in read if column.missing],
-            "but had none missing in the fit: taken as the average of the column's states; "
-            'handle_missing="error" refuses it',
-        ),
-    ):
-        if notes:
-            more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
-            warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=4)
 
 
 def _chosen_map(feature_map: str | FeatureMap) -> FeatureMap:

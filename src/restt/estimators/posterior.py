@@ -13,9 +13,9 @@ from torch import Tensor
 
 from restt import prior
 from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
-from restt.estimators.columns import Column, site_columns
+from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
-from restt.estimators.encoding import Encoding, fit_columns, read_numbers, site_covariances, with_site_means
+from restt.estimators.encoding import Encoding, site_covariances, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.history import History
 from restt.estimators.parameters import Parameters

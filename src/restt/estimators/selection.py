@@ -25,8 +25,8 @@ from restt.estimators.candidates import (
     stratified_folds,
     train_candidates,
 )
-from restt.estimators.columns import Column, site_columns
-from restt.estimators.encoding import KNOTS, Encoding, fit_columns, read_numbers, with_site_means
+from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
+from restt.estimators.encoding import KNOTS, Encoding, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.modes import FURTHEST, Modes, mode_candidates
 from restt.estimators.parameters import Parameters
