@@ -229,10 +229,13 @@ def test_every_cut_or_strange_header_is_refused_or_sound():
 
 
 def test_damaged_statistics_of_a_column_do_not_end_the_process():
-    """pyarrow's ``RowGroupMetaData.column`` would: it lets an exception of C++ pass through Python."""
+    """pyarrow's ``RowGroupMetaData.column`` would: it lets an exception of C++ pass through Python.
+
+    An older one reads no histograms, and finds that the pages end too early.
+    """
     path = Path(__file__).parent / "damaged_statistics.parquet"
     for read in (lambda path: list(stream(path, "x").tables_in_order()), read_table):
-        with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*histogram"):
+        with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*(histogram|end of stream)"):
             read(path)
 
 
