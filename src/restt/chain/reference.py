@@ -29,7 +29,7 @@ class ChainWeights(NamedTuple):
     of x, so padded weights neither act nor get a gradient.
 
     What is traced names the fields and uses :func:`role_tensors`: torch 2.7's compiler follows neither slices of a
-    named tuple nor ``_make``.
+    named tuple nor ``_make`` and ``_replace``.
     """
 
     first: Tensor  # (S, I, R), W(1); (S, I, O) when N = 1
