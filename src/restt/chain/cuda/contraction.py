@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +27,8 @@ from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
 
+# Triton 3.3 and 3.4 do not compile the kernels; this one they are tested with.
+LEAST_TRITON = (3, 6)
 # States below this are kept without a look at what the GPU has left.
 _ALWAYS_KEPT_BYTES = 2**30
 
@@ -89,8 +90,8 @@ def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
     """Why these tensors need another backend, or None."""
-    if not _has_triton():
-        return "triton is not installed; it comes with CUDA builds of torch"
+    if (problem := _triton_problem()) is not None:
+        return problem
     if cannot_read(x):
         return "compiled code cannot be traced"
     for tensor in (x, *role_tensors(weights)):
@@ -124,8 +125,21 @@ def _free_bytes(device: torch.device) -> float:
 
 
 @untraced
-def _has_triton() -> bool:
-    return "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+def _triton_problem() -> str | None:
+    return triton_problem()
+
+
+@cache
+def triton_problem() -> str | None:
+    """Why the kernels cannot be compiled or interpreted here, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed; it comes with CUDA builds of torch"
+    import triton
+
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < LEAST_TRITON:
+        least = ".".join(map(str, LEAST_TRITON))
+        return f"its kernels need triton {least}, which torch 2.11 brings, not {triton.__version__}"
+    return None
 
 
 @untraced
