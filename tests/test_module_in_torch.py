@@ -100,13 +100,14 @@ class TestTransforms:
 
 
 class TestExport:
+    @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * 18], ids=["even", "packed"])
     @pytest.mark.parametrize("strict", [False, True])
-    def test_with_any_number_of_samples(self, strict):
-        module = restt.ResTT(20, 2, 3, 2, bias=True)  # long enough that few samples would go to the tree
-        any_batch = ({0: torch.export.Dim("batch")},)
-        program = torch.export.export(module, (torch.rand(4, 20, 2),), dynamic_shapes=any_batch, strict=strict)
+    def test_with_any_number_of_samples(self, strict, widths):
+        module = restt.ResTT(20, widths, 3, 2, bias=True)  # long enough that few samples would go to the tree
+        any_batch, widest = ({0: torch.export.Dim("batch")},), module.feature_dim
+        program = torch.export.export(module, (torch.rand(4, 20, widest),), dynamic_shapes=any_batch, strict=strict)
         for batch in (1, 9):
-            x = torch.rand(batch, 20, 2)
+            x = torch.rand(batch, 20, widest)
             assert_close(program.module()(x), module(x))
         # It is to run where there is no restt.
         assert not [node for node in program.graph.nodes if "restt" in str(node.target)]

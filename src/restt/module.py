@@ -14,7 +14,7 @@ from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
 from restt.chain.packed import is_worth_packing, pack, unpack
 from restt.chain.precision import any_autocast, autocast_dtype
-from restt.chain.reference import ROLES, ChainWeights, role_shapes
+from restt.chain.reference import ROLES, ChainWeights, role_shapes, role_tensors
 from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
 from restt.init.stability import warn_if_unstable
@@ -116,7 +116,6 @@ class ResTT(nn.Module):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
-        device = torch.get_default_device() if device is None else device
         with torch.device("cpu"):  # numbers for the host, wherever `with torch.device(…):` wants the parameters
             self.second_moment = per_site("second_moment", second_moment, self.sites)
             self.sigma2 = resolve_sigma2(sigma2, self.topology, self.second_moment)
@@ -257,10 +256,11 @@ class ResTT(nn.Module):
         """The parameters as they are: giving a single model a runs axis takes longer than a small contraction."""
         stored = self._parameters
         if torch.compiler.is_compiling() or not stored.keys() >= _STORED:  # some parametrised or pruned
-            *roles, bias = (getattr(self, name) for name in _NAMES)
+            tensors = tuple([getattr(self, name) for name in _NAMES])
         else:
-            *roles, bias = _stored_tensors(stored)
-        return ChainWeights._make((*roles, self.outputs)), bias
+            tensors = _stored_tensors(stored)
+        first, inner, linear, last_chain, last_linear, last_skip, bias = tensors
+        return ChainWeights(first, inner, linear, last_chain, last_linear, last_skip, self.outputs), bias
 
     def _autocast(self, x: Tensor) -> torch.dtype | None:
         """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
@@ -388,7 +388,7 @@ class ResTT(nn.Module):
             dtype=first.dtype,
             device=first.device,
         )
-        for name, values in zip((*ROLES, "bias"), (*read.weights[:-1], read.bias), strict=True):
+        for name, values in zip((*ROLES, "bias"), (*role_tensors(read.weights), read.bias), strict=True):
             if values is not None:
                 parameter = module.get_parameter(name)
                 parameter.copy_(values.view_as(parameter))

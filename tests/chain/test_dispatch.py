@@ -151,3 +151,17 @@ class TestExplain:
             restt.chain.explain(bond_dim=0)
         with pytest.raises(ValueError, match="x has 5 sites"):
             restt.chain.explain(restt.ResTT(4, 2, 3, 1), torch.rand(7, 5, 2))
+
+
+def test_kernels_that_an_old_triton_cannot_compile_are_refused(monkeypatch):
+    triton = pytest.importorskip("triton")
+    from restt.chain.cuda import contraction
+
+    monkeypatch.setattr(triton, "__version__", "3.3.1")
+    monkeypatch.setattr(contraction, "triton_problem", contraction.triton_problem.__wrapped__)
+    module = restt.ResTT(4, 2, 3, 1)
+    with (
+        restt.chain.backend("fused_cuda"),
+        pytest.raises(RuntimeError, match=r"need triton 3\.6, which torch 2\.11 brings, not 3\.3\.1"),
+    ):
+        module(torch.rand(5, 4, 2))

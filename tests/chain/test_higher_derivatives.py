@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from torch.autograd import functional
 
 import restt
 from restt import Topology
+from restt.chain.cuda.contraction import triton_problem
 from restt.chain.reference import ChainWeights
 from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import random_module
@@ -193,7 +193,7 @@ def test_of_a_compiled_module(model, x):
     torch.testing.assert_close(second(torch.compile(model, backend="eager")), second(model))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@pytest.mark.skipif(triton_problem() is not None, reason=str(triton_problem()))
 def test_gradient_penalty_on_the_gpu_kernels():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 import pytest
@@ -12,6 +11,7 @@ from torch.library import opcheck
 
 import restt
 from restt import Topology
+from restt.chain.cuda.contraction import triton_problem
 from restt.chain.operators import topology_of
 from restt.chain.reference import ROLES
 from tests.chain.cpu.compiled import needs_compiler
@@ -24,8 +24,8 @@ ON_GPU = torch.cuda.is_available()
 CUDA_CASES = [(SHORT, None, ("float32", True)), (BARE, 2, ("bf16", True)), (SHORT, None, ("float32", False))]
 
 needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"),
-    reason="neither a GPU nor Triton's interpreter",
+    triton_problem() is not None or not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"),
+    reason=triton_problem() or "neither a GPU nor Triton's interpreter",
 )
 # Torch imports its compiler with a deprecated function of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")

@@ -118,8 +118,11 @@ def test_equal_streams_have_equal_configs(folder, tmp_path_factory):
     assert stream(other, "y").to_config() == config
     assert stream(folder, "y", seed=1).to_config() != config
     assert stream(folder, "y", lanes=3).to_config() != config
+    early = stream(other, "y")
     pq.write_table(table(7, 300), other / "part-1.parquet", row_group_size=50)
     assert stream(other, "y").to_config() != config
+    with pytest.raises(ValueError, match=r"part-1\.parquet has changed since the stream was made of it"):
+        early.to_config()
 
 
 @pytest.mark.parametrize(

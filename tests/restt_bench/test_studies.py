@@ -45,7 +45,7 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_o
     if name in NEED_DATA:
         load_or_skip(NEED_DATA[name])
     if name in ("check", "tune", "tune-step"):
-        pytest.importorskip("triton")
+        pytest.importorskip("triton", "3.6")
         from tests.chain.cuda.interpreter import mend_interpreter
 
         mend_interpreter()
@@ -75,7 +75,7 @@ def test_every_study_is_there(name):
 
 @pytest.mark.parametrize(("factor", "rounded_passes"), [(1.001, True), (1.1, False)])
 def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch, factor, rounded_passes):
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", "3.6")
     from restt_bench.studies import kernels
     from tests.chain.cuda.interpreter import mend_interpreter
 

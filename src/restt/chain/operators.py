@@ -136,7 +136,11 @@ def cannot_read(x: Tensor) -> bool:
 
 @untraced  # traced, older versions of torch take it for true
 def _exporting() -> bool:
-    return torch.compiler.is_exporting()
+    if torch.compiler.is_exporting():
+        return True
+    # With strict=True, the default of torch 2.7, not every version says so; the compiler that follows the code knows.
+    translator = getattr(torch._dynamo.symbolic_convert.tls, "current_tx", None)
+    return translator is not None and translator.export
 
 
 @lru_cache(maxsize=256)

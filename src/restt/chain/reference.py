@@ -27,6 +27,9 @@ class ChainWeights(NamedTuple):
     A role that no site of the topology uses is None. Where only some sites use a role, the others' slices are ignored
     by every backend and get a zero gradient. Ragged feature widths are padded to one I; the caller zeroes the padding
     of x, so padded weights neither act nor get a gradient.
+
+    What is traced names the fields and uses :func:`role_tensors`: torch 2.7's compiler follows neither slices of a
+    named tuple nor ``_make`` and ``_replace``.
     """
 
     first: Tensor  # (S, I, R), W(1); (S, I, O) when N = 1
@@ -39,6 +42,13 @@ class ChainWeights(NamedTuple):
 
 
 ROLES = ChainWeights._fields[:-1]
+_Tensors = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+def role_tensors(weights: ChainWeights) -> _Tensors:
+    """The tensors in the order of ``ROLES``."""
+    first, inner, linear, last_chain, last_linear, last_skip, _ = weights
+    return first, inner, linear, last_chain, last_linear, last_skip
 
 
 def with_runs(
@@ -46,8 +56,10 @@ def with_runs(
     weights: ChainWeights,  # of one model, without the runs axis
 ) -> tuple[Tensor, ChainWeights]:
     """The same as one run among others, S = 1."""
-    roles = [None if role is None else role.unsqueeze(0) for role in weights[:-1]]
-    return x.unsqueeze(0), ChainWeights._make((*roles, weights.outputs))
+    first, *others = role_tensors(weights)
+    inner, linear, last_chain, last_linear, last_skip = [None if role is None else role.unsqueeze(0) for role in others]
+    first = first.unsqueeze(0)
+    return x.unsqueeze(0), ChainWeights(first, inner, linear, last_chain, last_linear, last_skip, weights.outputs)
 
 
 def has_runs(weights: ChainWeights) -> bool:

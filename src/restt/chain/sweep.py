@@ -22,14 +22,15 @@ Sweep = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, Topology], tuple
 
 def contract_with(sweep: Sweep, x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     """The output (S,B,O) for x (S or 1, B, N, I), the inner sites by ``sweep``."""
-    y = x[:, :, 0] @ weights.first
+    # An ellipsis for the batch: torch 2.7 exports a full slice of it as a condition on its size.
+    y = x[..., 0, :] @ weights.first
     if topology.sites == 1:
         return y
     leaving = None
     if topology.sites > 2:
-        inner = x[:, :, 1:-1].permute(2, 0, 1, 3)
+        inner = x[..., 1:-1, :].permute(2, 0, 1, 3)
         y, leaving = sweep(y, inner, weights.chain, weights.linear, topology)
-    return _output_site(y, leaving, x[:, :, -1], weights, topology)
+    return _output_site(y, leaving, x[..., -1, :], weights, topology)
 
 
 def contract_sites(
@@ -43,9 +44,14 @@ def contract_sites(
     if topology.sites == 1:
         return y
     y, leaving = plain_sweep(y, x[1:-1], weights.chain, weights.linear, topology)
-    reached = weights._replace(
-        last_chain=None if weights.last_chain is None else weights.last_chain[:, :last],
-        last_linear=None if weights.last_linear is None else weights.last_linear[:, :last],
+    reached = ChainWeights(
+        weights.first,
+        weights.chain,
+        weights.linear,
+        None if weights.last_chain is None else weights.last_chain[:, :last],
+        None if weights.last_linear is None else weights.last_linear[:, :last],
+        weights.last_skip,
+        weights.outputs,
     )
     return _output_site(y, leaving, x[-1], reached, topology)
 

@@ -141,8 +141,8 @@ class Stream:
         """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
         return {
             "files": [
-                f"{path.name} {footer.num_rows} rows #{digest_of(footer)}"
-                for path, footer in zip(self.files, self._footers, strict=True)
+                f"{path.name} {footer.num_rows} rows #{digest_of(self._unchanged(number))}"
+                for number, (path, footer) in enumerate(zip(self.files, self._footers, strict=True))
             ],
             "columns": list(self.columns),
             "target": list(self.target),
@@ -203,8 +203,7 @@ class Stream:
 
         path = self.files[group.file]
         try:
-            if stamp_of(path) != self._stamps[group.file]:
-                raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
+            self._unchanged(group.file)
             self._check_pages(group.file)
             with pq.ParquetFile(
                 path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
@@ -215,6 +214,12 @@ class Stream:
                     yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+    def _unchanged(self, number: int) -> Path:
+        path = self.files[number]
+        if stamp_of(path) != self._stamps[number]:
+            raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
+        return path
 
     def _check_pages(self, number: int) -> None:
         """Once for each file, as it stays what it was."""

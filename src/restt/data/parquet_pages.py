@@ -68,6 +68,19 @@ def open_parquet(file: IO[bytes]) -> Any:
     return pq.ParquetFile(file, thrift_string_size_limit=most, thrift_container_size_limit=most)
 
 
+def footer_bytes(file: IO[bytes]) -> bytes:
+    """The footer as it lies in a file that pyarrow could open; its position is changed.
+
+    For all that pyarrow's ``RowGroupMetaData.column`` would tell: that ends the process where the statistics of a
+    column are damaged.
+    """
+    size = file.seek(0, 2)
+    file.seek(size - 8)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - 8 - length))
+    return file.read(length)
+
+
 def check_pages(file: IO[bytes], footer: Any, columns: Collection[str], label: str) -> None:
     """ValueError where a page claims what its bytes cannot hold.
 
@@ -81,15 +94,11 @@ def check_pages(file: IO[bytes], footer: Any, columns: Collection[str], label: s
     label : str
         The file as messages name it.
     """
-    size = file.seek(0, 2)
-    # Read here once more: pyarrow's own view of a column ends the process where its statistics are damaged.
-    file.seek(size - 8)
-    length = int.from_bytes(file.read(4), "little")
-    file.seek(max(0, size - 8 - length))
     try:
-        groups = _Compact(file.read(length)).struct().lists.get(_GROUPS, [])
+        groups = _Compact(footer_bytes(file)).struct().lists.get(_GROUPS, [])
     except _Unreadable:
         raise ValueError(f"{label} is damaged: its footer cannot be read") from None
+    size = file.seek(0, 2)
     leaves = [footer.schema.column(place) for place in range(len(footer.schema))]
     for number, group in enumerate(groups):
         for leaf, chunk in zip(leaves, group.lists.get(_CHUNKS, []), strict=False):

@@ -7,6 +7,7 @@ a tensor to the other.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -155,8 +156,12 @@ class TorchOps(Ops):
     def constant(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def number(self, number: float) -> float:
-        return number
+    def number(self, number: float) -> float | Tensor:
+        if math.isfinite(number):
+            return number
+        # torch 2.7 writes a program's own numbers as JSON, which knows no infinity and no NaN: they are computed.
+        zero = torch.zeros((), dtype=self.dtype)
+        return zero / zero if math.isnan(number) else math.copysign(1.0, number) / zero
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.add(a, b)
@@ -231,9 +236,8 @@ class TorchOps(Ops):
         return torch.cat(list(values), dim=-1)
 
     def cut(self, a: Tensor, axis: int, start: int, stop: int) -> Tensor:
-        index = [slice(None)] * a.dim()
-        index[axis] = slice(start, stop)
-        return a[tuple(index)]
+        # Of this axis alone: torch 2.7 exports a full slice of the batch as a condition on its size.
+        return a.narrow(axis, start, range(a.shape[axis])[stop] - start if stop < 0 else stop - start)
 
     def swap_first_two(self, a: Tensor) -> Tensor:
         return a.transpose(0, 1)
@@ -242,14 +246,17 @@ class TorchOps(Ops):
         return a.flatten(2)
 
     def scan(self, body: Body, carried: Sequence[Tensor], scanned: Sequence[Tensor]) -> list[Tensor]:
-        # Plain Python would unroll the loop in the exported program; torch's own scan is still private.
-        from torch._higher_order_ops.scan import scan
+        # Plain Python would unroll the loop in the exported program; torch's own scan is still private. The operator
+        # itself, since the function around it gives torch 2.7 a body that it cannot export.
+        from torch._higher_order_ops.scan import scan_op
 
-        def step(carry: list[Tensor], slices: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            return body(self, carry, slices), []
+        count = len(carried)
 
-        final, _ = scan(step, list(carried), list(scanned))
-        return list(final)
+        def step(*given: Tensor) -> list[Tensor]:
+            following = body(self, list(given[:count]), list(given[count:]))
+            return [*following, given[0].new_zeros(0)]  # torch 2.7 runs no scan without something to stack
+
+        return list(scan_op(step, list(carried), list(scanned), ()))[:count]
 
     def call(self, module: nn.Module, a: Tensor, shape: tuple[int | None, ...]) -> Tensor:
         return cast(Tensor, module.build(self, a) if isinstance(module, GraphPart) else module(a))

@@ -48,6 +48,8 @@ class OwnLoop(Implementation):
         self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
 
     def refusal(self, case: Case) -> str | None:
+        if self.loop == "compiled-step" and not compiles_backward():
+            return "torch.compile takes loss.backward() into its graph from torch 2.11 on"
         return "CUDA graphs need a GPU" if self.loop in ON_GPU_ONLY and not case.on_gpu else None
 
     def flags(self, case: Case) -> dict[str, Any]:
@@ -98,12 +100,18 @@ class OwnLoop(Implementation):
         return pairs
 
 
+def compiles_backward() -> bool:
+    """Whether this torch can compile ``loss.backward()``."""
+    import torch._dynamo.config as config
+
+    return hasattr(config, "trace_autograd_ops")
+
+
 def tracing_backward() -> AbstractContextManager[Any]:
     """Have ``torch.compile`` take ``loss.backward()`` into its graph, where this torch can."""
     import torch._dynamo.config as config
 
-    known = hasattr(config, "trace_autograd_ops")
-    return config.patch(trace_autograd_ops=True) if known else nullcontext()
+    return config.patch(trace_autograd_ops=True) if compiles_backward() else nullcontext()
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:

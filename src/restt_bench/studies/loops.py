@@ -63,7 +63,8 @@ def _loops(device: str, settings: Settings, console: Console) -> Record:
     parts: list[tuple[str, Callable[..., Record], tuple[Any, ...]]] = []
     parts += [("steps", _raced, (case, every, settings)) for case in first]
     small = first[0].scaled_down()
-    parts += [("parity", _checked, (implementation, small, settings)) for implementation in every]
+    able = [implementation for implementation in every if implementation.refusal(small) is None]
+    parts += [("parity", _checked, (implementation, small, settings)) for implementation in able]
     parts += [("phases", breakdown, (Ours("auto"), first[0], settings)), ("operators", _operators_checked, (device,))]
     parts += [("steps", _raced, (case, plain, settings)) for case in later]
     found: dict[str, list[Record]] = {name: [] for name, _, _ in parts}

@@ -19,9 +19,10 @@ def _let_loops_end_at_arguments() -> None:
 
     patch_tensor = interpreter._patch_lang_tensor
 
-    def patched(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+    def patched(tensor: Any, *scopes: Any) -> None:  # a scope takes its changes back; triton 3.3 leaves them
+        patch_tensor(tensor, *scopes)
+        for set_attr in [scope.set_attr for scope in scopes] or [setattr]:
+            set_attr(tensor, "__index__", lambda self: self.handle.data.item())
 
     interpreter._patch_lang_tensor = patched
 

@@ -12,7 +12,9 @@ import torch
 from tests.chain.cuda.interpreter import mend_interpreter
 from tests.chain.parity import ChainParity, random_module
 
-pytest.importorskip("triton", reason="the fused GPU kernels need triton, which comes with CUDA builds of torch")
+pytest.importorskip(
+    "triton", "3.6", reason="the fused GPU kernels need triton 3.6, which comes with torch 2.11 for CUDA"
+)
 
 import restt
 from restt import Topology

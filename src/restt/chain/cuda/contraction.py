@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import sys
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -23,11 +22,13 @@ from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
 from restt.chain.recompute import recomputing, segment_length, square_root_length
-from restt.chain.reference import ChainWeights, has_runs, with_runs
+from restt.chain.reference import ChainWeights, has_runs, role_tensors, with_runs
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
 
+# Triton 3.3 and 3.4 do not compile the kernels; this one they are tested with.
+LEAST_TRITON = (3, 6)
 # States below this are kept without a look at what the GPU has left.
 _ALWAYS_KEPT_BYTES = 2**30
 
@@ -41,14 +42,11 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
         raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
     if topology.sites == 1:
         return x[..., 0, :] @ weights.first
-    tensors = (x, *weights[:-1])
+    tensors = (x, *role_tensors(weights))
     keep = needs_gradient(tensors)
     precision, watched = current_precision(x.device.type), is_watched(x, weights.first)
     if watched and keep and recomputing():
-        raise ValueError(
-            "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
-            "leave the module uncompiled there"
-        )
+        _refuse_to_recompute()
     length = _segment_length(x, weights, topology) if keep and x.shape[-3] > 0 and not watched else 1
     if length > 1:
         from restt.chain.cuda import segments
@@ -68,6 +66,14 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
     return output
 
 
+@untraced  # of an error in code that it follows, torch 2.7's compiler does not show the message
+def _refuse_to_recompute() -> NoReturn:
+    raise ValueError(
+        "restt.chain.recompute() has no place in a compiled function on the GPU, which keeps all states: "
+        "leave the module uncompiled there"
+    )
+
+
 def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     """The output for packed x (S or 1, B, ΣI), with or without the runs axis."""
     layout = Layout(weights.first.shape[-1], current_precision(x.device.type))
@@ -84,11 +90,11 @@ def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
     """Why these tensors need another backend, or None."""
-    if not _has_triton():
-        return "triton is not installed; it comes with CUDA builds of torch"
+    if (problem := _triton_problem()) is not None:
+        return problem
     if cannot_read(x):
         return "compiled code cannot be traced"
-    for tensor in (x, *weights[:-1]):
+    for tensor in (x, *role_tensors(weights)):
         if tensor is not None and tensor.dtype != torch.float32:
             return f"it stores float32, got {tensor.dtype}; the eager backend takes any dtype"
     if x.device.type != "cuda" and not _interpreted():
@@ -119,8 +125,21 @@ def _free_bytes(device: torch.device) -> float:
 
 
 @untraced
-def _has_triton() -> bool:
-    return "triton" in sys.modules or importlib.util.find_spec("triton") is not None
+def _triton_problem() -> str | None:
+    return triton_problem()
+
+
+@cache
+def triton_problem() -> str | None:
+    """Why the kernels cannot be compiled or interpreted here, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed; it comes with CUDA builds of torch"
+    import triton
+
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < LEAST_TRITON:
+        least = ".".join(map(str, LEAST_TRITON))
+        return f"its kernels need triton {least}, which torch 2.11 brings, not {triton.__version__}"
+    return None
 
 
 @untraced

@@ -23,16 +23,16 @@ from restt.chain.cuda.parts import (
     or_else,
     sweep_constants,
 )
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ChainWeights, role_tensors
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...], precision: str) -> Tensor:
     """The output (S,B,O) for a chain of at least two sites whose cores fit on chip."""
-    tensors = [tensor for tensor in (x, *weights[:-1]) if tensor is not None]
+    tensors = [tensor for tensor in (x, *role_tensors(weights)) if tensor is not None]
     keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    output: Tensor = _Chain.apply(x, *weights[:-1], weights.outputs, topology, widths, precision, keep)
+    output: Tensor = _Chain.apply(x, *role_tensors(weights), weights.outputs, topology, widths, precision, keep)
     return output
 
 

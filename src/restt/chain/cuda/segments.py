@@ -28,7 +28,7 @@ from restt.chain.cuda.parts import (
     or_else,
     sweep_constants,
 )
-from restt.chain.reference import ChainWeights
+from restt.chain.reference import ChainWeights, role_tensors
 from restt.chain.sweep import contiguous, plain_contraction_gradients, wants_plain_operations
 from restt.topology import Topology
 
@@ -38,7 +38,7 @@ _SEGMENTS_AT_ONCE = 4
 
 def contract(x: Tensor, weights: ChainWeights, topology: Topology, precision: str, length: int) -> Tensor:
     """The output (S,B,O) for x (S or 1, B, N, I), keeping one in ``length`` states for the backward pass."""
-    output: Tensor = _Chain.apply(x, *weights[:-1], weights.outputs, topology, precision, length)
+    output: Tensor = _Chain.apply(x, *role_tensors(weights), weights.outputs, topology, precision, length)
     return output
 
 
