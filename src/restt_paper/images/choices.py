@@ -168,8 +168,8 @@ ABOUT = {
     "chosen-clothes": "One of six ways to bend, scale and drop, around products.",
     "blended-digits": "detailed, the same with blended images, or with a smaller angle too; the list was written after "
     "that of chosen-digits had been decided.",
-    "blended-clothes": "The same around products, after chosen-clothes; products won, and with that known its epochs were "
-    "doubled, before any of this list had been scored on the test images.",
+    "blended-clothes": "The same around products, after chosen-clothes; products won, and with that known its epochs "
+    "were doubled, before any of this list had been scored on the test images.",
     "chosen-few-labels": "One of four ways to shift, bend and drop, around few-labels: each seed's own choice.",
 }
 HOW = (
