@@ -129,7 +129,9 @@ def test_categories_and_missing_values(mixed):
 
 def test_several_outputs(numbers):
     x, y = numbers
-    both(regressor(), {"lr": [0.02, 0.05]}, x, np.column_stack([y, x[:, 0], np.ones(60)]), cv=3)
+    found, _ = both(regressor(), {"lr": [0.02, 0.05]}, x, np.column_stack([y, x[:, 0], np.ones(60)]), cv=3)
+    assert found.alone_ == {}
+    assert found.predict(x).shape == (60, 3)
 
 
 def test_classification_of_text_labels(numbers):
@@ -163,7 +165,8 @@ def test_sample_weights_are_routed(numbers):
     weights = np.linspace(0.1, 2.0, 60)
     with config_context(enable_metadata_routing=True):
         model = regressor().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        both(model, {"lr": [0.02, 0.05]}, x, y, cv=3, fit_params={"sample_weight": weights})
+        found, _ = both(model, {"lr": [0.02, 0.05]}, x, y, cv=3, fit_params={"sample_weight": weights})
+    assert found.alone_ == {}
 
 
 def test_scorers_and_the_choice_of_the_best_may_be_callables(numbers):
@@ -171,7 +174,8 @@ def test_scorers_and_the_choice_of_the_best_may_be_callables(numbers):
     grid = {"lr": [0.02, 0.05]}
     worst = make_scorer(mean_absolute_error, greater_is_better=False)
     both(regressor(), grid, x, y, cv=2, scoring=worst)
-    both(regressor(), grid, x, y, cv=2, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 1)
+    found, _ = both(regressor(), grid, x, y, cv=2, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 1)
+    assert found.best_index_ == 1
     both(regressor(), grid, x, y, cv=2, scoring=lambda model, x, y: {"a": model.score(x, y), "b": 1.0}, refit="a")
 
 
