@@ -7,7 +7,7 @@ import torch
 from restt.prior.evidence import Evidence, cholesky
 from restt.prior.learning import hyper_prior, learn, learning_rows, starting_point
 from restt.prior.posterior import condition, covariance
-from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
 
 
 def objective(outputs: int = 1, rows: int = 40):
@@ -21,13 +21,7 @@ def objective(outputs: int = 1, rows: int = 40):
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_gradients_match_differences(outputs):
     evidence, kernels = objective(outputs)
-    theta = some_prior(kernels).theta
-    _, gradient = evidence(theta)
-    for k in range(len(theta)):
-        step = np.zeros(len(theta))
-        step[k] = 1e-5
-        difference = (evidence(theta + step)[0] - evidence(theta - step)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    assert_gradient_matches_differences(evidence, some_prior(kernels).theta)
 
 
 def test_a_factor_of_zero_leaves_the_other_gradients_right():

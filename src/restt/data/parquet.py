@@ -289,7 +289,7 @@ def stream(
         Rows that are held at once and shuffled, over all lanes. ``"auto"`` is as many as have half a million numbers,
         at most 65,536.
     lanes : "auto" or int
-        Row groups are dealt into so many lanes in every epoch, at random and evenly by their rows. Lanes are read side
+        Row groups are dealt into this many lanes in every epoch, at random, evenly by rows. Lanes are read side
         by side, and a batch has its part of each: a table should not be sorted by what is predicted. Of processes that
         train together each reads lanes of its own; where there are fewer lanes than processes, several read the same.
         ``"auto"`` is one for each process of the group, and two at least. The same lanes give the same batches,

@@ -23,11 +23,9 @@ from restt.estimators.columns import MOST_REMEMBERED
 from restt.estimators.encoding import Encoding
 from restt.estimators.tables import PandasTable, Table
 
-# Rows of a sample: so many, fewer where they would be more numbers than this, but never fewer than these.
-SAMPLE_ROWS = 50_000
-SAMPLE_NUMBERS = 2**22
-FEWEST_SAMPLED = 10_000
-# Rows encoded at once: a dozen numbers for each of theirs are there on the way.
+# Rows of a sample; fewer where with all columns they would be more than SAMPLE_NUMBERS, but at least FEWEST_SAMPLED.
+SAMPLE_ROWS, SAMPLE_NUMBERS, FEWEST_SAMPLED = 50_000, 2**22, 10_000
+# Rows encoded at once: on the way, a dozen numbers are held for each of theirs.
 ENCODED_ROWS = 4096
 
 
