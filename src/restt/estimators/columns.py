@@ -132,7 +132,7 @@ def fit_column(
 ) -> Column:
     """The kind, levels and missing state of a column.
 
-    ``most_levels``: at most so many, the heaviest, have a state of their own, none of less than two rows; without it
+    ``most_levels``: at most this many, the heaviest, have a state of their own, none of less than two rows; without it
     those with a share of :data:`RARE_SHARE`.
     """
     label, averages = table.label(index), handle_missing == "learn"

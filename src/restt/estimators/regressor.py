@@ -276,7 +276,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         return self.target_.undivided(np.concatenate(ends))
 
     def _parts(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Site vectors of some rows after the other, which together may be more than fits."""
+        """Site vectors of the rows, piece by piece: all of them may not fit in memory."""
         for start in range(0, len(numbers), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             yield part, spread_states(self.encoding_, numbers[part])

@@ -36,7 +36,7 @@ from restt.estimators.views import View, centred, hat_view, line_view, rewritten
 from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
-# Rows of classes with more than one, below which there is too little to judge by.
+# Fewer rows, of classes that have more than one, are too few to judge candidates by.
 FEWEST_ROWS = 30
 # Knots of a column's finest grid, on which all members live.
 FINE_KNOTS = 16

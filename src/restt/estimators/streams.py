@@ -134,7 +134,7 @@ class _Rare:
         self.rows.add(*later.rows.joined())
 
     def wanted(self) -> tuple[np.ndarray, Any]:
-        """Numbers and table of these rows: what was no end in the end is not among them."""
+        """Numbers and table of these rows: one that was an end only until a later row was is not among them."""
         import pyarrow as pa
 
         ends = [row for _, row in self.ends.values()]
@@ -218,7 +218,7 @@ class EncodedStream:
 
     stream: Stream
     encoding: Encoding
-    vectors: Callable[[Table], Iterator[Tensor]]  # what becomes of a table's rows, some after the other
+    vectors: Callable[[Table], Iterator[Tensor]]  # what becomes of a table's rows, piece by piece
     targets: Callable[[np.ndarray], tuple[Tensor, np.ndarray]]  # of y: targets, and what rows count
     left_out: np.ndarray  # sorted numbers of rows that do not count
     mean_weight: float  # of the rows that do
