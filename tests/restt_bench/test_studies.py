@@ -7,11 +7,11 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
+from restt import data
 from restt_bench.case import QUICK
 from restt_bench.studies import STUDIES, study_named
 from restt_bench.studies.calibration import calibration_error
 from restt_bench.studies.importing import import_time
-from tests.data.conftest import load_or_skip as load_or_skip
 
 # shap makes colour maps when it is imported, in a way that matplotlib is about to deprecate.
 SHAP_COLOURS = "ignore:The set_(bad|over|under) function will be deprecated:PendingDeprecationWarning"
@@ -52,9 +52,9 @@ def run_and_saved(name, quiet, folder):
         pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
     ],
 )
-def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, load_or_skip):
-    if name in NEED_DATA:
-        load_or_skip(NEED_DATA[name])
+def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path):
+    if name in NEED_DATA and not data.describe(NEED_DATA[name]).ready:
+        pytest.skip(f"{NEED_DATA[name]} is not here: run `restt data fetch {NEED_DATA[name]}`")
     if name in ("tune", "tune-step"):
         pytest.importorskip("triton", "3.6")
         from tests.chain.cuda.interpreter import mend_interpreter
