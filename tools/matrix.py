@@ -10,7 +10,7 @@ commit, how many passed. A run replaces an earlier one of the same tests.
 
 Run by `make matrix`. ``--python 3.11`` and ``--dependencies oldest`` take one cell; ``--keep FOLDER`` keeps the
 environments there and finds them again; ``--brief`` leaves out the few files that take most of the time; ``--each``
-makes a run of its own of every path given, or of everything in tests/, so that what is done stays when a later one is
+makes a run of its own of every path given, or of all there are, so that what is done stays when a later one is
 stopped; other arguments are handed to pytest.
 """
 
@@ -139,11 +139,11 @@ def _install(program: str, folder: Path, pins: list[str]) -> str:
 
 
 def _each(arguments: list[str]) -> list[list[str]]:
-    """Pytest's arguments once for every path among them, or in tests/ where there is none."""
+    """Pytest's arguments once for every path among them; where there is none, for all in tests/ and the doctests."""
     paths = [one for one in arguments if (ROOT / one).exists()]
     rest = [one for one in arguments if one not in paths]
     everything = sorted({path.relative_to(ROOT).parts[:2] for path in (ROOT / "tests").rglob("test_*.py")})
-    return [[*rest, path] for path in paths or map("/".join, everything)]
+    return [[*rest, path] for path in paths or [*map("/".join, everything), "src"]]
 
 
 def _tested(folder: Path, tests: list[str], allowed: list[str]) -> dict[str, Any]:
