@@ -148,16 +148,16 @@ def _each(arguments: list[str]) -> list[list[str]]:
 
 def _tested(folder: Path, tests: list[str], allowed: list[str]) -> dict[str, Any]:
     """What the tests showed in an environment."""
-    python, report = str(folder / "bin" / "python"), folder / "report.xml"
-    report.unlink(missing_ok=True)
+    python = str(folder / "bin" / "python")
     workers = [] if "-n" in tests else ["-n", "auto"]
     lenient = [part for warning in allowed for part in ("-W", warning)]
-    command = [python, "-m", "pytest", *workers, *lenient, f"--junitxml={report}", *tests]
-    began = time.monotonic()
-    code = subprocess.run(command, cwd=ROOT).returncode
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    if report.exists():
-        for case in ElementTree.parse(report).iter("testcase"):
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.xml"
+        command = [python, "-m", "pytest", *workers, *lenient, f"--junitxml={report}", *tests]
+        code = subprocess.run(command, cwd=ROOT).returncode
+        for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
             kinds = {child.tag for child in case}
             counts["failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"] += 1
     return {
