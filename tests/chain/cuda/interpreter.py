@@ -1,4 +1,4 @@
-"""Mends two gaps of Triton's interpreter, which runs the GPU kernels as Python on CPU tensors, and makes it faster."""
+"""Mends three gaps of Triton's interpreter, which runs the GPU kernels as Python on CPU tensors, and makes it faster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def mend_interpreter() -> None:
     """To be called before a kernel is interpreted; once is enough."""
     _let_loops_end_at_arguments()
     _let_dots_read_bf16()
+    _let_comparisons_be_masks()
     _patch_the_language_once_a_launch()
     _look_types_up_by_name()
     _let_whole_numbers_be()
@@ -48,6 +49,21 @@ def _let_dots_read_bf16() -> None:
         return multiply(self, widened(a), widened(b), *rest)
 
     InterpreterBuilder.create_dot = patched
+
+
+def _let_comparisons_be_masks() -> None:
+    """A compared scalar keeps the type of what was compared, and spread over a tile it is no mask to triton 3.9."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    combine = InterpreterBuilder.binary_op
+
+    def patched(self: Any, a: Any, b: Any, operation: Any) -> Any:
+        result = combine(self, a, b, operation)
+        return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
+
+    InterpreterBuilder.binary_op = patched
 
 
 def _patch_the_language_once_a_launch() -> None:
