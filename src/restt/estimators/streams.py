@@ -21,7 +21,7 @@ from torch import Tensor
 from restt.data import Stream
 from restt.estimators.columns import MOST_REMEMBERED
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import PandasTable, Table
+from restt.estimators.tables import ArrowTable, Table
 
 # Rows of a sample: so many, fewer where they would be more numbers than this, but never fewer than these.
 SAMPLE_ROWS = 50_000
@@ -254,7 +254,7 @@ class EncodedStream:
         weights = weights * (self.rows / (self.mean_weight * len(self)))
         weights[np.isin(numbers, self.left_out, assume_unique=True)] = 0.0
         begin = 0
-        for vectors in self.vectors(PandasTable(frame_of(self.stream, table))):
+        for vectors in self.vectors(ArrowTable(table.select(list(self.stream.columns)))):
             part = slice(begin, begin + len(vectors))
             yield vectors, targets[part], torch.from_numpy(weights[part])
             begin += len(vectors)
