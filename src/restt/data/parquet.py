@@ -212,6 +212,8 @@ class Stream:
                     at_once, row_groups=[group.number], columns=self.schema.names, use_threads=False
                 ):
                     yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
+            # Pages of other sizes come with the next row group, which would be held beside what these have left.
+            pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 

@@ -168,6 +168,7 @@ def fit(
         give_back_memory()  # what the search for scales has freed, beside which all rows are the most that is held
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
+        give_back_memory()  # and what that has
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
     exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
