@@ -329,6 +329,7 @@ def _train(
     coefficients = torch.cat([weight * part[0] for weight, part in zip(mixture.weights, parts, strict=True)])
     kernels = prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
+    del parts
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):
