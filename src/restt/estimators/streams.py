@@ -21,7 +21,7 @@ from torch import Tensor
 from restt.data import Stream
 from restt.estimators.columns import MOST_REMEMBERED
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import PandasTable, Table
+from restt.estimators.tables import ArrowTable, Table
 
 # Rows of a sample; fewer where with all columns they would be more than SAMPLE_NUMBERS, but at least FEWEST_SAMPLED.
 SAMPLE_ROWS, SAMPLE_NUMBERS, FEWEST_SAMPLED = 50_000, 2**22, 10_000
@@ -252,7 +252,7 @@ class EncodedStream:
         weights = weights * (self.rows / (self.mean_weight * len(self)))
         weights[np.isin(numbers, self.left_out, assume_unique=True)] = 0.0
         begin = 0
-        for vectors in self.vectors(PandasTable(frame_of(self.stream, table))):
+        for vectors in self.vectors(ArrowTable(table.select(list(self.stream.columns)))):
             part = slice(begin, begin + len(vectors))
             yield vectors, targets[part], torch.from_numpy(weights[part])
             begin += len(vectors)

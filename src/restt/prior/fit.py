@@ -168,6 +168,7 @@ def fit(
         give_back_memory()  # what the search for scales has freed, beside which all rows are the most that is held
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
+        give_back_memory()  # and what that has
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
     exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
@@ -328,6 +329,7 @@ def _train(
     coefficients = torch.cat([weight * part[0] for weight, part in zip(mixture.weights, parts, strict=True)])
     kernels = prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
+    del parts
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):

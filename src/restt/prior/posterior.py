@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from restt._common.devices import give_back_memory
 from restt.prior.evidence import cholesky
 from restt.prior.learning import Prior
 
 # Rows whose covariance with those of a posterior is there at once.
 _ROWS_AT_ONCE = 512
+# From so many rows on, 8 MB for every matrix, those of one posterior are not to be held beside those of the next.
+_MANY_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,7 @@ def condition_on_more(
     where these lie in the span of k(·, Z), and B·J² work. Left-out predictions stay those of its own rows.
     """
     prior, rows = posterior.prior, posterior.states
+    _make_room(len(posterior.alpha))
     seen = torch.zeros_like(posterior.alpha)
     lower = cholesky(covariance(prior, rows), seen.new_zeros(len(seen)))
     square = torch.zeros_like(lower)
@@ -65,6 +69,7 @@ def condition_on_more(
         square.addmm_(solved, solved.T)
         seen.addmm_(solved, targets[part] * root[:, None])
     inner = cholesky(square, seen.new_full((len(seen),), prior.noise))
+    del square
     alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
     return replace(posterior, alpha=alpha)
 
@@ -81,10 +86,17 @@ def condition(
     With A = K + σ²/w, a row left out is predicted by y_i - (A⁻¹y)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
     """
     noise = prior.noise / weights
+    _make_room(len(targets))
     inverse = torch.cholesky_inverse(cholesky(covariance(prior, states), noise))
     alpha, diagonal = inverse @ targets, inverse.diagonal()
     variance = (1 / diagonal - noise).clamp(min=0) + prior.noise
     return Posterior(prior, tuple(states), alpha, targets - alpha / diagonal[:, None], variance)
+
+
+def _make_room(rows: int) -> None:
+    """Before matrices of so many rows are made: what was freed of others is the system's again."""
+    if rows >= _MANY_ROWS:
+        give_back_memory()
 
 
 def covariance(
@@ -93,10 +105,17 @@ def covariance(
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
     """s Π_n (1 + k_n) between rows."""
-    total = None
+    total = scratch = None  # two for all columns: of thousands of rows, one for each would be what a fit holds
     for n, (kernel, values) in enumerate(zip(prior.kernels, prior.parts, strict=True)):
-        gram = kernel.gram(states[n], values) if states2 is None else kernel.cross(states[n], values) @ states2[n].T
-        total = gram.add_(1.0).mul_(prior.scale) if total is None else total.mul_(gram.add_(1.0))
+        if states2 is None:
+            gram = kernel.gram(states[n], values, scratch)
+        else:
+            gram = torch.mm(kernel.cross(states[n], values), states2[n].T, out=scratch)
+        if total is None:
+            total = gram.add_(1.0).mul_(prior.scale)
+        else:
+            total.mul_(gram.add_(1.0))
+            scratch = gram
     assert total is not None
     return total
 
