@@ -34,17 +34,26 @@ def test_a_factor_of_zero_leaves_the_other_gradients_right():
     evidence, kernels = objective(rows=12)
     theta = some_prior(kernels).theta
     expected = evidence(theta)[1]
-    usual = kernels[0].gram_and_pull
+    usual = evidence.columns[0].factors
 
-    def with_zeros(states, values, out=None):
-        found, pull = usual(states, values, out)
-        found[0, 3] = found[3, 0] = -1.0
-        return found, pull
+    def with_zeros(rows, others, out):
+        usual(rows, others, out)
+        out[0, 0, 3] = out[0, 3, 0] = 0.0
 
-    kernels[0].gram_and_pull = with_zeros
+    evidence.columns[0].factors = with_zeros
     found = evidence(theta)[1]
     assert np.isfinite(found).all()
     assert not np.allclose(found, expected)
+
+
+def test_more_rows_than_a_block_have_the_same_gradients(monkeypatch):
+    evidence, kernels = objective(rows=150)
+    theta = some_prior(kernels).theta
+    value, gradient = evidence(theta)
+    monkeypatch.setattr("restt.prior.columns._ROWS_AT_ONCE", 150)
+    whole, slopes = objective(rows=150)[0](theta)
+    assert value == pytest.approx(whole, rel=1e-12)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-9, atol=1e-9)
 
 
 def test_the_value_is_the_gaussian_likelihood():
