@@ -93,6 +93,53 @@ def test_learning_climbs_and_stays_within_bounds():
     assert ((found >= hyper.low) & (found <= hyper.high)).all()
 
 
+def test_learning_evaluates_nothing_twice_and_returns_the_best_it_saw(monkeypatch):
+    seen = {}
+    usual = Evidence.__call__
+
+    def watched(self, theta):
+        assert theta.tobytes() not in seen
+        found = usual(self, theta)
+        seen[theta.tobytes()] = found[0]
+        return found
+
+    monkeypatch.setattr(Evidence, "__call__", watched)
+    evidence, kernels = objective(rows=60)
+    theta, evaluations = learn(kernels, evidence.states, evidence.targets, evidence.weights)
+    assert evaluations == len(seen)
+    assert seen[theta.tobytes()] == min(seen.values())
+
+
+def test_what_the_search_leaves_is_a_fraction_of_a_unit_of_log_evidence(monkeypatch):
+    evidence, kernels = objective(rows=100)
+    given = kernels, evidence.states, evidence.targets, evidence.weights
+    found, evaluations = learn(*given)
+    monkeypatch.setattr("restt.prior.learning._LEAST_GAIN", 1e-9)
+    best, more = learn(*given, iterations=500)
+    assert evaluations < more
+    assert evidence(best)[0] <= evidence(found)[0] < evidence(best)[0] + 0.2
+
+
+def test_the_search_is_on_one_thread_and_gives_them_back(monkeypatch):
+    seen = set()
+    usual = Evidence.__call__
+
+    def watched(self, theta):
+        seen.add(torch.get_num_threads())
+        return usual(self, theta)
+
+    monkeypatch.setattr(Evidence, "__call__", watched)
+    evidence, kernels = objective(rows=20)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        learn(kernels, evidence.states, evidence.targets, evidence.weights, iterations=2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
+
+
 def test_learning_finds_the_columns_that_matter():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((150, 3))
