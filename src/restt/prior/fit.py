@@ -344,7 +344,8 @@ def _orders(prior: Prior, site_order: Sequence[int] | str) -> list[tuple[int, ..
     if isinstance(site_order, str):
         check_choice("site_order", site_order, ("auto",))
         falling = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
-        return [tuple(range(columns)), falling, falling[::-1]] if columns > 2 else [tuple(range(columns))]
+        # An order from behind has the same bonds.
+        return [tuple(range(columns)), falling] if columns > 2 else [tuple(range(columns))]
     order = tuple(int(n) for n in site_order)
     if sorted(order) != list(range(columns)):
         raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')

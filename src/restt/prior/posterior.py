@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from restt._common.devices import give_back_memory
-from restt.prior.evidence import cholesky
+from restt.prior.columns import side_by_side, upper_blocks
+from restt.prior.evidence import cholesky, column_slices
 from restt.prior.learning import Prior
 
 # Rows whose covariance with those of a posterior is there at once.
@@ -105,19 +106,28 @@ def covariance(
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
     """s Π_n (1 + k_n) between rows."""
-    total = scratch = None  # two for all columns: of thousands of rows, one for each would be what a fit holds
-    for n, (kernel, values) in enumerate(zip(prior.kernels, prior.parts, strict=True)):
-        if states2 is None:
-            gram = kernel.gram(states[n], values, scratch)
-        else:
-            gram = torch.mm(kernel.cross(states[n], values), states2[n].T, out=scratch)
-        if total is None:
-            total = gram.add_(1.0).mul_(prior.scale)
-        else:
-            total.mul_(gram.add_(1.0))
-            scratch = gram
-    assert total is not None
-    return total
+    if states2 is None:
+        return _own_covariance(prior, states)
+    found = states[0].new_full((len(states[0]), len(states2[0])), prior.scale)
+    for kernel, rows, others, values in zip(prior.kernels, states, states2, prior.parts, strict=True):
+        found *= kernel.factor(rows, others, values)
+    return found
+
+
+def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B, B)
+    count = len(states[0])
+    found = states[0].new_empty(count, count)
+    columns = side_by_side(prior.kernels, states, column_slices(prior.kernels))
+    for one in columns:
+        one.set(prior.theta)
+    for rows, others in upper_blocks(count, found.device):
+        block = found[rows, others].fill_(prior.scale)
+        for one in columns:
+            factors = block.new_empty(len(one.places), *block.shape)
+            one.factors(rows, others, factors)
+            block *= factors.prod(dim=0)
+        found[rows.stop :, rows] = block[:, len(block) :].T
+    return found
 
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)

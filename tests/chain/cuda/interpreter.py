@@ -1,4 +1,4 @@
-"""Mends three gaps of Triton's interpreter, which runs the GPU kernels as Python on CPU tensors, and makes it faster."""
+"""Mends three gaps of Triton's interpreter, which runs GPU kernels as Python on CPU tensors, and makes it faster."""
 
 from __future__ import annotations
 
