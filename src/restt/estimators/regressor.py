@@ -144,7 +144,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         Their covariances, for explanations; None where they were too large to keep or a model was saved before.
     target_ : Values or Modelled
         Mean and scale of y; the scale is 0 where y is constant. ``target_.label`` of the posterior solver says whether
-        y, log y or asinh y was modelled.
+        y, √y, log y or asinh y was modelled.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
