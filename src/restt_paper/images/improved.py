@@ -11,9 +11,10 @@ from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
 from restt_paper.engine.target import Target
 from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, mean_of_views, papers_restt, shown_accuracy
 from restt_paper.images.cells import compute_images, improved_cell
-from restt_paper.images.choices import ABOUT, CHOICES, HOW, choice_cell, chosen_cell, compare_candidates, train_chosen
+from restt_paper.images.choices import ABOUT, CHOICES, HOW, choice_cell, chosen_cell, train_chosen
 from restt_paper.images.data import NAMES, part_of
 from restt_paper.images.recipes import RECIPES
+from restt_paper.images.trials import compare_candidates
 
 TITLE = "Improved recipes"
 BOND_DIM = {"paper": 100, "quick": 10}

@@ -9,7 +9,7 @@ import torch
 
 from restt.train import train
 from restt_paper.engine.store import Store
-from restt_paper.images import choices, improved
+from restt_paper.images import choices, improved, trials
 from restt_paper.images.accuracy import mean_of_views, shown_accuracy
 from restt_paper.images.choices import CHOICES, choice_cell, chosen_cell
 from restt_paper.images.data import load_images, training_rows
@@ -44,7 +44,7 @@ def trainings(monkeypatch):
         given.append(settings)
         return train(module, x, y, **settings)
 
-    monkeypatch.setattr(choices, "train", noting)
+    monkeypatch.setattr(trials, "train", noting)
     return given
 
 
@@ -100,7 +100,11 @@ def test_each_seed_is_read_where_its_own_choice_was_trained(on_digits, monkeypat
 def test_one_choice_for_all_seeds_goes_by_their_mean(on_digits, monkeypatch, tmp_path):
     monkeypatch.setitem(CHOICES, NAME, replace(CHOICES[NAME], by_seed=False))
     scores = {1e-12: [90.0, 90.0, 80.0, 80.0], 1e-2: [84.0, 84.0, 88.0, 88.0]}
-    monkeypatch.setattr(choices, "_held_out_accuracy", lambda recipe, *_: scores[recipe.lr])
+    monkeypatch.setattr(
+        trials,
+        "try_side_by_side",
+        lambda recipes, *_: [{"held_out_accuracy": scores[recipe.lr]} for recipe in recipes.values()],
+    )
     result = improved.EXPERIMENT.compute_cell(choice_cell("quick", NAME), Store(tmp_path))["result"]
     assert result["chosen"] == ["able"]
     monkeypatch.setitem(CHOICES, NAME, replace(CHOICES[NAME], by_seed=True))
@@ -122,8 +126,9 @@ def test_every_candidate_can_be_trained(name):
     images = load_images("digits", 60)
     parts = [(torch.arange(40), torch.arange(40, 60))]
     settings = {"bond_dim": 2, "seed": 0, "epochs": 1, "judged_by_last_epochs": 1}
-    for recipe in CHOICES[name].candidates.values():
-        (accuracy,) = choices._held_out_accuracy(recipe, images, parts, settings, "cpu")
+    for label, recipe in CHOICES[name].candidates.items():
+        (found,) = trials.try_side_by_side({label: recipe}, images, parts, settings, "cpu")
+        (accuracy,) = found["held_out_accuracy"]
         assert 0 <= accuracy <= 100
 
 
