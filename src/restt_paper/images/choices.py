@@ -188,8 +188,8 @@ ABOUT = {
     "blended-clothes": "The same around products, after chosen-clothes; products won, and with that known its epochs "
     "were doubled, before any of this list had been scored on the test images.",
     "long-digits": "detailed, or the same bent or slanted too, tried for 100 epochs: the lists before it had tried 20 "
-    "and 30, in which a wider variety of images cannot pay. The views are the image itself, moved by a pixel, turned by 5 "
-    "degrees and scaled by 5 % either way.",
+    "and 30, in which a wider variety of images cannot pay. The views, fixed with the list, are the image itself, "
+    "moved by a pixel, turned by 5 degrees and scaled by 5 % either way.",
     "chosen-few-labels": "One of four ways to shift, bend and drop, around few-labels: each seed's own choice.",
 }
 HOW = (
