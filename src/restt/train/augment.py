@@ -131,30 +131,30 @@ class Augmentation:
     def _matrices(self, random: Tensor, height: int, width: int) -> Tensor:  # (S·B, 2, 3)
         slant = random[:, 4 + 2 * ELASTIC_POINTS**2] if self.shear else torch.zeros_like(random[:, 0])
         return affine_matrices(
+            (height, width),
             random[:, 0] * self.rotation,
             1 + random[:, 1] * self.scale,
             random[:, 2] * self.shift,
             random[:, 3] * self.shift,
             slant * self.shear,
-            (height, width),
         )
 
 
 def affine_matrices(
+    image: tuple[int, int],
     degrees: Tensor,  # (M,) each
     size: Tensor,
     across: Tensor,
     down: Tensor,
     slant: Tensor,
-    image: tuple[int, int],
 ) -> Tensor:  # (M, 2, 3)
-    """Where each output pixel is read from, in grid_sample's [-1, 1] coordinates (x to the right, y down).
+    """Where each pixel of a changed ``image`` (height, width) is read from, in grid_sample's [-1, 1] coordinates (x to the right, y down).
 
     A pixel is read ``across`` and ``down`` of its place, in pixels: the image itself moves the other way. It is then
     turned against the clock, made ``size`` times as large, and slanted, its upper rows to the right.
 
     >>> zero, one = torch.zeros(1), torch.ones(1)
-    >>> affine_matrices(zero, one, one, zero, zero, (4, 8))
+    >>> affine_matrices((4, 8), zero, one, one, zero, zero)
     tensor([[[1.0000, 0.0000, 0.2500],
              [0.0000, 1.0000, 0.0000]]])
     """

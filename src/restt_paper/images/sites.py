@@ -190,6 +190,6 @@ def moved_and_turned(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Te
     images = x.view(-1, 1, side, side)
     for down, right, degrees, size in views:
         numbers = torch.tensor([degrees, size, -right, -down, 0.0], dtype=x.dtype, device=x.device)
-        matrix = affine_matrices(*numbers.unsqueeze(1), (side, side)).expand(len(images), -1, -1)
+        matrix = affine_matrices((side, side), *numbers.unsqueeze(1)).expand(len(images), -1, -1)
         grid = affine_grid(matrix, list(images.shape), align_corners=False)
         yield grid_sample(images, grid, align_corners=False).view_as(x)
