@@ -148,10 +148,11 @@ def affine_matrices(
     down: Tensor,
     slant: Tensor,
 ) -> Tensor:  # (M, 2, 3)
-    """Where each pixel of a changed ``image`` (height, width) is read from, in grid_sample's [-1, 1] coordinates (x to the right, y down).
+    """Where each pixel of a changed image is read from; ``image`` is its height and width.
 
-    A pixel is read ``across`` and ``down`` of its place, in pixels: the image itself moves the other way. It is then
-    turned against the clock, made ``size`` times as large, and slanted, its upper rows to the right.
+    In grid_sample's [-1, 1] coordinates, x to the right and y down. A pixel is read ``across`` and ``down`` of its
+    place, in pixels: the image itself moves the other way. It is then turned against the clock, made ``size`` times as
+    large, and slanted, its upper rows to the right.
 
     >>> zero, one = torch.zeros(1), torch.ones(1)
     >>> affine_matrices((4, 8), zero, one, one, zero, zero)
