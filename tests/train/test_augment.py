@@ -7,6 +7,7 @@ from restt._common.ranks import Ranks
 from restt._common.seeds import stream_keys
 from restt.features import Trigonometric
 from restt.train import Augmentation, TrainConfig, train
+from restt.train.augment import ELASTIC_POINTS, smooth_fields
 from restt.train.data import Batches, read_data
 from tests.train.problems import small_module
 
@@ -91,6 +92,13 @@ def test_elastic_moves_different_parts_differently():
     assert inside.float().mean() > 0.9
     assert (shift - other)[inside].norm(dim=-1).mean() > 0.3
     assert not torch.equal(bent[0], bent[1])
+
+
+def test_elastic_fields_are_torchs_bicubic_interpolation():
+    points = torch.rand(3, 2 * ELASTIC_POINTS**2, generator=torch.Generator().manual_seed(0))
+    coarse = points.view(3, 2, ELASTIC_POINTS, ELASTIC_POINTS)
+    expected = torch.nn.functional.interpolate(coarse, size=(7, 10), mode="bicubic", align_corners=True)
+    torch.testing.assert_close(smooth_fields(points, 7, 10), expected)
 
 
 def test_images_need_not_be_square():
