@@ -162,7 +162,7 @@ CHOICES = {
         tried=1,
         seeds=4,
         epochs=90,
-        final_epochs=190,
+        final_epochs=115,
         views=DIGIT_VIEWS,
         side_by_side=True,
     ),
