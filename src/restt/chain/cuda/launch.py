@@ -82,6 +82,12 @@ WEIGHTS = {
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
 
+# Where a recorded backward pass is cut, as shares of the inner sites, by tile.
+CUTS: dict[int, tuple[float, ...]] = {}
+# Chains below this are not cut.
+LEAST_CUT = 16
+HEAD_LATE = [False]
+
 # Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
 HEAD_BATCH = 128
 
@@ -140,11 +146,15 @@ def sweep_launch(
         warps = _wide_batch_warps(layout, columns, warps)
     core = layout.tile**2 * layout.dtype.itemsize
     part = launch.part or width
-    while width % part or part * core * stages > _CORE_BYTES:
+    # Products of 8 columns read a core to registers at once: the copies of the next ones go to where it was.
+    spare = 1 if columns == 8 and stages > 1 else 0
+    while width % part or part * core * (stages - spare) > _CORE_BYTES:
         part -= 1
     state = columns * layout.tile * 4
-    while stages > 2 and part * core * stages + state * (part * stages if reads_states else 1) > _SHARED_BYTES:
+    states = state * (part * stages if reads_states else 1)
+    while stages > 2 and part * core * (stages - spare) + states > _SHARED_BYTES:
         stages -= 1
+        states = state * (part * stages if reads_states else 1)
     return replace(launch, columns=columns, part=part, warps=warps, stages=stages)
 
 
@@ -168,6 +178,12 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
 def weight_launch(layout: Layout) -> WeightLaunch:
     """Constants of the weight gradient."""
     return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def backward_cuts(layout: Layout, inner: int) -> tuple[int, ...]:
+    """First sites of the stretches of a recorded backward pass, from the chain's end; empty for one."""
+    shares = CUTS.get(layout.tile, ())
+    return (*(round(share * inner) for share in shares), 0) if shares and inner >= LEAST_CUT else ()
 
 
 def head_batch() -> int:
