@@ -151,21 +151,21 @@ def output_and_gradients(
     x: Tensor,  # (B, N, I)
     upstream: Tensor,  # (B, O) or (S, B, O)
     scope: Callable[[], AbstractContextManager[None]] = nullcontext,
+    features: bool = True,
 ) -> dict[str, Tensor]:
-    """The output, the gradient of the features and that of every parameter."""
-    x = x.detach().clone().requires_grad_()
+    """The output, the gradient of every parameter and, unless ``features`` is False, that of the features."""
+    x = x.detach().clone().requires_grad_(features)
     for parameter in parameters.values():
         parameter.grad = None
     with scope():
         output = model(x)
     output.backward(upstream.to(output))
-    found = {"output": output.detach(), "x": x, **parameters}
-    return {
-        name: tensor
-        if name == "output"
-        else (torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone())
-        for name, tensor in found.items()
+    wanted = {"x": x, **parameters} if features else parameters
+    gradients = {
+        name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach().clone()
+        for name, tensor in wanted.items()
     }
+    return {"output": output.detach(), **gradients}
 
 
 def reference_gradients(module: ResTT, case: Case, seed: int) -> dict[str, Tensor]:

@@ -76,18 +76,18 @@ def test_every_study_is_there(name):
 @pytest.mark.parametrize(("factor", "rounded_passes"), [(1.001, True), (1.1, False)])
 def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch, factor, rounded_passes):
     pytest.importorskip("triton", "3.6")
-    from restt_bench.studies import kernels
+    from restt_bench.studies import kernel_checks
     from tests.chain.cuda.interpreter import mend_interpreter
 
     mend_interpreter()
-    right = kernels._outputs_and_gradients
+    right = kernel_checks._outputs_and_gradients
 
     def off(backend, *arguments):
         found = right(backend, *arguments)
         return {**found, "output": found["output"] * factor} if backend == "fused_cuda" else found
 
-    monkeypatch.setattr(kernels, "_outputs_and_gradients", off)
-    found = kernels.check_kernels("cpu", QUICK, quiet)
+    monkeypatch.setattr(kernel_checks, "_outputs_and_gradients", off)
+    found = kernel_checks.check_kernels("cpu", QUICK, quiet)
     assert [row["passed"] for row in found["checks"]] == [
         "autocast" in row and rounded_passes for row in found["checks"]
     ]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # Name -> the file here, or the room of its own, and the function of it.
 STUDIES = {
     "import": "importing:import_time",
-    "check": "kernels:check_kernels",
-    "tune": "kernels:tune_launches",
-    "tune-step": "kernels:tune_step",
+    "check": "kernel_checks:check_kernels",
+    "tune": "kernel_tuning:tune_launches",
+    "tune-step": "kernel_tuning:tune_step",
     "long-chain": "chains:long_chain",
     "ragged": "chains:ragged_widths",
     "precision": "training:precision",

@@ -18,47 +18,31 @@ import torch
 from rich.console import Console
 
 from restt_bench.case import Settings
-from restt_bench.studies import chains, kernels
+from restt_bench.studies import chains
+from restt_bench.studies.kernel_checks import check_cases, recomputed_and_packed_cases
+from restt_bench.studies.kernel_tuning import step_cases, sweeps, tune_cases
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SETTINGS = Settings(rounds=9, budget=2.0, quick=DEVICE == "cpu", workers=min(16, os.cpu_count() or 1))
 
 
 def check(console: Console) -> dict[str, Any]:
-    mixed = kernels.Topology.residual(9).skip_to_output(2, 5, 6).without_chain(4).without_linear(3, 7).without_skip(8)
     # In turn: every kind of case meets both, and each compiles once.
     precisions = ("float32", "tf32") if DEVICE == "cuda" else ("float32",)
     cases = [
-        {**case, "precision": precisions[n % len(precisions)]} for n, case in enumerate(kernels._part_cases(mixed))
+        {**case, "precision": precisions[n % len(precisions)]} for n, case in enumerate(recomputed_and_packed_cases())
     ]
     if SETTINGS.quick:
         cases = [{**case, "batch": 3} for case in cases if case["bond"] == 5]
-    found = kernels._spread(kernels._checked, [(case, DEVICE) for case in cases], DEVICE, SETTINGS.workers)
-    rows = [{**kernels._described(case), **result} for case, result in zip(cases, found, strict=True)]
-    failed = [row for row in rows if not row.get("passed")]
-    for row in failed:
-        console.print("failed", row, markup=False)
-    console.print(f"{len(rows) - len(failed)} of {len(rows)} checks passed")
-    return {"checks": rows}
+    return check_cases(cases, DEVICE, SETTINGS, console)
 
 
 def tune(console: Console, seconds: float) -> dict[str, Any]:
-    cases = [*kernels._step_cases()] if DEVICE == "cuda" else kernels._sweeps(20, "tf32", [(8, 0, 1, 4, False)])
-    end = time.monotonic() + seconds
-    kernels._spread(kernels._compiled, [(case, DEVICE, SETTINGS.quick) for case in cases], DEVICE, SETTINGS.workers)
-    console.print(f"compiled with {end - time.monotonic():.0f} s left")
-    rows = []
-    for case in cases:
-        if time.monotonic() > end:
-            console.print(f"{len(rows)} of {len(cases)} tried")
-            break
-        rows.append({**case, **kernels._guarded(kernels._tuned, case, DEVICE, SETTINGS)})
-        shown = {key: value for key, value in kernels._described(rows[-1]).items() if key != "kernels_us"}
-        console.print(shown, markup=False)
-    best = kernels._fastest(rows)
-    for row in best:
+    cases = step_cases() if DEVICE == "cuda" else sweeps(20, "tf32", [(8, 0, 1, 4, False)])
+    found = tune_cases(cases, DEVICE, SETTINGS, console, seconds)
+    for row in found["fastest"]:
         console.print("fastest", row, markup=False)
-    return {"tune": [kernels._described(row) for row in rows], "fastest": best}
+    return found
 
 
 def main() -> None:
