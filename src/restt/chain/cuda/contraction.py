@@ -186,9 +186,10 @@ def _forward(
     core = kept_core = None
     if plan.pack is not None:
         core = torch.empty(plan.packed, dtype=plan.layout.dtype, device=x.device)
-        kept_core = torch.empty_like(core) if plan.packs_backward else None
+        if plan.packs_backward:
+            kept_core = core.new_empty(*plan.packed[:-1], plan.layout.ld)
         if batch > 0:
-            plan.pack(core, or_else(kept_core, core), chain)
+            plan.pack(core, or_else(kept_core, core), chain, or_else(linear, core))
     if batch > 0:
         plan.sweep(
             output, or_else(states, last), last, or_else(leaving, last), x, first,

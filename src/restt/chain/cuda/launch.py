@@ -87,6 +87,7 @@ CUTS: dict[int, tuple[float, ...]] = {}
 # Chains below this are not cut.
 LEAST_CUT = 16
 HEAD_LATE = [False]
+FOLDS = [True]
 
 # Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
 HEAD_BATCH = 128
@@ -118,6 +119,10 @@ class Layout:
     def ld(self) -> int:
         """Entries from one row of a packed core to the next, a multiple of 16 bytes."""
         return round_up(self.bond, 16 // self.dtype.itemsize)
+
+    def forward_ld(self, folded: bool) -> int:
+        """The same of the cores that the forward sweep reads, one column longer where they hold the linear entries."""
+        return round_up(self.bond + folded, 16 // self.dtype.itemsize)
 
     @property
     def is_plain(self) -> bool:

@@ -18,7 +18,7 @@ from restt.chain.cuda.launch import (
     sweep_launch,
     weight_launch,
 )
-from restt.chain.cuda.parts import block_of, sweep_constants
+from restt.chain.cuda.parts import block_of, is_folded, sweep_constants
 from restt.chain.operators import topology_of
 from restt.topology import Topology
 
@@ -70,14 +70,18 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     inner, batch, columns = sizes.numbers
     layout = Layout(bond, sizes.precision)
     launch = sweep_launch(layout, width, runs, batch)
-    tile = 32
-    across = -(-layout.ld // tile)
+    folded = is_folded(topology, layout)
+    tile, ld = 32, layout.forward_ld(folded)
+    across = -(-ld // tile)
     packs_backward = keep and not layout.is_plain
-    options = {"BOND": bond, "LD": layout.ld, "T": tile, "FORWARD": True, "BACKWARD": packs_backward, "num_warps": 4}
+    options = {
+        "BOND": bond, "LD": layout.ld, "FORWARD_LD": ld, "T": tile, "BACKWARD": packs_backward, "FOLDED": folded,
+        "num_warps": 4,
+    }  # fmt: skip
     pack = KernelCall(pack_cores, (runs * inner * width, across, across), (), options)
     numbers = (inner, batch, columns, runs, *sizes.x_strides, sizes.outputs)
     constants = {
-        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
+        "I": width, "BOND": bond, "LD": ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
         "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
         "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
     }  # fmt: skip
@@ -86,14 +90,14 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
         slots = inner + 1 if keep else 2
         sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
     else:
-        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma, "SAVE": keep}
+        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma, "SAVE": keep, "FOLDED": folded}
         sweep = KernelCall(forward_sweep, grid, numbers, constants)
     return ForwardPlan(
         layout,
         topology,
         columns,
         pack if topology.has_chain else None,
-        (runs * inner * width, bond, layout.ld),
+        (runs * inner * width, bond, ld),
         packs_backward,
         block_of(layout, launch),
         sweep,
