@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from restt import chain
+from restt.train import CapturedStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import (
     LEARNING_RATE,
@@ -31,7 +32,7 @@ LOOPS = {
     "plain": "model, loss, backward and fused Adam one by one",
     "one-thread": "the same, backward on the calling thread, gradients forgotten without zero_grad",
     "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
-    "captured-step": "one graph of the whole step, its update by torch.compile",
+    "captured-step": "restt.train.CapturedStep, its update by torch.compile",
     "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
 }
 ON_GPU_ONLY = ("graphed-step", "captured-step")
@@ -71,7 +72,7 @@ class OwnLoop(Implementation):
             "plain": TrainingStep,
             "one-thread": OneThread,
             "graphed-step": GraphedStep,
-            "captured-step": CapturedStep,
+            "captured-step": WholeStep,
             "compiled-step": CompiledStep,
         }
         return steps[self.loop](model, model.parameters(), case, seed)
@@ -169,15 +170,28 @@ def _compilable(parameters: list[nn.Parameter], case: Case) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=rate, foreach=True, capturable=case.on_gpu)
 
 
-class CapturedStep(TrainingStep):
-    """restt's own captured step but for the update: fused Adam keeps a few processors busy, a compiled one all."""
+class WholeStep(TrainingStep):
+    """:class:`restt.train.CapturedStep` around everything; a compiled update keeps all processors busy, a fused few."""
 
     def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
         parameters = list(parameters)
         super().__init__(model, parameters, case, seed)
         self.optimizer = _compilable(parameters, case)
-        self.update = torch.compile(self.optimizer.step)  # type: ignore[method-assign]
-        self._capture()
+        update = torch.compile(self.optimizer.step)
+
+        def step(x: Tensor, target: Tensor) -> Tensor:
+            _forget_gradients(self.optimizer)
+            loss = _loss(model, x, target)
+            loss.backward()
+            update()
+            return loss.detach()
+
+        self.captured = CapturedStep(step)
+        for _ in range(WARM_UPS + 2):
+            self.step()
+
+    def step(self) -> None:
+        self.loss = self.captured(self.x, self.target)
 
 
 class CompiledStep(TrainingStep):
