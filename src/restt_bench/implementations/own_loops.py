@@ -40,10 +40,13 @@ _COMPILED_UPDATE = ("captured-step", "compiled-step")
 
 
 class OwnLoop(Implementation):
-    """One of ``LOOPS`` around restt or, with ``stack``, around three linear layers of as many parameters."""
+    """One of ``LOOPS`` around restt or, with ``stack``, around three linear layers of as many parameters.
 
-    def __init__(self, loop: str, *, stack: bool = False) -> None:
-        self.loop, self.stack = loop, stack
+    ``only_usual`` leaves it to one run of narrow sites in tf32: compiling for more takes longer than timing everybody.
+    """
+
+    def __init__(self, loop: str, *, stack: bool = False, only_usual: bool = False) -> None:
+        self.loop, self.stack, self.only_usual = loop, stack, only_usual
         self.role = "limit" if stack else "ours"  # type: ignore[misc]
         self.name = f"{'stack' if stack else 'auto'}-{loop}"
         self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
@@ -51,6 +54,8 @@ class OwnLoop(Implementation):
     def refusal(self, case: Case) -> str | None:
         if self.loop == "compiled-step" and not compiles_backward():
             return "torch.compile takes loss.backward() into its graph from torch 2.11 on"
+        if self.only_usual and (case.runs is not None or case.feature_dim > 2 or case.precision != "tf32"):
+            return "timed for one run of narrow sites in tf32"
         return "CUDA graphs need a GPU" if self.loop in ON_GPU_ONLY and not case.on_gpu else None
 
     def flags(self, case: Case) -> dict[str, Any]:
