@@ -91,7 +91,7 @@ class Adam:
         names = list(gradients)
         held = (self.weights, gradients, self.first, self.second)
         lists = [[group.of(tensors[name]) for name in names] for tensors in held]
-        if is_recording(group.step.device) and PIECES[0]:
+        if is_recording(group.step.device):
             lists = _in_pieces(lists)
         self._kernel(
             *lists,
@@ -107,9 +107,6 @@ class Adam:
             grad_scale=None,
             found_inf=None,
         )
-
-
-PIECES = [True]
 
 
 def _in_pieces(lists: list[list[Tensor]]) -> list[list[Tensor]]:

@@ -190,13 +190,22 @@ def _launching(case: Record) -> Iterator[None]:
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
     before = {
         name: getattr(cuda_launch, name)
-        for name in ("SWEEPS", "ONE_WAVE", "ONE_WAVE_BACK", "WEIGHTS", "HEAD_BATCH", "PROCESSORS", "CUTS")
+        for name in (
+            "SWEEPS",
+            "ONE_WAVE",
+            "ONE_WAVE_BACK",
+            "WEIGHTS",
+            "TF32_WEIGHTS",
+            "HEAD_BATCH",
+            "PROCESSORS",
+            "CUTS",
+        )
     }
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
         cuda_launch.ONE_WAVE, cuda_launch.ONE_WAVE_BACK, cuda_launch.PROCESSORS = {}, {}, 1 << 30
     if "weights" in case:
-        cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
+        cuda_launch.WEIGHTS, cuda_launch.TF32_WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}, {}
     if "head" in case:
         cuda_launch.HEAD_BATCH = case["head"]
     if "cuts" in case:

@@ -75,8 +75,7 @@ class TestFusedCuda(ChainParity):
     @pytest.mark.parametrize("preset", ["residual", "plain"])
     @pytest.mark.parametrize("runs", [None, 1])
     def test_backward_pass_in_stretches(self, monkeypatch, preset, runs):
-        monkeypatch.setattr("restt.chain.cuda.launch.CUTS", {16: (0.5, 0.2)})
-        monkeypatch.setattr("restt.chain.cuda.launch.LEAST_CUT", 5)
+        monkeypatch.setattr(plans, "backward_cuts", lambda layout, inner, programs: (3, 1, 0) if inner == 6 else (0,))
         swept = []
         whole = plans._stretch
         monkeypatch.setattr(plans, "_stretch", lambda *given: swept.append(given[-2:]) or whole(*given))

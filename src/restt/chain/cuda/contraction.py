@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT, Beside, is_recording
-from restt.chain.cuda.launch import HEAD_LATE, Layout, round_up
+from restt.chain.cuda.launch import Layout, round_up
 from restt.chain.cuda.parts import device_flags, end_features, operand, or_else
 from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
@@ -251,16 +251,18 @@ def _backward(
         # The parameter itself, which only a view into something else may have put where the copies cannot start.
         cores = chain if chain is None or chain.data_ptr() % ALIGNMENT == 0 else chain.clone()
         cores = None if cores is None else cores.view(-1, *cores.shape[-2:])
-    beside = Beside(x.device)
-    head = None
+    whole = _Places(grads, states, x, grad_x, flags, cores, linear, *made[1:3])
+    # In pieces where a graph is recorded and, for their kernels to be loaded by then, the first time.
+    in_pieces = is_recording(x.device) or not plan.stretches[-1].sweep.is_loaded
+    stretches = plan.stretches if in_pieces else (plan.whole,)
+    beside, head = Beside(x.device), None
     if plan.head is not None:
         left = leaving if leaving.numel() else last
         operands = *(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :]
         head = partial(plan.head, *operands)
-    whole = _Places(grads, states, x, grad_x, flags, cores, linear, *made[1:3])
-    # In pieces where a graph is recorded and, for their kernels to be loaded by then, the first time.
-    in_pieces = is_recording(x.device) or not plan.stretches[-1].sweep.is_loaded
-    for stretch in plan.stretches if in_pieces else (plan.whole,):
+    if head is not None and len(stretches) == 1:
+        beside.launch(head)
+    for stretch in stretches:
         at = whole if stretch.start == 0 else whole.from_site(stretch.start)
         pointers = [
             at.grads, or_else(at.grad_x, grads), grad, at.states, at.x, operand(at.cores, plan.descriptor, grads),
@@ -268,13 +270,10 @@ def _backward(
         ]  # fmt: skip
         if plan.layout.is_wide:
             pointers.append(torch.empty_like(last))
-        if head is not None and not HEAD_LATE[0]:
-            beside.launch(head)
-            head = None
         stretch.sweep(*pointers)
-        if head is not None:
+        if head is not None and len(stretches) > 1 and stretch is stretches[0]:
+            # Ahead of the first weights, whose programs would else take the processors that the next sweep needs.
             beside.launch(head)
-            head = None
         if stretch.weights is not None:
             gradients = (or_else(tensor, states) for tensor in (at.grad_chain, at.grad_linear, made[0]))
             weights = partial(stretch.weights, *gradients, at.states, at.grads, at.x, at.flags)

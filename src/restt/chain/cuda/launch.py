@@ -61,11 +61,12 @@ _WIDE = SweepLaunch(16, 1, 4, 3)
 # is then bound by its steps, and those of 8 columns are shorter. results/bench/tune-step-h200.json has the times.
 ONE_WAVE = {
     32: SweepLaunch(8, 0, 2, 5),
-    64: SweepLaunch(8, 0, 4, 3, tma=True),
+    64: SweepLaunch(8, 0, 4, 4, tma=True),
     128: SweepLaunch(8, 1, 4, 3, tma=True),
 }
-# Of the backward sweep, where a deeper pipeline paid at tile 64: 125 instead of 128 µs, while the forward one lost 5.
-ONE_WAVE_BACK = {**ONE_WAVE, 64: SweepLaunch(8, 0, 4, 5, tma=True)}
+# Of the backward sweep, where fewer warps paid at tile 64 (119 instead of 126 µs, while the forward one lost 16), and a
+# deeper pipeline at tile 128 (294 instead of 305 µs; the forward one lost 10).
+ONE_WAVE_BACK = {**ONE_WAVE, 64: SweepLaunch(8, 0, 2, 4, tma=True), 128: SweepLaunch(8, 1, 4, 4, tma=True)}
 
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
 _COLUMN_COST = {
@@ -82,12 +83,15 @@ WEIGHTS = {
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
 
-# Where a recorded backward pass is cut, as shares of the inner sites, by tile.
-CUTS: dict[int, tuple[float, ...]] = {}
-# Chains below this are not cut.
-LEAST_CUT = 16
-HEAD_LATE = [False]
-FOLDS = [True]
+# Of tf32 products, where others were faster.
+TF32_WEIGHTS = {128: WeightLaunch(128, 128, 16, 8, 5)}
+
+# Where a recorded backward pass is cut, as shares of the inner sites from the chain's start, by tile of tf32 products:
+# the weights of one stretch then get their gradients beside the sweep over the next. At r = 100 a step takes 687
+# instead of 701 µs; at smaller ones starting anew costs more than it saves.
+CUTS: dict[int, tuple[float, ...]] = {128: (0.3,)}
+# Chains of fewer sites are not cut.
+LEAST_CUT = 64
 
 # Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
 HEAD_BATCH = 128
@@ -182,13 +186,20 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
 
 def weight_launch(layout: Layout) -> WeightLaunch:
     """Constants of the weight gradient."""
+    if layout.precision == "tf32" and not layout.is_wide and layout.tile in TF32_WEIGHTS:
+        return TF32_WEIGHTS[layout.tile]
     return WEIGHTS[128 if layout.is_wide else layout.tile]
 
 
-def backward_cuts(layout: Layout, inner: int) -> tuple[int, ...]:
-    """First sites of the stretches of a recorded backward pass, from the chain's end; empty for one."""
-    shares = CUTS.get(layout.tile, ())
-    return (*(round(share * inner) for share in shares), 0) if shares and inner >= LEAST_CUT else ()
+def backward_cuts(layout: Layout, inner: int, programs: int) -> tuple[int, ...]:
+    """First sites of the stretches of a recorded backward pass, from the chain's end; one where nothing is cut.
+
+    ``programs`` are those of the sweep: only where they leave half of the processors idle is there room beside them.
+    """
+    shares = CUTS.get(layout.tile, ()) if layout.precision == "tf32" and not layout.is_wide else ()
+    if inner < LEAST_CUT or 2 * programs > PROCESSORS:
+        shares = ()
+    return (*(round(share * inner) for share in shares), 0)
 
 
 def head_batch() -> int:

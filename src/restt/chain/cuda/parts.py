@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.launch import FOLDS, Layout, SweepLaunch, head_batch, head_tile
+from restt.chain.cuda.launch import Layout, SweepLaunch, head_batch, head_tile
 from restt.chain.operators import topology_of
 from restt.topology import Topology
 
@@ -48,7 +48,7 @@ def is_folded(topology: Topology, layout: Layout) -> bool:
     There must be room in the tile, and the operands must not be rounded to half.
     """
     uniform = len(set(topology.connection_flags[:-1])) == 1 and topology.has_chain and topology.has_linear
-    return FOLDS[0] and uniform and layout.bond < layout.tile and layout.dtype == torch.float32 and not layout.is_wide
+    return uniform and layout.bond < layout.tile and layout.dtype == torch.float32 and not layout.is_wide
 
 
 def block_of(layout: Layout, launch: SweepLaunch) -> list[int] | None:

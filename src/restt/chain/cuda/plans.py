@@ -128,12 +128,12 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     inner, batch, _ = sizes.numbers
     launch = sweep_launch(layout, sizes.x[-1], sizes.runs, batch, back=True, reads_states=wanted[0])
     whole = _stretch(sizes, wanted, launch, 0, inner)
-    stretches: tuple[Stretch, ...] = (whole,)
+    stretches = (whole,)
+    cuts = backward_cuts(layout, inner, -(-batch // launch.columns))
     # Neither several runs nor what leaves for the output can be handed from one stretch to the next.
-    if sizes.runs == 1 and not layout.is_wide and not topology.has_output_skip and whole.weights is not None:
-        cuts = backward_cuts(layout, inner)
+    if len(cuts) > 1 and sizes.runs == 1 and not topology.has_output_skip and whole.weights is not None:
         bounds = zip(cuts, (inner, *cuts), strict=False)
-        stretches = tuple(_stretch(sizes, wanted, launch, start, stop) for start, stop in bounds) or stretches
+        stretches = tuple(_stretch(sizes, wanted, launch, start, stop) for start, stop in bounds)
     return BackwardPlan(layout, topology, block_of(layout, launch), whole, stretches, _head(sizes, wanted[4:]))
 
 
