@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,3 +28,13 @@ def shared_data_home() -> Iterator[None]:
         if "RESTT_DATA_HOME" not in os.environ and SHARED_DATA.is_dir():
             patch.setenv("RESTT_DATA_HOME", str(SHARED_DATA))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine_knows_the_gpu() -> None:
+    """The first product in a thread of the autograd engine has torch tell that the thread had no CUDA context yet."""
+    if torch.cuda.is_available():
+        matrix = torch.ones(2, 2, device="cuda", requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (matrix @ matrix).sum().backward()

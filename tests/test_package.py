@@ -63,7 +63,16 @@ SURFACE = {
     },
     "restt.testing": {"assert_multilinear"},
     "restt.train": {
-        *("Augmentation", "EpochRecord", "Event", "PAPER_RATES", "Penalty", "TrainConfig", "live_table"),
+        *(
+            "Augmentation",
+            "CapturedStep",
+            "EpochRecord",
+            "Event",
+            "PAPER_RATES",
+            "Penalty",
+            "TrainConfig",
+            "live_table",
+        ),
         *("load_weights", "train", "write_jsonl"),
     },
     "restt.workflow": {

@@ -23,7 +23,7 @@ SERVED_ROW_MS = 0.5
 LONG_CHAIN_TIMES = 1.5
 
 # On an H200 at the same sizes, by precision of products and bond dimension.
-GPU_STEP_MS = {"tf32": {20: 0.3, 50: 0.6, 100: 1.0}, "bf16": {20: 0.25, 50: 0.45, 100: 0.7}}
+GPU_STEP_MS = {"tf32": {20: 0.25, 50: 0.35, 100: 0.7}, "bf16": {20: 0.25, 50: 0.45, 100: 0.7}}
 GPU_RUNS, GPU_RUNS_TIMES_ONE = 10, {20: 3.0, 50: 4.0, 100: 5.0}
 GPU_PATCH_WIDTH, GPU_PATCHES_TIMES_ONE = 8, 4.5  # against I = 2 at r = 100
 GPU_PEAK_GIB = 0.5  # at r = 100

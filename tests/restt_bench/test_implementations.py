@@ -7,6 +7,7 @@ from restt_bench.implementations.full_tensor import FullTensor
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.implementations.plain_torch import FORMS, PlainTorch, TorchResTT
 from restt_bench.implementations.tensorkrowch import TensorKrowch
+from restt_bench.implementations.train_step import LibraryStep
 from restt_bench.parity import relative_error
 from restt_bench.race import race
 
@@ -106,6 +107,11 @@ def test_a_loop_that_forgets_the_update_is_seen(monkeypatch):
 def test_graphs_need_a_gpu_and_the_stack_has_nothing_to_compare():
     for loop in ("graphed-step", "captured-step"):
         assert OwnLoop(loop).refusal(Case()) == "CUDA graphs need a GPU"
+    usual = OwnLoop("captured-step", only_usual=True)
+    assert usual.refusal(Case(precision="tf32")) == "CUDA graphs need a GPU"
+    assert {usual.refusal(Case(runs=2, precision="tf32")), usual.refusal(Case(precision="bf16"))} == {
+        "timed for one run of narrow sites in tf32"
+    }
     stack = OwnLoop("plain", stack=True)
     assert stack.found_and_expected(Case(), seed=0) == {}
     work = stack.build(Case(sites=5, batch=4), seed=0)
@@ -115,10 +121,17 @@ def test_graphs_need_a_gpu_and_the_stack_has_nothing_to_compare():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, while it compiles
-def test_a_captured_step_replays_the_compiled_update(monkeypatch):
-    monkeypatch.setattr(
-        "restt_bench.implementations.base.captured", lambda call: call
-    )  # without a GPU, the call itself
+def test_a_captured_step_has_a_compiled_update():
     pairs = OwnLoop("captured-step").found_and_expected(Case(sites=5, bond_dim=3, outputs=2, batch=4), seed=3)
     for name, (found, expected) in pairs.items():
         assert relative_error(found, expected) < 1e-5, name
+
+
+def test_the_librarys_own_step_is_one_of_adam():
+    case = Case(sites=5, bond_dim=3, outputs=2, batch=4)
+    pairs = LibraryStep().found_and_expected(case, seed=3)
+    assert set(pairs) == {name for name, _ in case.module(3).named_parameters()}
+    for name, (found, expected) in pairs.items():
+        assert relative_error(found, expected) < 1e-5, name
+    assert LibraryStep().build(case, 3).is_finite()
+    assert LibraryStep().refusal(Case(runs=3)) == "timed for one run"

@@ -101,7 +101,11 @@ def register(
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-            return *gradients(backward[0], grad, ctx.saved_tensors, ctx.needs_input_grad, ctx.given), None
+            tensors, needs = ctx.saved_tensors, ctx.needs_input_grad
+            if wants_plain_operations(grad):
+                return *gradients(backward[0], grad, tensors, needs, ctx.given), None
+            # As gradients() does it, without what a small call would wait for.
+            return *backward[0](grad, *tensors[TENSORS:], *tensors[:TENSORS], *ctx.given[1:], needs[:TENSORS]), None
 
     # What torch.autograd.Function.apply comes to outside of torch.func, where no fused backend is taken.
     apply: Callable[..., Tensor] = super(torch.autograd.Function, Eager).apply

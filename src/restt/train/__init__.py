@@ -4,7 +4,7 @@ Start at loop.py, the generator. It is fed by training.py (the arguments, read o
 stream.py for rows beyond memory; a step is step.py, or cuda_graph.py on a GPU, of what objective.py, regularisation.py
 and augment.py ask for; an epoch ends in state.py, watched by guard.py and saved by checkpoint.py. All of it works on
 many runs side by side: runs.py; on several devices: over_devices.py. What comes out is records.py; how much memory it
-takes is memory.py. Under ``torchrun`` several processes train one model.
+takes is memory.py. Under ``torchrun`` several processes train one model. captured.py is for loops of one's own.
 
 >>> import torch, restt
 >>> from restt.train import TrainConfig, train
@@ -19,6 +19,7 @@ takes is memory.py. Under ``torchrun`` several processes train one model.
 from __future__ import annotations
 
 from restt.train.augment import Augmentation
+from restt.train.captured import CapturedStep
 from restt.train.checkpoint import load_weights
 from restt.train.config import PAPER_RATES, TrainConfig
 from restt.train.loop import train
@@ -28,6 +29,7 @@ from restt.train.regularisation import Penalty
 __all__ = [
     "PAPER_RATES",
     "Augmentation",
+    "CapturedStep",
     "EpochRecord",
     "Event",
     "Penalty",

@@ -18,9 +18,16 @@ import torch
 from torch import Tensor
 
 from restt._common.ranks import ALONE, Ranks
+from restt.chain.cuda.calls import Beside, is_recording
 from restt.train.data import Batch
 from restt.train.objective import RowLoss
 from restt.train.runs import RunsView
+
+# Of torch's fused Adam: how many tensors one launch takes, how many numbers it gives to a processor, and of how many a
+# piece is so that they are read four by four.
+_TENSORS_AT_ONCE = 36
+_NUMBERS_PER_PROCESSOR = 65_536
+_ALIGNED = 2048
 
 
 @dataclass(eq=False)
@@ -82,13 +89,14 @@ class Adam:
         """One update of the group's runs."""
         group.step += 1
         names = list(gradients)
+        held = (self.weights, gradients, self.first, self.second)
+        lists = [[group.of(tensors[name]) for name in names] for tensors in held]
+        if is_recording(group.step.device):
+            lists = _in_pieces(lists)
         self._kernel(
-            [group.of(self.weights[name]) for name in names],
-            [group.of(gradients[name]) for name in names],
-            [group.of(self.first[name]) for name in names],
-            [group.of(self.second[name]) for name in names],
+            *lists,
             [],
-            [group.step] * len(names),
+            [group.step] * len(lists[0]),
             amsgrad=False,
             lr=lr,
             beta1=self.betas[0],
@@ -99,6 +107,18 @@ class Adam:
             grad_scale=None,
             found_inf=None,
         )
+
+
+def _in_pieces(lists: list[list[Tensor]]) -> list[list[Tensor]]:
+    """The same numbers in more tensors, for the fused kernel to be shared by more processors.
+
+    It gives 65,536 numbers to each, so that all but the largest models would keep a handful busy.
+    """
+    numbers = sum(tensor.numel() for tensor in lists[0])
+    share = -(-numbers // (_TENSORS_AT_ONCE - len(lists[0])) // _ALIGNED) * _ALIGNED
+    if share >= _NUMBERS_PER_PROCESSOR or not all(tensor.is_contiguous() for tensors in lists for tensor in tensors):
+        return lists
+    return [[piece for tensor in tensors for piece in tensor.view(-1).split(share)] for tensors in lists]
 
 
 class Update(NamedTuple):
@@ -156,19 +176,26 @@ class TrainStep:
                 if name in gradients:
                     weight = self.working.weights[name]
                     gradients[name].addcmul_(weight if self.start is None else weight - self.start[name], slope)
-            norm = gradient_norm(gradients)
-            if self.clip is not None:
+            beside = Beside(self.working.device)
+            if self.clip is None:
+                beside.launch(lambda: self._add_up(loss, gradient_norm(gradients), batch.count, first))
+            else:
+                norm = gradient_norm(gradients)
+                beside.launch(lambda: self._add_up(loss, norm, batch.count, first))
                 shrink = (self.clip / norm).clamp(max=1.0)
                 for gradient in gradients.values():
                     gradient.mul_(shrink.view(-1, *[1] * (gradient.dim() - 1)))
             for group, lr, forget in updates:
                 self.adam.step(gradients, group, lr)
                 self._average(group, forget)
-            self.totals[0] += loss * batch.count
-            self.totals[1] += norm
-            if first:
-                self.totals[2] = loss
+            beside.join()
         self.working.clear_gradients()
+
+    def _add_up(self, loss: Tensor, norm: Tensor, count: float | Tensor, first: bool) -> None:
+        self.totals[0] += loss * count
+        self.totals[1] += norm
+        if first:
+            self.totals[2] = loss
 
     def _backward(self, batch: Batch) -> Tensor:  # (S,)
         """Gradients of the runs' losses; a batch that does not fit is split until it does."""
@@ -205,5 +232,7 @@ class TrainStep:
 
 def gradient_norm(gradients: dict[str, Tensor]) -> Tensor:  # (S,)
     """Norm of each run's whole gradient."""
+    if all(gradient.is_cuda and len(gradient) == 1 for gradient in gradients.values()):
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))), dim=0, keepdim=True)
     parts = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients.values()]
     return torch.linalg.vector_norm(torch.stack(parts), dim=0)

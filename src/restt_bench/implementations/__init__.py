@@ -8,6 +8,7 @@ from restt_bench.implementations.base import Implementation
 from restt_bench.implementations.full_tensor import FullTensor
 from restt_bench.implementations.limit import Limit
 from restt_bench.implementations.ours import Ours
+from restt_bench.implementations.own_loops import OwnLoop
 from restt_bench.implementations.plain_torch import PlainTorch
 from restt_bench.implementations.tensorkrowch import TensorKrowch
 
@@ -26,12 +27,13 @@ def chosen(device: str) -> str:
 def field(device: str, *, plain: bool = False) -> list[Implementation]:
     """Ours, the baselines and the limit on a device; with ``plain`` also our plain train, for the paper's TT.
 
-    A GPU times what can be captured as a CUDA graph both ways, ours and everybody else's.
+    A GPU times what can be captured as a CUDA graph both ways, ours and everybody else's, and loops of one's own.
     """
     own: list[Implementation]
     if device.startswith("cuda"):
         own = [Ours("auto", graph=True), Ours("auto"), Ours("eager", graph=True), Ours("eager")]
         own += [Ours("auto", "plain", graph=True)] if plain else []
+        own += [OwnLoop(loop, only_usual=True) for loop in ("captured-step", "graphed-step", "compiled-step")]
         others = [PlainTorch(form, graph=graph) for form in ("torch", "textbook") for graph in (True, False)]
         return [*own, *others, TensorKrowch(), TensorKrowch(inline=True), Limit(graph=True)]
     own = [Ours("auto"), *(Ours(name) for name in chain.BACKENDS), *([Ours("auto", "plain")] if plain else [])]

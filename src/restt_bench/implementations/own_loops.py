@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from restt import chain
+from restt.train import CapturedStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import (
     LEARNING_RATE,
@@ -31,7 +32,7 @@ LOOPS = {
     "plain": "model, loss, backward and fused Adam one by one",
     "one-thread": "the same, backward on the calling thread, gradients forgotten without zero_grad",
     "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
-    "captured-step": "one graph of the whole step, its update by torch.compile",
+    "captured-step": "restt.train.CapturedStep, its update by torch.compile",
     "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
 }
 ON_GPU_ONLY = ("graphed-step", "captured-step")
@@ -39,10 +40,13 @@ _COMPILED_UPDATE = ("captured-step", "compiled-step")
 
 
 class OwnLoop(Implementation):
-    """One of ``LOOPS`` around restt or, with ``stack``, around three linear layers of as many parameters."""
+    """One of ``LOOPS`` around restt or, with ``stack``, around three linear layers of as many parameters.
 
-    def __init__(self, loop: str, *, stack: bool = False) -> None:
-        self.loop, self.stack = loop, stack
+    ``only_usual`` leaves it to one run of narrow sites in tf32: compiling for more takes longer than timing everybody.
+    """
+
+    def __init__(self, loop: str, *, stack: bool = False, only_usual: bool = False) -> None:
+        self.loop, self.stack, self.only_usual = loop, stack, only_usual
         self.role = "limit" if stack else "ours"  # type: ignore[misc]
         self.name = f"{'stack' if stack else 'auto'}-{loop}"
         self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
@@ -50,6 +54,8 @@ class OwnLoop(Implementation):
     def refusal(self, case: Case) -> str | None:
         if self.loop == "compiled-step" and not compiles_backward():
             return "torch.compile takes loss.backward() into its graph from torch 2.11 on"
+        if self.only_usual and (case.runs is not None or case.feature_dim > 2 or case.precision != "tf32"):
+            return "timed for one run of narrow sites in tf32"
         return "CUDA graphs need a GPU" if self.loop in ON_GPU_ONLY and not case.on_gpu else None
 
     def flags(self, case: Case) -> dict[str, Any]:
@@ -71,7 +77,7 @@ class OwnLoop(Implementation):
             "plain": TrainingStep,
             "one-thread": OneThread,
             "graphed-step": GraphedStep,
-            "captured-step": CapturedStep,
+            "captured-step": WholeStep,
             "compiled-step": CompiledStep,
         }
         return steps[self.loop](model, model.parameters(), case, seed)
@@ -169,15 +175,28 @@ def _compilable(parameters: list[nn.Parameter], case: Case) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=rate, foreach=True, capturable=case.on_gpu)
 
 
-class CapturedStep(TrainingStep):
-    """restt's own captured step but for the update: fused Adam keeps a few processors busy, a compiled one all."""
+class WholeStep(TrainingStep):
+    """:class:`restt.train.CapturedStep` around everything; a compiled update keeps all processors busy, a fused few."""
 
     def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
         parameters = list(parameters)
         super().__init__(model, parameters, case, seed)
         self.optimizer = _compilable(parameters, case)
-        self.update = torch.compile(self.optimizer.step)  # type: ignore[method-assign]
-        self._capture()
+        update = torch.compile(self.optimizer.step)
+
+        def step(x: Tensor, target: Tensor) -> Tensor:
+            _forget_gradients(self.optimizer)
+            loss = _loss(model, x, target)
+            loss.backward()
+            update()
+            return loss.detach()
+
+        self.captured = CapturedStep(step)
+        for _ in range(WARM_UPS + 2):
+            self.step()
+
+    def step(self) -> None:
+        self.loss = self.captured(self.x, self.target)
 
 
 class CompiledStep(TrainingStep):

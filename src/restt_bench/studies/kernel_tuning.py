@@ -99,25 +99,21 @@ def _sweep_cases() -> list[Record]:
 
 
 def step_cases() -> list[Record]:
-    """Constants of one run in tf32: narrow batch tiles near the best known, the output site's batch, the weights'."""
-    small = [(8, 0, warps, stages, False) for warps in (2, 4) for stages in (3, 5)] + [(8, 0, 2, 7, False)]
-    medium = [(8, 0, 4, stages, True) for stages in (2, 3, 4, 5, 6)]
-    medium += [(8, 0, 8, 3, True), (8, 1, 4, 3, True), (8, 1, 4, 6, True), (16, 0, 4, 5, True)]
-    large = [(8, 1, warps, stages, True) for warps in (4, 8) for stages in (2, 3)]
-    large += [(16, 1, 8, 3, True), (8, 0, 4, 1, True), (8, 0, 8, 1, True)]
+    """Constants of one run in tf32: narrow batch tiles near the best known, where the backward pass is cut, the output
+    site's batch, the weights'."""
+    small = [(8, 0, warps, stages, False) for warps in (2, 4) for stages in (3, 5)] + [(8, 0, 1, 5, False)]
+    medium = [(8, 0, warps, stages, True) for warps in (2, 4) for stages in (3, 4)] + [(16, 0, 4, 5, True)]
+    large = [(8, 1, warps, stages, True) for warps in (4, 8) for stages in (3, 4)]
+    large += [(16, 1, 8, 3, True), (8, 2, 4, 2, True)]
     cases = sweeps(20, "tf32", small) + sweeps(50, "tf32", medium) + sweeps(100, "tf32", large)
     one_run: Record = {"precision": "tf32", "runs": 1}
     cases += [{"bond": bond, "head": batch, **one_run} for bond in (20, 50, 100) for batch in (64, 128)]
+    cuts = ((), (0.3,), (0.2,), (0.5, 0.15))
+    cases += [{"bond": bond, "cuts": shares, **one_run} for bond in (20, 50, 100) for shares in cuts]
     weights = {
-        20: [(32, 32, 128, 2, 3), (32, 32, 128, 4, 2), (32, 32, 256, 4, 2)],
-        50: [(64, 64, 32, 4, 4), (64, 64, 64, 8, 3), (64, 64, 128, 4, 2)],
-        100: [
-            (128, 128, 32, 8, 3),
-            (128, 128, 64, 8, 2),
-            (128, 128, 16, 8, 5),
-            (128, 64, 64, 8, 3),
-            (64, 64, 64, 4, 4),
-        ],
+        20: [(32, 32, 128, 2, 3), (32, 32, 64, 2, 4)],
+        50: [(64, 64, 32, 4, 4), (64, 64, 16, 4, 6)],
+        100: [(128, 128, 32, 8, 3), (128, 128, 16, 8, 5), (128, 128, 16, 8, 7)],
     }
     return cases + [
         {"bond": bond, "weights": WeightLaunch(*values), **one_run} for bond in weights for values in weights[bond]
@@ -194,15 +190,26 @@ def _launching(case: Record) -> Iterator[None]:
     tile = cuda_launch.Layout(case["bond"], case["precision"]).tile
     before = {
         name: getattr(cuda_launch, name)
-        for name in ("SWEEPS", "ONE_WAVE", "ONE_WAVE_BACK", "WEIGHTS", "HEAD_BATCH", "PROCESSORS")
+        for name in (
+            "SWEEPS",
+            "ONE_WAVE",
+            "ONE_WAVE_BACK",
+            "WEIGHTS",
+            "TF32_WEIGHTS",
+            "HEAD_BATCH",
+            "PROCESSORS",
+            "CUTS",
+        )
     }
     if "sweep" in case:
         cuda_launch.SWEEPS = {**cuda_launch.SWEEPS, (tile, case["precision"]): case["sweep"]}
         cuda_launch.ONE_WAVE, cuda_launch.ONE_WAVE_BACK, cuda_launch.PROCESSORS = {}, {}, 1 << 30
     if "weights" in case:
-        cuda_launch.WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}
+        cuda_launch.WEIGHTS, cuda_launch.TF32_WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}, {}
     if "head" in case:
         cuda_launch.HEAD_BATCH = case["head"]
+    if "cuts" in case:
+        cuda_launch.CUTS = {**cuda_launch.CUTS, tile: case["cuts"]}
     forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
@@ -219,10 +226,10 @@ def _fastest(rows: list[Record]) -> list[Record]:
     for row in rows:
         if "both_ms" not in row:
             continue
-        kind = next(kind for kind in ("sweep", "weights", "head") if kind in row)
+        kind = next(kind for kind in ("sweep", "weights", "head", "cuts") if kind in row)
         tile = cuda_launch.Layout(row["bond"], row["precision"]).tile
         group = {"table": kind, "tile": tile, "precision": row["precision"], "runs": row["runs"]}
-        constants = {"batch": row["head"]} if kind == "head" else asdict(row[kind])
+        constants = {kind: row[kind]} if kind in ("head", "cuts") else asdict(row[kind])
         found = {**group, **constants, "both_ms": row["both_ms"]}
         key = tuple(group.values())
         if key not in groups or found["both_ms"] < groups[key]["both_ms"]:

@@ -1,6 +1,8 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 
-from restt.chain.cpu.memory import uninitialised
+from restt.chain.cpu.memory import scratch, uninitialised
 
 COUNT = 2_000_000
 
@@ -30,3 +32,18 @@ def test_types_and_alignment():
         assert made.dtype == dtype
         assert made.shape == (COUNT,)
         assert made.data_ptr() % 64 == 0
+
+
+def test_every_thread_has_scratch_of_its_own():
+    mine = scratch(10, torch.float64)
+    assert scratch(1000, torch.float32).data_ptr() == mine.data_ptr()
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(scratch, 10, torch.float64).result()
+    assert theirs.data_ptr() != mine.data_ptr()
+    assert mine.nbytes >= 1000 * 4
+
+
+def test_large_scratch_is_not_kept():
+    large = scratch(COUNT, torch.float64)
+    assert large.shape == (COUNT,)
+    assert scratch(COUNT, torch.float64).data_ptr() != large.data_ptr()

@@ -22,7 +22,7 @@ IN_FLIGHT = re.compile(r"warp_group_dot_wait.*pendings = [1-9]")
 # A whole chain of equal widths, as the kernels' own defaults have it.
 WHOLE = {
     "p_start": None, "p_table": None, "p_left": None, "length": 0, "every": 1, "steps": 0, "first_width": 0,
-    "last_width": 0, "per_run": 0, "START": True, "HEAD": True, "REPLAY": False, "RAGGED": False,
+    "last_width": 0, "per_run": 0, "START": True, "HEAD": True, "REPLAY": False, "RAGGED": False, "FOLDED": False,
 }  # fmt: skip
 STRETCH = {"p_start": ..., "p_left": ..., "length": ..., "START": False, "HEAD": False}
 RAGGED = {"p_table": ..., "steps": ..., "first_width": ..., "last_width": ..., "per_run": ..., "RAGGED": True}
@@ -70,17 +70,19 @@ def sweeps(
 ):
     """Both narrow sweeps as the launcher would start them for a batch of 512."""
     layout, part_of = Layout(bond, precision), part_of or {}
+    folded = bond < layout.tile and precision != "bf16" and not mixed and "RAGGED" not in part_of
     for kernel, options in (
-        (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True, **part_of}),
+        (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True, "FOLDED": folded, **part_of}),
         (backward.backward_sweep, {"WANT_X": want_x, **part_of}),
     ):
+        ld = layout.forward_ld(options.get("FOLDED", False))
         step = 1 if "RAGGED" in part_of else width
         launch = sweep_launch(layout, step, runs, 512, reads_states=options.get("WANT_X", False))
         element = "bf16" if precision == "bf16" else "fp32"
         core = f"tensordesc<{element}[1,{layout.tile},{layout.tile}]>" if launch.tma else f"*{element}"
         yield compile_kernel(
             kernel, launch.warps, types={"p_core": core}, I=width, BOND=bond, R=layout.tile,
-            LD=layout.ld, BN=launch.columns, PART=launch.part, STAGES=launch.stages, PRECISION=precision,
+            LD=ld, BN=launch.columns, PART=launch.part, STAGES=launch.stages, PRECISION=precision,
             TMA=launch.tma, MIXED=mixed, SKIP="none" if mixed else "full", HAS_OUTPUT_SKIP=mixed, **FLAGS, **options,
         )  # fmt: skip
 
@@ -97,7 +99,11 @@ def others(bond: int, precision: str, part_of: dict[str, Any] | None = None):
         gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=head_batch(), PRECISION=precision,
         CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
     )  # fmt: skip
-    yield compile_kernel(gradients.pack_cores, 4, BOND=bond, LD=layout.ld, T=32, FORWARD=True, BACKWARD=True, **part_of)
+    folded = not part_of and not layout.is_wide
+    yield compile_kernel(
+        gradients.pack_cores, 4, BOND=bond, LD=layout.ld, FORWARD_LD=layout.forward_ld(folded), T=32, BACKWARD=True,
+        FOLDED=folded, **part_of,
+    )  # fmt: skip
     if layout.is_wide:
         wide = sweep_launch(layout, 2, 1, 512)
         shared = {"I": 2, "BOND": bond, "LD": layout.ld, "T": layout.tile, "BN": wide.columns, "STAGES": wide.stages}

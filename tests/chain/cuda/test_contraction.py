@@ -72,6 +72,16 @@ class TestFusedCuda(ChainParity):
         mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
         self.assert_parity(mixed, bond=bond, batch=3, runs=2)
 
+    @pytest.mark.parametrize("preset", ["residual", "plain"])
+    @pytest.mark.parametrize("runs", [None, 1])
+    def test_backward_pass_in_stretches(self, monkeypatch, preset, runs):
+        monkeypatch.setattr(plans, "backward_cuts", lambda layout, inner, programs: (3, 1, 0) if inner == 6 else (0,))
+        swept = []
+        whole = plans._stretch
+        monkeypatch.setattr(plans, "_stretch", lambda *given: swept.append(given[-2:]) or whole(*given))
+        self.assert_parity(Topology.preset(preset, 8), batch=3, runs=runs)
+        assert {(3, 6), (1, 3), (0, 1)} <= set(swept)
+
     def test_long_chain(self):
         if ON_GPU:
             super().test_long_chain()

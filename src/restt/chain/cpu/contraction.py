@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from restt.chain.cpu import build
-from restt.chain.cpu.memory import uninitialised
+from restt.chain.cpu.memory import scratch, uninitialised
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.recompute import segment_length
 from restt.chain.reference import ROLES, ChainWeights, role_tensors
@@ -138,11 +138,11 @@ def _forward(
     # C is given addresses: what lies there is held by a name until the call is over.
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
-    saved, scratch = uninitialised(call.saved_size, x.dtype), torch.empty(call.forward_size, dtype=x.dtype)
+    saved, room = uninitialised(call.saved_size, x.dtype), scratch(call.forward_size, x.dtype)
     samples = x.shape[-2 if widths else -3]
     leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
     output = torch.empty(*leading, outputs, dtype=x.dtype)
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, output, *_NO_GRADIENTS, saved, scratch)))
+    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, output, *_NO_GRADIENTS, saved, room)))
     _library(x.dtype).forward(ctypes.byref(call))
     del held
     return output, saved
@@ -181,10 +181,10 @@ def _backward(
     made += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    scratch = torch.empty(call.backward_size, dtype=x.dtype)
+    room = scratch(call.backward_size, x.dtype)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, scratch)))
+    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, room)))
     _library(x.dtype).backward(ctypes.byref(call))
     del held
     return made

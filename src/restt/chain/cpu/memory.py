@@ -1,12 +1,14 @@
-"""Large scratch tensors whose memory is used again.
+"""Tensors whose memory is used again.
 
 The system hands out large blocks page by page, which costs several times what filling them does. Training needs a block
-of the same size for its states every step, so one is kept.
+of the same size for its states every step, so one is kept. Small blocks of a call's own are kept for another reason:
+making a tensor takes longer than what a small call does with it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 
 import torch
@@ -14,6 +16,9 @@ from torch import Tensor
 
 _KEPT_FROM_BYTES = 4 * 2**20
 _KEPT_UP_TO_BYTES = 2**30
+
+# What each thread keeps for the calls it makes one after the other.
+_SCRATCH_BYTES = 2**18
 
 _spare: list[Tensor] = []  # at most one, kept by whoever freed it last
 
@@ -31,6 +36,21 @@ def uninitialised(count: int, dtype: torch.dtype) -> Tensor:
     lease = (ctypes.c_byte * size).from_address(block.data_ptr())
     weakref.finalize(lease, _give_back, block).atexit = False
     return torch.frombuffer(lease, dtype=dtype, count=count)
+
+
+class _Scratch(threading.local):
+    def __init__(self) -> None:
+        self.block = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8)
+
+
+_scratch = _Scratch()
+
+
+def scratch(count: int, dtype: torch.dtype) -> Tensor:
+    """At least ``count`` numbers' room, uninitialised, until this thread asks again."""
+    if count * dtype.itemsize <= _SCRATCH_BYTES:
+        return _scratch.block
+    return torch.empty(count, dtype=dtype)
 
 
 def _taken(size: int) -> Tensor:

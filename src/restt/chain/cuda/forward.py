@@ -92,7 +92,7 @@ def forward_sweep(
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
     p_start=None, length=0, every=1,
     START: tl.constexpr = True, HEAD: tl.constexpr = True, REPLAY: tl.constexpr = False,
-    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False,
+    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False, FOLDED: tl.constexpr = False,
 ):  # fmt: skip
     """Site 1, sites 2…N-1 with the state on chip, and the output site, for BN samples of one run.
 
@@ -102,7 +102,8 @@ def forward_sweep(
     Of a stretch of a chain (segments.py) START says that it begins with site 1 and not with a state of ``p_start``,
     HEAD that it ends with the output site. SAVE then keeps one in ``every`` states. With REPLAY program axis 2 counts
     segments of ``length`` sites, each from its own state, all states saved. With RAGGED x is packed (ragged.py): a step
-    is one feature, and ``p_table`` says of which site.
+    is one feature, and ``p_table`` says of which site. With FOLDED the cores hold the linear entries as one more column
+    (pack_cores), and the state has a 1 as one more row.
     """
     run = tl.program_id(1).to(tl.int64)
     b = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -133,6 +134,8 @@ def forward_sweep(
         b_y = tl.load(p_start + (slot * runs + run) * size + tile, mask=real, other=0.0)
     if SAVE:
         tl.store(p_states + run * size + tile, b_y, mask=real & (begin == 0))
+    if FOLDED:
+        b_y = tl.where((rows == BOND)[:, None], 1.0, b_y)
     b_left = tl.zeros((R, BN), tl.float32)
     if HAS_OUTPUT_SKIP and not START:
         b_left = tl.load(p_leaving + run * size + tile, mask=real, other=0.0)
@@ -171,7 +174,7 @@ def forward_sweep(
                 if MIXED:
                     b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
                 b_sum += b_new * b_x[None, :]
-            if HAS_LINEAR:
+            if HAS_LINEAR and not FOLDED:
                 b_entry = tl.load(p_linear + core * BOND + rows, mask=rows < BOND, other=0.0)
                 if MIXED:
                     b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
@@ -183,6 +186,8 @@ def forward_sweep(
             b_leave = tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0)
         elif SKIP == "full":
             b_next += b_y
+        elif FOLDED:
+            b_next = tl.where((rows == BOND)[:, None], 1.0, b_next)
         p_tile = p_states + ((n + 1) // every * runs + run) * size + tile
         if PARTS == 1 and not RAGGED:
             if HAS_OUTPUT_SKIP:

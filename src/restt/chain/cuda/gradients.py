@@ -11,13 +11,14 @@ from restt.chain.cuda.forward import CHAIN, LINEAR, product
 
 @triton.jit(do_not_specialize=["steps", "per_run"])
 def pack_cores(
-    p_forward, p_backward, p_core,
-    BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr,
-    FORWARD: tl.constexpr, BACKWARD: tl.constexpr,
+    p_forward, p_backward, p_core, p_linear,
+    BOND: tl.constexpr, LD: tl.constexpr, FORWARD_LD: tl.constexpr, T: tl.constexpr,
+    BACKWARD: tl.constexpr, FOLDED: tl.constexpr,
     p_table=None, steps=0, per_run=0, RAGGED: tl.constexpr = False,
 ):  # fmt: skip
     """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward.
 
+    FOLDED puts the linear entry behind a forward core's last column, for a state that has a 1 there.
     With RAGGED only the cores that ``p_table`` names, of ``per_run`` in each run.
     """
     matrix = tl.program_id(0).to(tl.int64)
@@ -34,10 +35,12 @@ def pack_cores(
     if BACKWARD:
         p_tile = p_backward + matrix * BOND * LD + k[:, None] * LD + l[None, :]
         tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < BOND)[:, None] & (l < LD)[None, :])
-    if FORWARD:
-        p_tile = p_forward + matrix * BOND * LD + l[:, None] * LD + k[None, :]
-        b_turned = tl.trans(b_core).to(p_forward.dtype.element_ty)
-        tl.store(p_tile, b_turned, mask=(l < BOND)[:, None] & (k < LD)[None, :])
+    if FOLDED:
+        b_entry = tl.load(p_linear + source * BOND + l, mask=l < BOND, other=0.0)
+        b_core = tl.where((k == BOND)[:, None], b_entry[None, :], b_core)
+    p_tile = p_forward + matrix * BOND * FORWARD_LD + l[:, None] * FORWARD_LD + k[None, :]
+    b_turned = tl.trans(b_core).to(p_forward.dtype.element_ty)
+    tl.store(p_tile, b_turned, mask=(l < BOND)[:, None] & (k < FORWARD_LD)[None, :])
 
 
 @triton.jit(do_not_specialize=["inner", "first_width"])

@@ -61,11 +61,12 @@ _WIDE = SweepLaunch(16, 1, 4, 3)
 # is then bound by its steps, and those of 8 columns are shorter. results/bench/tune-step-h200.json has the times.
 ONE_WAVE = {
     32: SweepLaunch(8, 0, 2, 5),
-    64: SweepLaunch(8, 0, 4, 3, tma=True),
+    64: SweepLaunch(8, 0, 4, 4, tma=True),
     128: SweepLaunch(8, 1, 4, 3, tma=True),
 }
-# Of the backward sweep, where a deeper pipeline paid at tile 64: 125 instead of 128 µs, while the forward one lost 5.
-ONE_WAVE_BACK = {**ONE_WAVE, 64: SweepLaunch(8, 0, 4, 5, tma=True)}
+# Of the backward sweep, where fewer warps paid at tile 64 (119 instead of 126 µs, while the forward one lost 16), and a
+# deeper pipeline at tile 128 (294 instead of 305 µs; the forward one lost 10).
+ONE_WAVE_BACK = {**ONE_WAVE, 64: SweepLaunch(8, 0, 2, 4, tma=True), 128: SweepLaunch(8, 1, 4, 4, tma=True)}
 
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
 _COLUMN_COST = {
@@ -81,6 +82,16 @@ WEIGHTS = {
     64: WeightLaunch(64, 64, 32, 4, 4),
     128: WeightLaunch(128, 128, 32, 8, 3),
 }
+
+# Of tf32 products, where others were faster.
+TF32_WEIGHTS = {128: WeightLaunch(128, 128, 16, 8, 5)}
+
+# Where a recorded backward pass is cut, as shares of the inner sites from the chain's start, by tile of tf32 products:
+# the weights of one stretch then get their gradients beside the sweep over the next. At r = 100 a step takes 687
+# instead of 701 µs; at smaller ones starting anew costs more than it saves.
+CUTS: dict[int, tuple[float, ...]] = {128: (0.3,)}
+# Chains of fewer sites are not cut.
+LEAST_CUT = 64
 
 # Batch per loop step of the output site's gradient, whose few programs go through the whole batch.
 HEAD_BATCH = 128
@@ -113,6 +124,10 @@ class Layout:
         """Entries from one row of a packed core to the next, a multiple of 16 bytes."""
         return round_up(self.bond, 16 // self.dtype.itemsize)
 
+    def forward_ld(self, folded: bool) -> int:
+        """The same of the cores that the forward sweep reads, one column longer where they hold the linear entries."""
+        return round_up(self.bond + folded, 16 // self.dtype.itemsize)
+
     @property
     def is_plain(self) -> bool:
         """Whether the parameter itself already has this layout."""
@@ -140,11 +155,15 @@ def sweep_launch(
         warps = _wide_batch_warps(layout, columns, warps)
     core = layout.tile**2 * layout.dtype.itemsize
     part = launch.part or width
-    while width % part or part * core * stages > _CORE_BYTES:
+    # Products of 8 columns read a core to registers at once: the copies of the next ones go to where it was.
+    spare = 1 if columns == 8 and stages > 1 else 0
+    while width % part or part * core * (stages - spare) > _CORE_BYTES:
         part -= 1
     state = columns * layout.tile * 4
-    while stages > 2 and part * core * stages + state * (part * stages if reads_states else 1) > _SHARED_BYTES:
+    states = state * (part * stages if reads_states else 1)
+    while stages > 2 and part * core * (stages - spare) + states > _SHARED_BYTES:
         stages -= 1
+        states = state * (part * stages if reads_states else 1)
     return replace(launch, columns=columns, part=part, warps=warps, stages=stages)
 
 
@@ -167,7 +186,20 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int) -> int:
 
 def weight_launch(layout: Layout) -> WeightLaunch:
     """Constants of the weight gradient."""
+    if layout.precision == "tf32" and not layout.is_wide and layout.tile in TF32_WEIGHTS:
+        return TF32_WEIGHTS[layout.tile]
     return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def backward_cuts(layout: Layout, inner: int, programs: int) -> tuple[int, ...]:
+    """First sites of the stretches of a recorded backward pass, from the chain's end; one where nothing is cut.
+
+    ``programs`` are those of the sweep: only where they leave half of the processors idle is there room beside them.
+    """
+    shares = CUTS.get(layout.tile, ()) if layout.precision == "tf32" and not layout.is_wide else ()
+    if inner < LEAST_CUT or 2 * programs > PROCESSORS:
+        shares = ()
+    return (*(round(share * inner) for share in shares), 0)
 
 
 def head_batch() -> int:

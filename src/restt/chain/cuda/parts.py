@@ -42,6 +42,15 @@ def sweep_constants(topology: Topology, layout: Layout) -> dict[str, Any]:
     return {**constants, "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0]}
 
 
+def is_folded(topology: Topology, layout: Layout) -> bool:
+    """Whether a forward sweep reads the linear entries as a column of the cores: one thing less to wait for.
+
+    There must be room in the tile, and the operands must not be rounded to half.
+    """
+    uniform = len(set(topology.connection_flags[:-1])) == 1 and topology.has_chain and topology.has_linear
+    return uniform and layout.bond < layout.tile and layout.dtype == torch.float32 and not layout.is_wide
+
+
 def block_of(layout: Layout, launch: SweepLaunch) -> list[int] | None:
     """What the copy engine fetches at once, where it does."""
     return [1, layout.tile, layout.tile] if launch.tma and not layout.is_wide else None

@@ -100,9 +100,9 @@ class _Ragged:
         tile = 32
         across = -(-layout.ld // tile)
         pack_cores[(self.runs * self.steps, across, across)](
-            forward, or_else(backward, forward), self.chain, BOND=self.bond, LD=layout.ld, T=tile, FORWARD=True,
-            BACKWARD=keep, p_table=self.table, steps=self.steps, per_run=self.inner * self.width, RAGGED=True,
-            num_warps=4,
+            forward, or_else(backward, forward), self.chain, forward, BOND=self.bond, LD=layout.ld,
+            FORWARD_LD=layout.ld, T=tile, BACKWARD=keep, FOLDED=False, p_table=self.table, steps=self.steps,
+            per_run=self.inner * self.width, RAGGED=True, num_warps=4,
         )  # fmt: skip
         return forward, backward
 

@@ -24,6 +24,7 @@ from restt.chain.cuda.parts import (
     device_flags,
     end_features,
     head_weight_gradients,
+    is_folded,
     operand,
     or_else,
     sweep_constants,
@@ -80,6 +81,7 @@ class _Sweeper:
         self.batch, self.sites = x.shape[1:3]
         self.inner, self.columns = self.sites - 2, round_up(self.batch, 16)
         self.layout = Layout(self.bond, precision)
+        self.folded = is_folded(topology, self.layout)
         self.flags = device_flags(topology.connections, x.device)
         self.strides = [x.stride(0) if len(x) > 1 else 0, *x.stride()[1:]]
         self.shared = {
@@ -112,14 +114,15 @@ class _Sweeper:
         if chain is None:
             return None, None
         matrices, layout = self.runs * stretch.count * self.width, self.layout
-        forward = torch.empty((matrices, layout.bond, layout.ld), dtype=layout.dtype, device=chain.device)
+        ld = layout.forward_ld(self.folded)
+        forward = torch.empty((matrices, layout.bond, ld), dtype=layout.dtype, device=chain.device)
         packs_backward = keep and not (layout.is_plain and chain.data_ptr() % ALIGNMENT == 0)
-        backward = torch.empty_like(forward) if packs_backward else None
+        backward = forward.new_empty(matrices, layout.bond, layout.ld) if packs_backward else None
         tile = 32
-        across = -(-layout.ld // tile)
+        across = -(-ld // tile)
         pack_cores[matrices, across, across](
-            forward, or_else(backward, forward), chain, BOND=layout.bond, LD=layout.ld, T=tile, FORWARD=True,
-            BACKWARD=packs_backward, num_warps=4,
+            forward, or_else(backward, forward), chain, or_else(stretch.of(self.linear), forward), BOND=layout.bond,
+            LD=layout.ld, FORWARD_LD=ld, T=tile, BACKWARD=packs_backward, FOLDED=self.folded, num_warps=4,
         )  # fmt: skip
         return forward, chain.view(-1, layout.bond, layout.bond) if keep and backward is None else backward
 
@@ -160,7 +163,8 @@ class _Sweeper:
         segments = -(-stretch.count // self.length) if replay else 1
         forward_sweep[(*grid, segments)](
             *pointers, *numbers, R=self.layout.tile, PART=launch.part, TMA=launch.tma, SAVE=True, REPLAY=replay,
-            length=self.length, every=1 if replay else self.length, **options,
+            length=self.length, every=1 if replay else self.length, FOLDED=self.folded,
+            **{**options, "LD": self.layout.forward_ld(self.folded)},
         )  # fmt: skip
 
     def backward(
