@@ -129,7 +129,8 @@ def side_by_side(
     found: list[Columns] = []
     for chosen in kinds.values():
         rows, places = [states[n] for n in chosen], np.array([range(parts[n].start, parts[n].stop) for n in chosen])
-        numbers, levels = ([kernels[n] for n in chosen if isinstance(kernels[n], kind)] for kind in (Number, Levels))
+        numbers = [kernel for n in chosen if isinstance(kernel := kernels[n], Number)]
+        levels = [kernel for n in chosen if isinstance(kernel := kernels[n], Levels)]
         found.append(NumberColumns(numbers, rows, places) if numbers else LevelColumns(levels, rows, places))
     return found
 
