@@ -17,7 +17,7 @@ STEPS = 3
 def peak_memory(implementation: str, case: Case, *, seed: int, threads: int) -> dict[str, Any]:
     """MiB at the peak of a few steps and MiB before the model was made, from the kernel's own high-water mark.
 
-    A implementation that runs out of memory or fails otherwise gives ``{"failed": why}``.
+    An implementation that runs out of memory or fails otherwise gives ``{"failed": why}``.
     """
     if not STATUS.exists():
         return {"failed": "needs Linux's /proc"}

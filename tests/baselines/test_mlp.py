@@ -20,8 +20,10 @@ from tests.sklearn_checks import Checked, assert_every_check_passes
 
 
 def test_passes_every_check_of_scikit_learn():
-    tasks = ("regression", "classification")
-    models = [Checked("restt.baselines", "make", {"name": "mlp", "task": task, "epochs": 30}) for task in tasks]
+    epochs = {"regression": 30, "classification": 15}  # as few as learn what the checks ask for
+    models = [
+        Checked("restt.baselines", "make", {"name": "mlp", "task": task, "epochs": epochs[task]}) for task in epochs
+    ]
     assert_every_check_passes(models, least=[50, 52])
 
 

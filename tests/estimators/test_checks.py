@@ -15,6 +15,6 @@ def test_the_regressor_passes_every_check():
 
 
 def test_the_classifier_passes_every_check():
-    trained = {"handle_missing": "error", "loss": "mse", "epochs": 60}
+    trained = {"handle_missing": "error", "loss": "mse", "epochs": 25}
     models = [Checked("restt.estimators", "ResTTClassifier", parameters) for parameters in ({}, trained)]
     assert_every_check_passes(models, least=[62, 63])

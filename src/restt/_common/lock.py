@@ -61,7 +61,7 @@ class Lock:
         return self._finalizer.alive and self.process == os.getpid()
 
     def release(self) -> None:
-        """Give it back; again does nothing."""
+        """Give it back; a second time does nothing."""
         self._finalizer()
 
 

@@ -21,7 +21,7 @@ from restt.workflow.columns import Column, described
 from restt.workflow.scoring import COST, cost, score
 from restt.workflow.table import Table, check_column, read_table
 
-FEW_VALUES = 10  # a target of so few different whole numbers is taken as classes
+FEW_VALUES = 10  # a target of this few different whole numbers is taken as classes
 MOST_CLASSES = 100
 LEAST_ROWS = 10
 FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
