@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
@@ -319,5 +320,7 @@ def _float32(targets: Tensor) -> Tensor:
 
 def _flat(X: Any) -> Any:
     """Images (B, H, W) as rows of pixels; anything else as it is."""
+    if issparse(X):  # refused by name later; SciPy 1.12 fails to make an array of it
+        return X
     values = np.asarray(X)
     return values.reshape(len(values), -1) if values.ndim == 3 else X
