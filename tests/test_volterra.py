@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn
 import torch
+from packaging.version import Version
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LinearRegression
@@ -17,7 +17,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from restt.volterra import VolterraRegressor
 from restt.volterra.kernels import kernels_of_train, train_of_kernels
-from tests.sklearn_checks import Checked, assert_every_check_passes
+from tests.sklearn_checks import VERSION, Checked, assert_every_check_passes
 
 MEMORY = 5
 
@@ -227,7 +227,7 @@ SHORT = dict.fromkeys(
     ("check_estimators_nan_inf", "check_regressors_no_decision_function", "check_fit2d_1feature"),
     "10 samples hold only one window",
 )
-if tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 8):  # from then on it has 15 rows
+if Version("1.8") > VERSION:  # from then on it has 15 rows
     SHORT["check_n_features_in_after_fitting"] = "10 samples hold only one window"
 
 

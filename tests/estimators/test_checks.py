@@ -5,16 +5,24 @@ How many there are at least is what scikit-learn 1.6 has, the oldest admitted; n
 
 from __future__ import annotations
 
-from tests.sklearn_checks import Checked, assert_every_check_passes
+from packaging.version import Version
+
+from tests.sklearn_checks import VERSION, Checked, assert_every_check_passes
+
+# An estimator of categories that takes no missing values is given whole numbers.
+BEFORE = {"check_positive_only_tag_during_fit": "the check subtracts a fraction from whole numbers in place"}
+FAILING = BEFORE if Version("1.7.1") > VERSION else {}
 
 
 def test_the_regressor_passes_every_check():
     trained = {"handle_missing": "error", "epochs": 20}
-    models = [Checked("restt.estimators", "ResTTRegressor", parameters) for parameters in ({}, trained)]
+    maker = ("restt.estimators", "ResTTRegressor")
+    models = [Checked(*maker), Checked(*maker, trained, FAILING)]
     assert_every_check_passes(models, least=[59, 60])
 
 
 def test_the_classifier_passes_every_check():
     trained = {"handle_missing": "error", "loss": "mse", "epochs": 25}
-    models = [Checked("restt.estimators", "ResTTClassifier", parameters) for parameters in ({}, trained)]
+    maker = ("restt.estimators", "ResTTClassifier")
+    models = [Checked(*maker), Checked(*maker, trained, FAILING)]
     assert_every_check_passes(models, least=[62, 63])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
@@ -37,7 +38,8 @@ class FittedInEpochs(BaseEstimator):
 
     def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)
         rows = X
-        if self.images and (values := np.asarray(X)).ndim == 3:
+        # Sparse rows are refused by name below; SciPy 1.12 fails to make an array of them.
+        if self.images and not issparse(X) and (values := np.asarray(X)).ndim == 3:
             rows = values.reshape(len(values), -1)
         return np.asarray(validate_data(self, rows, reset=reset, dtype=(np.float64, np.float32)))
 
