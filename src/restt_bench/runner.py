@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results") / "bench"
 # Where what is no speed goes.
-OWN_RESULTS = {"tables": Path("results") / "tabular"}
+OWN_RESULTS = dict.fromkeys(("tables", "stacking"), Path("results") / "tabular")
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
 CEILING_SIZE = 8192  # of the products that show what a GPU can do
 GROUPS = {"scaling": SCALING, "all": (*SUITES, "import")}
@@ -220,7 +220,7 @@ def _save(result: dict[str, Any], folder: Path, device: str, *, plots: bool, con
 
 
 def _draw(result: dict[str, Any], path: Path) -> Path | None:
-    if result["suite"] != "tables":
+    if result["suite"] not in OWN_RESULTS:
         return plot_suite(result, path)
     from restt_bench.league import draw_league
 

@@ -9,12 +9,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.linear_model import LinearRegression
 
 from restt_bench.case import QUICK
 from restt_bench.league import draw_league, league, match, models, season
 from restt_bench.league.fixtures import Fixture, fixtures
 from restt_bench.league.models import MOST_ROWS, OURS, players
 from restt_bench.league.season import paired_interval
+from restt_bench.league.stack import stacked
 
 
 class Mean:
@@ -120,7 +123,7 @@ def test_the_picture_is_drawn_from_the_results_alone(result, tmp_path):
 def test_workers_change_nothing(monkeypatch):
     tables = [replace(one, splits=1) for one in fixtures(0, quick=True) if one.task == "regression"]
     monkeypatch.setattr(season, "fixtures", lambda seed, quick: tables)
-    monkeypatch.setattr(season, "players", lambda fixture, seed: {"linear": None})
+    monkeypatch.setattr(season, "players", lambda fixture, seed: {"linear": LinearRegression})
     one, two = (league("cpu", replace(QUICK, workers=count), Console(file=io.StringIO())) for count in (1, 2))
     assert one["results"][0]["r2_all"] == two["results"][0]["r2_all"]
 
@@ -133,3 +136,22 @@ def test_every_player_can_be_fitted(task):
         score = match.play(few, name, 0, 0)
         assert "failed" not in score, score
         assert score["seconds"] > 0
+
+
+def test_the_stack_has_members_of_log_y_only_where_it_is_asked_for():
+    own, both = stacked(log=False).estimators, stacked().estimators
+    assert [name for name, _ in both[:10]] == [name for name, _ in own]
+    assert [isinstance(member, TransformedTargetRegressor) for _, member in both] == [False] * 10 + [True] * 10
+    assert len({name for name, _ in both}) == 20
+
+
+def test_the_stack_weighs_members_by_rows_that_they_have_not_seen():
+    rng = np.random.default_rng(0)
+    x = rng.random((60, 2))
+    y = np.exp(3 * x[:, 0]) + 0.1 * rng.random(60)
+    model = stacked(epochs=1)
+    model.estimators = [entry for entry in model.estimators if entry[0] in ("posterior", "6 hats, strong")]
+    model.fit(x, y)
+    trusted, untrained = model.final_estimator_.coef_
+    assert trusted > 0.8 > untrained >= 0
+    assert np.corrcoef(model.predict(x), y)[0, 1] > 0.99

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,23 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_square
 from sklearn.model_selection import train_test_split
 
 from restt_bench.league.fixtures import Fixture
-from restt_bench.league.models import OURS, players
+from restt_bench.league.models import OURS, Maker, players
 
 COVERAGE = 0.9
 # A model that says "never" of what happens has an infinite log-loss; this is the least probability it is charged with.
 LEAST_PROBABILITY = 1e-9
 
 Score = dict[str, Any]
+Field = Callable[[Fixture, int], dict[str, Maker]]  # from a table and a seed to who plays
 
 
-def play(fixture: Fixture, name: str, split: int, seed: int) -> Score:
+def play(fixture: Fixture, name: str, split: int, seed: int, field: Field = players) -> Score:
     """The scores of one model, or why it has none."""
     labels = fixture.y if fixture.task == "classification" else None
     rows = np.arange(len(fixture.x))
     fit, test = train_test_split(rows, train_size=fixture.train, random_state=split, stratify=labels)
     record: Score = {"table": fixture.name, "model": name, "split": split}
-    model = players(fixture, seed)[name]()
+    model = field(fixture, seed)[name]()
     try:
         with warnings.catch_warnings():
             # What is at its defaults may stop early, and says so at every fit.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from restt_bench.case import Settings
 from restt_bench.league.fixtures import Fixture, fixtures
-from restt_bench.league.match import Score, play
+from restt_bench.league.match import Field, Score, play
 from restt_bench.league.models import OURS, players
 from restt_bench.targets import Target
 
@@ -31,19 +31,7 @@ COVERAGES = (0.88, 0.93)  # the mean over tables of 90 % intervals
 
 def league(device: str, settings: Settings, console: Console) -> dict[str, Any]:
     """Every model on every split of every table. Everything runs on the CPU, ``settings.workers`` matches at a time."""
-    results: list[dict[str, Any]] = []
-    differences: list[dict[str, Any]] = []
-    played = Parallel(n_jobs=settings.workers, return_as="generator")
-    for fixture in fixtures(settings.seed, quick=settings.quick):
-        matches = [(name, split) for split in fixture.split_seeds for name in players(fixture, settings.seed)]
-        scores = list(played(delayed(play)(fixture, name, split, settings.seed) for name, split in matches))
-        rows = _means(fixture, scores)
-        results += rows
-        differences += _differences(fixture, scores)
-        metric, more = DECIDED_BY[fixture.task]
-        ranked = sorted((row for row in rows if metric in row), key=lambda row: row[metric], reverse=more)
-        told = ", ".join(f"{row['model']} {row[metric]:.3f}" for row in ranked)
-        console.print(f"{fixture.name} ({fixture.splits} splits), {metric}: {told}", markup=False)
+    results, differences = played(fixtures(settings.seed, quick=settings.quick), players, settings, console)
     return {
         "title": "The league of tables: everything at its defaults",
         "coverage_asked": 0.9,
@@ -52,6 +40,28 @@ def league(device: str, settings: Settings, console: Console) -> dict[str, Any]:
         "differences": differences,
         "targets": [target.as_dict() for target in _targets(results)],
     }
+
+
+def played(
+    tables: Iterable[Fixture], field: Field, settings: Settings, console: Console
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Means of every model of the field on every table, and the paired differences of ours from the others."""
+    results: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
+    side_by_side = Parallel(n_jobs=settings.workers, return_as="generator")
+    for fixture in tables:
+        matches = [(name, split) for split in fixture.split_seeds for name in field(fixture, settings.seed)]
+        scores = list(
+            side_by_side(delayed(play)(fixture, name, split, settings.seed, field) for name, split in matches)
+        )
+        rows = _means(fixture, scores)
+        results += rows
+        differences += _differences(fixture, scores)
+        metric, more = DECIDED_BY[fixture.task]
+        ranked = sorted((row for row in rows if metric in row), key=lambda row: row[metric], reverse=more)
+        told = ", ".join(f"{row['model']} {row[metric]:.3f}" for row in ranked)
+        console.print(f"{fixture.name} ({fixture.splits} splits), {metric}: {told}", markup=False)
+    return results, differences
 
 
 def _means(fixture: Fixture, scores: Sequence[Score]) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ STUDIES = {
     "crossover": "cpu_means:crossover",
     "calibration": "calibration:calibration",
     "tables": "restt_bench.league:league",
+    "stacking": "restt_bench.league:stacking",
     "search": "searching:search",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
