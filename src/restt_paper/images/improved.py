@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Experiment, Result, Settings
@@ -160,6 +161,7 @@ def _target(
 
 
 ONE_MODEL, AVERAGE = ", augmented: one model", ", augmented: average of 10"
+NINE_VIEWS = ", of nine views of an image"
 HIGHER_ONE, HIGHER_AVERAGE = ", no convolution: one model", ", no convolution: average of 10"
 TARGETS = (
     *(_target(recipe, "mnist", 1.0, 98.90) for recipe in ("steady", "annealed")),
@@ -181,8 +183,9 @@ TARGETS = (
     _target("few-labels", "mnist", 0.01, 94.6, ONE_MODEL),
     # Higher bounds, set after the ones above had been met.
     *(_target(recipe, "mnist", 1.0, 99.60, HIGHER_ONE) for recipe in ("detailed", "long-digits")),
-    _target("long-digits", "mnist", 1.0, 99.60, HIGHER_ONE + ", of nine views of an image", mean_of_views),
+    _target("long-digits", "mnist", 1.0, 99.60, HIGHER_ONE + NINE_VIEWS, mean_of_views),
     *(_target(recipe, "mnist", 1.0, 99.65, HIGHER_AVERAGE, averaged) for recipe in ("detailed", "long-digits")),
+    _target("long-digits", "mnist", 1.0, 99.65, HIGHER_AVERAGE + NINE_VIEWS, partial(averaged, of_views=True)),
     *(
         _target(recipe, "fashion-mnist", 1.0, 92.5, HIGHER_ONE + what, read)
         for recipe in ("products", "blended-clothes")
