@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from restt.prior.kernels import Kernel, jumping
@@ -211,7 +211,8 @@ def stacked(
     pull, sure = (_USUAL_ROWS * targets.shape[1] * max(noise, 1e-8)) ** 0.5, 1e3 * len(rows) ** 0.5
     left = np.vstack([rows, pull * np.eye(kinds), np.full((1, kinds), sure)])
     right = np.concatenate([(targets * root).ravel(), pull * usual, [sure]])
-    weights = nnls(left, right)[0]
+    # Not nnls, which before SciPy 1.15 squares the condition of what is nearly the same in every column.
+    weights = lsq_linear(left, right, (0, np.inf), method="bvls", tol=1e-15, max_iter=100).x
     return weights / weights.sum()
 
 
