@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder in which environments are kept and found again")
     parser.add_argument("--brief", action="store_true", help="without the slow files")
     parser.add_argument("--each", action="store_true", help="one run for every path")
+    parser.add_argument("-n", dest="workers", default="auto", help="how many processes run tests: pytest-xdist's")
     given, arguments = parser.parse_known_args()
     arguments += [f"--ignore={path}" for path in SLOW if given.brief]
     runs = _each(arguments) if given.each else [arguments]
@@ -112,7 +113,7 @@ def main() -> int:
                 cell = {"python": version, "dependencies": which, "warnings": warnings, "versions": versions}
                 for tests in runs:
                     print(f"matrix: {name}: {' '.join(tests)}", flush=True)
-                    run = _tested(folder, tests, warnings)
+                    run = _tested(folder, tests, warnings, given.workers)
                     _note(cell, run)
                     if run["exit"]:
                         failed.append(f"{name}: {' '.join(tests)}")
@@ -146,16 +147,15 @@ def _each(arguments: list[str]) -> list[list[str]]:
     return [[*rest, path] for path in paths or [*map("/".join, everything), "src"]]
 
 
-def _tested(folder: Path, tests: list[str], allowed: list[str]) -> dict[str, Any]:
+def _tested(folder: Path, tests: list[str], allowed: list[str], workers: str) -> dict[str, Any]:
     """What the tests showed in an environment."""
     python = str(folder / "bin" / "python")
-    workers = [] if "-n" in tests else ["-n", "auto"]
     lenient = [part for warning in allowed for part in ("-W", warning)]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "report.xml"
-        command = [python, "-m", "pytest", *workers, *lenient, f"--junitxml={report}", *tests]
+        command = [python, "-m", "pytest", "-n", workers, *lenient, f"--junitxml={report}", *tests]
         code = subprocess.run(command, cwd=ROOT).returncode
         for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
             kinds = {child.tag for child in case}
