@@ -10,7 +10,7 @@ few groups or one per run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ class Adam:
         self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.betas, self.eps = betas, eps
-        self._kernel = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
+        self._kernel: Callable[..., None] = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
 
     def groups(
         self,

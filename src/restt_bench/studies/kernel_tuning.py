@@ -229,7 +229,7 @@ def _fastest(rows: list[Record]) -> list[Record]:
         kind = next(kind for kind in ("sweep", "weights", "head", "cuts") if kind in row)
         tile = cuda_launch.Layout(row["bond"], row["precision"]).tile
         group = {"table": kind, "tile": tile, "precision": row["precision"], "runs": row["runs"]}
-        constants = {kind: row[kind]} if kind in ("head", "cuts") else asdict(row[kind])
+        constants: Record = {kind: row[kind]} if kind in ("head", "cuts") else asdict(row[kind])
         found = {**group, **constants, "both_ms": row["both_ms"]}
         key = tuple(group.values())
         if key not in groups or found["both_ms"] < groups[key]["both_ms"]:

@@ -128,7 +128,7 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     inner, batch, _ = sizes.numbers
     launch = sweep_launch(layout, sizes.x[-1], sizes.runs, batch, back=True, reads_states=wanted[0])
     whole = _stretch(sizes, wanted, launch, 0, inner)
-    stretches = (whole,)
+    stretches: tuple[Stretch, ...] = (whole,)
     cuts = backward_cuts(layout, inner, -(-batch // launch.columns))
     # Neither several runs nor what leaves for the output can be handed from one stretch to the next.
     if len(cuts) > 1 and sizes.runs == 1 and not topology.has_output_skip and whole.weights is not None:
