@@ -20,7 +20,8 @@ import restt
 from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction, plans
-from restt.chain.cuda.launch import Layout, SweepLaunch, sweep_launch
+from restt.chain.cuda.launch import Layout, SweepLaunch, backward_cuts, sweep_launch
+from restt.chain.cuda.parts import is_folded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -71,6 +72,20 @@ class TestFusedCuda(ChainParity):
         self.assert_parity(Topology.residual(4), bond=bond, batch=3)
         mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
         self.assert_parity(mixed, bond=bond, batch=3, runs=2)
+
+    @pytest.mark.parametrize("runs", [None, 2])
+    @pytest.mark.parametrize("skip", ["full", "none", "output"])
+    def test_linear_entries_in_the_cores(self, skip, runs):
+        inner = range(2, 5)
+        topology = Topology.residual(5)
+        if skip != "full":
+            topology = topology.without_skip(*inner) if skip == "none" else topology.skip_to_output(*inner)
+        assert is_folded(topology, Layout(4, "float32"))
+        self.assert_parity(topology, batch=3, runs=runs)
+
+    def test_no_room_for_linear_entries_in_the_cores(self):
+        assert not is_folded(Topology.residual(4), Layout(16, "float32"))
+        self.assert_parity(Topology.residual(4), batch=3, bond=16)
 
     @pytest.mark.parametrize("preset", ["residual", "plain"])
     @pytest.mark.parametrize("runs", [None, 1])
@@ -292,3 +307,19 @@ def test_kernels_compile_for_hopper():
     command = [sys.executable, "-m", "tests.chain.cuda.compile_kernels"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_backward_pass_is_cut_where_half_of_the_gpu_idles():
+    large = Layout(100, "tf32")
+    assert backward_cuts(large, 194, 64) == (58, 0)
+    assert backward_cuts(large, 194, 128) == (0,)  # nothing idles
+    assert backward_cuts(large, 20, 64) == (0,)
+    assert backward_cuts(Layout(100, "float32"), 194, 64) == (0,)
+    assert backward_cuts(Layout(200, "tf32"), 194, 64) == (0,)
+    assert backward_cuts(Layout(20, "tf32"), 194, 64) == (0,)
+
+
+def test_a_pipeline_of_narrow_products_holds_one_core_less_than_it_has_stages():
+    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, back=True)
+    assert (back.columns, back.part, back.stages) == (8, 1, 4)  # three cores of 64 KiB in 227
+    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000).stages == 3
