@@ -19,6 +19,7 @@ CPU = torch.device("cpu")
 MOVES = {"to", "cpu", "copy_", "type_as"}
 # Row numbers may be on the CPU.
 INDEXING = {"__getitem__", "__setitem__"}
+MEETING_BOTH = MOVES | INDEXING
 # A GPU's values are not an array's.
 REFUSED = {"numpy", "__array__"}
 
@@ -35,7 +36,7 @@ class Elsewhere(Tensor):
             return True
         if name in REFUSED:
             raise TypeError(f"{name} of a tensor on the GPU: move it to the CPU first")
-        if name not in MOVES | INDEXING:
+        if name not in MEETING_BOTH:
             plain = [each for each in _tensors(args) if not isinstance(each, Elsewhere) and each.dim() > 0]
             if plain:
                 raise RuntimeError(

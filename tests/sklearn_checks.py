@@ -39,7 +39,7 @@ print(json.dumps(found))
 
 
 def assert_every_check_passes(models: Sequence[Checked], least: Sequence[int]) -> None:
-    """Of each model at least so many checks ran, none was skipped, and those that fail are those that must."""
+    """Of each model at least this many checks ran, none was skipped, and those that fail are those that must."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps([astuple(model) for model in models])],
         env={**os.environ, "SCIPY_ARRAY_API": "1"},

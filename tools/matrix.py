@@ -5,11 +5,13 @@ versions that pyproject.toml admits or the newest. By default torch is the one o
 every other build brings several gigabytes; an interpreter for which it cannot be had, or does not import, is named and
 left out. ``--torch any`` takes whatever the registry has, and the oldest torch with the oldest dependencies.
 
-What each cell showed is written to results/matrix.json: versions, commit, which tests, how many passed.
+What each cell showed is written to results/matrix.json: its versions, and of every run in it which tests, at which
+commit, how many passed. A run replaces an earlier one of the same tests.
 
 Run by `make matrix`. ``--python 3.11`` and ``--dependencies oldest`` take one cell; ``--keep FOLDER`` keeps the
-environments there and finds them again; ``--brief`` leaves out the few files that take most of the time; other
-arguments are handed to pytest.
+environments there and finds them again; ``--brief`` leaves out the few files that take most of the time; ``--each``
+makes a run of its own of every path given, or of all there are, so that what is done stays when a later one is
+stopped; other arguments are handed to pytest.
 """
 
 from __future__ import annotations
@@ -86,8 +88,10 @@ def main() -> int:
     parser.add_argument("--torch", choices=("light", "any"), default="light", help="that of constraints.txt, or any")
     parser.add_argument("--keep", type=Path, help="a folder in which environments are kept and found again")
     parser.add_argument("--brief", action="store_true", help="without the slow files")
-    given, tests = parser.parse_known_args()
-    tests += [f"--ignore={path}" for path in SLOW if given.brief]
+    parser.add_argument("--each", action="store_true", help="one run for every path")
+    given, arguments = parser.parse_known_args()
+    arguments += [f"--ignore={path}" for path in SLOW if given.brief]
+    runs = _each(arguments) if given.each else [arguments]
     failed = []
     for version, program in interpreters().items():
         for which in ("newest", "oldest"):
@@ -103,11 +107,15 @@ def main() -> int:
                 if problem:
                     print(f"matrix: left out: {name}: {problem}", flush=True)
                     continue
-                print(f"matrix: {name}", flush=True)
-                cell = _tested(folder, tests, [*TORCHS_WARNINGS, *(OLD_WARNINGS if which == "oldest" else ())])
-            _note({"python": version, "dependencies": which, **cell})
-            if cell["exit"]:
-                failed.append(name)
+                warnings = [*TORCHS_WARNINGS, *(OLD_WARNINGS if which == "oldest" else ())]
+                versions = _versions(folder)
+                cell = {"python": version, "dependencies": which, "warnings": warnings, "versions": versions}
+                for tests in runs:
+                    print(f"matrix: {name}: {' '.join(tests)}", flush=True)
+                    run = _tested(folder, tests, warnings)
+                    _note(cell, run)
+                    if run["exit"]:
+                        failed.append(f"{name}: {' '.join(tests)}")
     for name in failed:
         print(f"matrix: failed: {name}", file=sys.stderr)
     return bool(failed)
@@ -130,44 +138,57 @@ def _install(program: str, folder: Path, pins: list[str]) -> str:
     return "" if imported.returncode == 0 else "its torch does not import, being a build for another machine"
 
 
+def _each(arguments: list[str]) -> list[list[str]]:
+    """Pytest's arguments once for every path among them; where there is none, for all in tests/ and the doctests."""
+    paths = [one for one in arguments if (ROOT / one).exists()]
+    rest = [one for one in arguments if one not in paths]
+    everything = sorted({path.relative_to(ROOT).parts[:2] for path in (ROOT / "tests").rglob("test_*.py")})
+    return [[*rest, path] for path in paths or [*map("/".join, everything), "src"]]
+
+
 def _tested(folder: Path, tests: list[str], allowed: list[str]) -> dict[str, Any]:
     """What the tests showed in an environment."""
-    python, report = str(folder / "bin" / "python"), folder / "report.xml"
-    report.unlink(missing_ok=True)
+    python = str(folder / "bin" / "python")
     workers = [] if "-n" in tests else ["-n", "auto"]
     lenient = [part for warning in allowed for part in ("-W", warning)]
-    command = [python, "-m", "pytest", *workers, *lenient, f"--junitxml={report}", *tests]
-    began = time.monotonic()
-    code = subprocess.run(command, cwd=ROOT).returncode
     counts = {"passed": 0, "failed": 0, "skipped": 0}
-    if report.exists():
-        for case in ElementTree.parse(report).iter("testcase"):
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report.xml"
+        command = [python, "-m", "pytest", *workers, *lenient, f"--junitxml={report}", *tests]
+        code = subprocess.run(command, cwd=ROOT).returncode
+        for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
             kinds = {child.tag for child in case}
             counts["failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"] += 1
-    frozen = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
-    installed = {one["name"].lower(): one["version"] for one in json.loads(frozen.stdout)}
     return {
         "pytest": tests,
-        "warnings": allowed,
         "exit": code,
         **counts,
         "seconds": round(time.monotonic() - began),
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--", "src", "tests", "pyproject.toml")),
-        "versions": {name: installed[name] for name in NAMED if name in installed},
     }
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    """Of the packages that matter, in an environment."""
+    command = [str(folder / "bin" / "python"), "-m", "pip", "list", "--format=json"]
+    frozen = subprocess.run(command, capture_output=True, text=True, check=True)
+    installed = {one["name"].lower(): one["version"] for one in json.loads(frozen.stdout)}
+    return {name: installed[name] for name in NAMED if name in installed}
 
 
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _note(cell: dict[str, Any]) -> None:
-    """Puts a cell into the record, where the newest of its kind and with its tests stands."""
+def _note(cell: dict[str, Any], run: dict[str, Any]) -> None:
+    """Puts a run into its cell of the record, where the newest of the same tests stands."""
     cells = json.loads(RECORD.read_text())["cells"] if RECORD.exists() else []
-    same = ("python", "dependencies", "pytest")
-    kept = [one for one in cells if [one[key] for key in same] != [cell[key] for key in same]]
-    cells = sorted([*kept, cell], key=lambda one: (one["python"], one["dependencies"], one["pytest"]))
+    others = [one for one in cells if any(one[key] != cell[key] for key in cell)]
+    runs = [one for same in cells if same not in others for one in same["runs"] if one["pytest"] != run["pytest"]]
+    cells = [*others, {**cell, "runs": sorted([*runs, run], key=lambda one: one["pytest"])}]
+    cells.sort(key=lambda one: (one["python"], one["dependencies"], one["versions"]["torch"]))
     RECORD.write_text(json.dumps({"cells": cells}, indent=1) + "\n")
 
 

@@ -47,7 +47,7 @@ def test_a_column_that_does_not_matter_gets_a_long_length_and_no_warning():
 @pytest.mark.parametrize(
     ("target", "parameter", "bound"),
     [
-        (lambda x: np.sin(0.1 * x), "noise_level", kernel.NOISES[0]),  # there is none
+        (lambda x: np.sin(0.3 * x), "noise_level", kernel.NOISES[0]),  # there is none
         (lambda x: (-1.0) ** x, "constant_value", kernel.VARIANCES[0]),  # there is nothing to explain
     ],
     ids=["all explained", "nothing explained"],

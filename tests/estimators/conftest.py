@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from restt.estimators import ResTTClassifier, ResTTRegressor
 
@@ -15,15 +12,6 @@ from restt.estimators import ResTTClassifier, ResTTRegressor
 QUICK = {"bond_dim": 3, "epochs": 30, "random_state": 0}
 # For fits of a few epochs, which may well end worse than a constant.
 short_fits = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny products are slower on several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

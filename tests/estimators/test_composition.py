@@ -18,6 +18,7 @@ from tests.estimators.conftest import QUICK
 
 def test_pipeline_with_a_column_transformer(mixed):
     frame, y = mixed
+    frame["colour"] = frame["colour"].fillna(np.nan)  # OrdinalEncoder takes pandas 2's None for a category
     encode = ColumnTransformer(
         [("text", OrdinalEncoder(encoded_missing_value=-1), ["colour"])], remainder="passthrough"
     )

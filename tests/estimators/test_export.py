@@ -50,6 +50,12 @@ def test_onnx_probabilities(numbers, loss, tmp_path):
     np.testing.assert_allclose(run_onnx(model, tmp_path / "m.onnx", x), model.predict_proba(x), rtol=0, atol=1e-5)
 
 
+def test_probabilities_are_written_without_torchs_exporter(fitted_classifier, tmp_path, monkeypatch):
+    """Which takes seconds, and a package of its own."""
+    monkeypatch.setattr(torch.onnx, "export", None)
+    assert fitted_classifier.export(tmp_path / "m.onnx").exists()
+
+
 def test_torch_program(mixed, tmp_path):
     frame, y = mixed
     model = ResTTRegressor(**QUICK).fit(frame, y)

@@ -324,7 +324,7 @@ def test_a_training_ends_with_its_last_epoch_or_that_of_the_least_loss(monkeypat
     losses = [record.validation["loss"][0] for record in made.history_]
     assert same is made
     assert len(losses) == 30
-    assert np.argmin(losses) < 29, "the table is to be learned by heart"
+    assert np.argmin(losses) < 29, "the table is to be overfitted"
 
     def loss() -> float:
         return float(mean_log_loss(*many_rows._outputs(made, held)))

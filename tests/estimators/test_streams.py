@@ -3,11 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from restt.data import stream
 from restt.estimators import ResTTClassifier, ResTTRegressor, posterior, refinement, streams
+from restt.estimators.compact import state_positions
+from restt.estimators.encoding import fit_encoding
 from restt.estimators.gradient import Examples, encode_stream
 from restt.estimators.streams import survey
+from restt.estimators.tables import ArrowTable, PandasTable
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -145,6 +149,30 @@ def test_rows_held_out_and_accidents_do_not_count(folder, frame, small_samples, 
     assert len(trained.left_out) == 80
     assert set(numbers[weights == 0]) == {100, *trained.left_out}
     assert np.unique(weights[weights > 0]).tolist() == [pytest.approx(ROWS / (ROWS - 80))]
+
+
+@pytest.mark.parametrize("columns", [["a", "b", "c"], COLUMNS])
+def test_blocks_are_what_pandas_reads_of_them(folder, columns):
+    """To the bit: numbers straight out of pyarrow, some of them missing, and a category beside them."""
+    rows = stream(folder, "y", columns=columns, shuffle_block=500)
+    found = survey(rows, set(), classes=False, all_levels=False)
+    encoding = fit_encoding(PandasTable(found.frame), found.weights)
+
+    def vectors(table):
+        assert isinstance(table, ArrowTable)
+        yield state_positions(encoding, torch.from_numpy(encoding.numbers(table)))
+
+    def targets(y):
+        return torch.tensor(y), np.ones(len(y))
+
+    streamed = streams.EncodedStream(rows, encoding, vectors, targets, np.empty(0, dtype=np.int64), 1.0)
+    blocks = [block for lane in range(2) for block in streamed.blocks(1, lane)]
+    tables = [table for lane in range(2) for _, table in rows.tables(1, lane)]
+    read = [encoding.numbers(PandasTable(streams.frame_of(rows, table))) for table in tables]
+    assert all(block[0].is_contiguous() for block in blocks)
+    assert torch.equal(
+        torch.cat([block[0] for block in blocks]), state_positions(encoding, torch.from_numpy(np.concatenate(read)))
+    )
 
 
 def test_rows_in_memory_need_no_encoded_stream():

@@ -118,7 +118,7 @@ def test_rows_that_say_nothing_leave_the_prior(model):
     kernel, values = spread.prior.kernels[0], spread.prior.parts[0]
     points = torch.eye(kernel.site.width, dtype=torch.float64)
     found = deaf.term_deviations({0: points}, [one.mean for one in spread.prior.kernels])
-    expected = (spread.prior.scale * kernel.gram(points, values).diagonal()).sqrt()
+    expected = (spread.prior.scale * (kernel.factor(points, points, values).diagonal() - 1)).sqrt()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 

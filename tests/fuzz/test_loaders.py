@@ -153,7 +153,8 @@ def _parquet(folder: Path) -> Path:
 
 
 def _read_stream(path: Path) -> Any:
-    return list(data.stream(path, target="x").tables_in_order())
+    rows = data.stream(path, target="x")
+    return [rows.to_config(), *rows.tables_in_order()]
 
 
 @functools.cache

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
+from restt.prior.evidence import Evidence
 from restt.prior.kernels import make_kernel, measure
 from restt.prior.learning import Prior, starting_point
 from restt.prior.sites import fit_sites
@@ -34,3 +36,12 @@ def some_prior(kernels, noise: float = 0.1) -> Prior:
     theta[0] = np.log(noise)
     theta[1:] += np.random.default_rng(1).normal(0, 0.3, len(theta) - 1)
     return Prior(kernels, theta, tuple(f"column {n}" for n in range(len(kernels))))
+
+
+def assert_gradient_matches_differences(evidence: Evidence, theta: np.ndarray) -> None:
+    _, gradient = evidence(theta)
+    for k in range(len(theta)):
+        step = np.zeros(len(theta))
+        step[k] = 1e-5
+        difference = (evidence(theta + step)[0] - evidence(theta - step)[0]) / 2e-5
+        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)

@@ -7,7 +7,7 @@ import torch
 from restt.prior.evidence import Evidence, cholesky
 from restt.prior.learning import hyper_prior, learn, learning_rows, starting_point
 from restt.prior.posterior import condition, covariance
-from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
 
 
 def objective(outputs: int = 1, rows: int = 40):
@@ -21,30 +21,33 @@ def objective(outputs: int = 1, rows: int = 40):
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_gradients_match_differences(outputs):
     evidence, kernels = objective(outputs)
-    theta = some_prior(kernels).theta
-    _, gradient = evidence(theta)
-    for k in range(len(theta)):
-        step = np.zeros(len(theta))
-        step[k] = 1e-5
-        difference = (evidence(theta + step)[0] - evidence(theta - step)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    assert_gradient_matches_differences(evidence, some_prior(kernels).theta)
 
 
 def test_a_factor_of_zero_leaves_the_other_gradients_right():
     evidence, kernels = objective(rows=12)
     theta = some_prior(kernels).theta
     expected = evidence(theta)[1]
-    usual = kernels[0].gram_and_pull
+    usual = evidence.columns[0].factors
 
-    def with_zeros(states, values, out=None):
-        found, pull = usual(states, values, out)
-        found[0, 3] = found[3, 0] = -1.0
-        return found, pull
+    def with_zeros(rows, others, out):
+        usual(rows, others, out)
+        out[0, 0, 3] = out[0, 3, 0] = 0.0
 
-    kernels[0].gram_and_pull = with_zeros
+    evidence.columns[0].factors = with_zeros
     found = evidence(theta)[1]
     assert np.isfinite(found).all()
     assert not np.allclose(found, expected)
+
+
+def test_more_rows_than_a_block_have_the_same_gradients(monkeypatch):
+    evidence, kernels = objective(rows=150)
+    theta = some_prior(kernels).theta
+    value, gradient = evidence(theta)
+    monkeypatch.setattr("restt.prior.columns._ROWS_AT_ONCE", 150)
+    whole, slopes = objective(rows=150)[0](theta)
+    assert value == pytest.approx(whole, rel=1e-12)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-9, atol=1e-9)
 
 
 def test_the_value_is_the_gaussian_likelihood():
@@ -82,6 +85,53 @@ def test_learning_climbs_and_stays_within_bounds():
     assert evidence(found)[0] < evidence(start)[0] - 5
     hyper = hyper_prior(kernels)
     assert ((found >= hyper.low) & (found <= hyper.high)).all()
+
+
+def test_learning_evaluates_nothing_twice_and_returns_the_best_it_saw(monkeypatch):
+    seen = {}
+    usual = Evidence.__call__
+
+    def watched(self, theta):
+        assert theta.tobytes() not in seen
+        found = usual(self, theta)
+        seen[theta.tobytes()] = found[0]
+        return found
+
+    monkeypatch.setattr(Evidence, "__call__", watched)
+    evidence, kernels = objective(rows=60)
+    theta, evaluations = learn(kernels, evidence.states, evidence.targets, evidence.weights)
+    assert evaluations == len(seen)
+    assert seen[theta.tobytes()] == min(seen.values())
+
+
+def test_what_the_search_leaves_is_a_fraction_of_a_unit_of_log_evidence(monkeypatch):
+    evidence, kernels = objective(rows=100)
+    given = kernels, evidence.states, evidence.targets, evidence.weights
+    found, evaluations = learn(*given)
+    monkeypatch.setattr("restt.prior.learning._LEAST_GAIN", 1e-9)
+    best, more = learn(*given, iterations=500)
+    assert evaluations < more
+    assert evidence(best)[0] <= evidence(found)[0] < evidence(best)[0] + 0.2
+
+
+def test_the_search_is_on_one_thread_and_gives_them_back(monkeypatch):
+    seen = set()
+    usual = Evidence.__call__
+
+    def watched(self, theta):
+        seen.add(torch.get_num_threads())
+        return usual(self, theta)
+
+    monkeypatch.setattr(Evidence, "__call__", watched)
+    evidence, kernels = objective(rows=20)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        learn(kernels, evidence.states, evidence.targets, evidence.weights, iterations=2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {1}
 
 
 def test_learning_finds_the_columns_that_matter():

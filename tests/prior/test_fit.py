@@ -116,11 +116,32 @@ def test_the_logarithm_is_taken_where_left_out_errors_say_so():
     assert ((high - middle) > (middle - low)).mean() > 0.95
 
 
+def test_the_root_is_the_usual_scale_of_a_skewed_y():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((150, 3))
+    y = rng.gamma(2.0, 1 + np.exp(0.7 * x[:, 0]))
+    assert candidate_scales(y[:, None], np.ones(150)) == ("sqrt", "identity", "log")
+    model = prior.fit(x, y)
+    errors = model.scale_errors
+    # Long tails leave it open which scale is best: neither of the others is clearly better.
+    assert min(errors["identity"], errors["log"]) > 0.95 * errors["sqrt"]
+    assert model.target.scale == "sqrt"
+
+
+def test_a_skewed_y_is_taken_as_it_is_where_that_is_clearly_better():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 3))
+    y = 1 + x[:, 0] ** 2 + 2 * np.abs(x[:, 1]) + 0.1 * rng.random(150)
+    model = prior.fit(x, y)
+    assert model.scale_errors["identity"] < 0.95 * model.scale_errors["sqrt"]
+    assert model.target.scale == "identity"
+
+
 def test_the_root_of_counts_is_never_negative():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((150, 3))
     y = rng.poisson(np.exp(x[:, 0])).astype(float)
-    assert candidate_scales(y[:, None], np.ones(150)) == ("identity", "sqrt")
+    assert candidate_scales(y[:, None], np.ones(150)) == ("sqrt", "identity")
     model = prior.fit(x, y, scale="sqrt")
     assert (model.predict(10 * x) >= 0).all()
     assert model.predict(x)[:, 0].mean() == pytest.approx(y.mean(), rel=0.15)

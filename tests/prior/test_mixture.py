@@ -10,7 +10,7 @@ from restt.prior.evidence import Evidence
 from restt.prior.kernels import JUMPING
 from restt.prior.learning import hyper_prior, learn, learn_alike
 from restt.prior.mixture import Learner, mix, stacked
-from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
 
 
 def squares(predicted: np.ndarray, y: np.ndarray) -> float:
@@ -71,13 +71,7 @@ def test_gradients_of_shared_parameters_match_differences():
     shared = type(hyper)(*(part[first] for part in parts))
     ones = torch.ones(40, dtype=torch.float64)
     evidence = Evidence(kernels, states, torch.from_numpy(y[:, None]), ones, shared, ties)
-    given = own[first]
-    _, gradient = evidence(given)
-    for k in range(len(given)):
-        step = np.zeros(len(given))
-        step[k] = 1e-5
-        difference = (evidence(given + step)[0] - evidence(given - step)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    assert_gradient_matches_differences(evidence, own[first])
 
 
 def test_weights_are_those_of_least_squares_between_none_and_all():

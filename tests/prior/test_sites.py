@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.kernels import Levels, Number, jumping, make_kernel, measure
+from restt.prior.kernels import jumping, make_kernel, measure
 from restt.prior.sites import fit_sites, hat_map, site_vectors
 
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_kernels_are_centred_with_mean_variance_a_and_positive():
     share = torch.from_numpy(WEIGHTS / WEIGHTS.sum())
     for n, (kernel, rows) in enumerate(zip(found, states, strict=True)):
         values = np.array([0.3, -0.5, 0.7])[: len(kernel.names)]
-        gram = kernel.gram(rows, values)
+        gram = kernel.factor(rows, rows, values) - 1
         assert torch.allclose(share @ gram, torch.zeros(80, dtype=torch.float64), atol=1e-12)
         assert torch.allclose(gram, kernel.cross(rows, values) @ rows.T)
         assert torch.linalg.eigvalsh(gram).min() > -1e-9
@@ -99,29 +99,12 @@ def test_the_average_state_has_no_covariance():
     assert not kernel.cross(kernel.site.vectors(np.array([1.0])), np.array([0.5]))[:, -1].any()
 
 
-@pytest.mark.parametrize("may_jump", [False, True])
-@pytest.mark.parametrize("n", range(6))
-def test_pull_backs_match_differences(n, may_jump):
-    found, states = kernels()
-    kernel, rows = (jumping(found) if may_jump else found)[n], states[n]
-    assert isinstance(kernel, Levels if LEVELS[n] else Number)
-    weight = torch.from_numpy(RNG.standard_normal((80, 80)))
-    weight = weight + weight.T
-    values = np.array([-0.4, 0.2, -0.3])[: len(kernel.names)]
-    gradient = kernel.pull(rows, values, weight)
-    for k in range(len(values)):
-        step = np.zeros(len(values))
-        step[k] = 1e-5
-        up, down = (kernel.gram(rows, values + sign * step) for sign in (1, -1))
-        assert gradient[k] == pytest.approx(((up - down) * weight).sum().item() / 2e-5, rel=1e-5, abs=1e-6)
-
-
 def test_functions_that_may_jump_differ_more_between_neighbours():
     found, states = kernels()
     values = np.array([0.0, 0.0, -8.0])
     ends = states[0][:2]
     near = torch.stack([0.98 * ends[0] + 0.02 * ends[1], ends[0]])
-    smooth, jumps = (one[0].gram(near, values) for one in (found, jumping(found)))
+    smooth, jumps = (one[0].factor(near, near, values) for one in (found, jumping(found)))
     apart = [float(gram[0, 0] + gram[1, 1] - 2 * gram[0, 1]) for gram in (smooth, jumps)]
     assert apart[1] > apart[0] > 0
 

@@ -10,7 +10,7 @@ from restt.prior.learning import Prior, hyper_prior
 from restt.prior.mixture import Learner
 from restt.prior.posterior import Posterior
 from restt.prior.tails import heavy_tailed, trust_of
-from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
 from tests.prior.test_mixture import learner_of
 
 
@@ -65,13 +65,7 @@ def test_gradients_with_trust_match_differences():
     trust = trust_of(torch.linspace(0, 30, 40, dtype=torch.float64), 1)
     given = torch.from_numpy(y[:, None]), torch.from_numpy(weights)
     evidence = Evidence(kernels, states, *given, hyper_prior(kernels), trust=trust)
-    theta = some_prior(kernels).theta
-    _, gradient = evidence(theta)
-    for k in range(len(theta)):
-        step = np.zeros(len(theta))
-        step[k] = 1e-5
-        difference = (evidence(theta + step)[0] - evidence(theta - step)[0]) / 2e-5
-        assert gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    assert_gradient_matches_differences(evidence, some_prior(kernels).theta)
 
 
 def test_rows_of_a_long_table_that_are_wild_are_trusted_less_too():

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -5,6 +7,7 @@ from restt._common.ranks import Ranks
 from restt._common.seeds import stream_keys
 from restt.features import Trigonometric
 from restt.train import Augmentation, TrainConfig, train
+from restt.train.augment import ELASTIC_POINTS, smooth_fields
 from restt.train.data import Batches, read_data
 from tests.train.problems import small_module
 
@@ -53,6 +56,30 @@ def test_scale_groups_around_the_middle():
     assert scaled[..., 1].max() == pytest.approx(3.6, abs=0.25)
 
 
+def test_shear_moves_rows_sideways_in_proportion_to_their_height():
+    images = (spot(2, 4) + spot(4, 4)).expand(1, 300, 81)
+    slanted = Augmentation(shear=30.0)(images, KEYS).view(2, 300, 9, 9)
+    upper, middle = slanted.clone(), slanted.clone()
+    upper[..., 3:, :], middle[..., [0, 1, 2, 3, 5, 6, 7, 8], :] = 0, 0
+    row, column = centre(upper.flatten(2)).unbind(-1)
+    assert torch.allclose(row, torch.tensor(-2.0), atol=1e-3)
+    most = 2 * math.tan(math.radians(30))
+    assert column.abs().max() <= most + 1e-3
+    assert column.abs().amax(1).min() > 0.9 * most
+    assert column.mean(1).abs().max() < 0.15
+    assert centre(middle.flatten(2)).abs().max() < 1e-3
+    with pytest.raises(ValueError, match=r"augment\.shear must be below 90 degrees, got 90\.0"):
+        Augmentation(shear=90.0)
+
+
+def test_shear_leaves_the_other_numbers_what_they_were():
+    images = torch.rand(1, 6, 81, generator=torch.Generator().manual_seed(3))
+    hardly = Augmentation(shear=1e-6, shift=1.0)(images[:, :1], KEYS)
+    assert torch.allclose(hardly, Augmentation(shift=1.0)(images[:, :1], KEYS), atol=1e-4)
+    assert "shear" not in Augmentation(shift=1.0).to_dict()
+    assert Augmentation(**Augmentation(shear=5.0).to_dict()) == Augmentation(shear=5.0)
+
+
 def test_elastic_moves_different_parts_differently():
     images = (spot(2, 2) + spot(6, 6)).expand(1, 100, 81)
     bent = Augmentation(elastic=1.5)(images, KEYS)
@@ -65,6 +92,13 @@ def test_elastic_moves_different_parts_differently():
     assert inside.float().mean() > 0.9
     assert (shift - other)[inside].norm(dim=-1).mean() > 0.3
     assert not torch.equal(bent[0], bent[1])
+
+
+def test_elastic_fields_are_torchs_bicubic_interpolation():
+    points = torch.rand(3, 2 * ELASTIC_POINTS**2, generator=torch.Generator().manual_seed(0))
+    coarse = points.view(3, 2, ELASTIC_POINTS, ELASTIC_POINTS)
+    expected = torch.nn.functional.interpolate(coarse, size=(7, 10), mode="bicubic", align_corners=True)
+    torch.testing.assert_close(smooth_fields(points, 7, 10), expected)
 
 
 def test_images_need_not_be_square():

@@ -1,5 +1,9 @@
 """The CUDA graphs: their bookkeeping with a recording that simply runs again, and on a GPU the real thing."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+
 import pytest
 import torch
 
@@ -12,7 +16,7 @@ class RecordedStep(cuda_graph.GraphedStep):
     captures = 0
 
     @staticmethod
-    def capture(work):
+    def capture(work, device):
         RecordedStep.captures += 1
         return work
 
@@ -67,7 +71,7 @@ def test_uneven_runs_and_weights_are_replayed_too():
 def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
     class Refusing(cuda_graph.GraphedStep):
         @staticmethod
-        def capture(work):
+        def capture(work, device):
             raise RuntimeError("operation not permitted when stream is capturing")
 
     config = TrainConfig(epochs=3, batch_size=16, seed=3)
@@ -77,15 +81,59 @@ def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
     assert all(torch.equal(found[role], value) for role, value in expected.items())
 
 
+def test_captures_of_several_devices_come_one_after_the_other_each_on_a_stream_of_its_own(monkeypatch):
+    """torch's own capture stream is on one device, and two captures at once are refused."""
+    under_way, devices = [], []
+
+    class Graph:
+        def replay(self):
+            pass
+
+    @contextmanager
+    def capturing(graph, stream, capture_error_mode):
+        assert capture_error_mode == "thread_local"
+        under_way.append(stream)
+        time.sleep(0.02)  # for another to begin meanwhile, if it can
+        assert under_way == [stream]
+        yield
+        under_way.remove(stream)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: (device, object()))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(devices.append(device)))
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    given = [torch.device("cuda", place) for place in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda device: cuda_graph.capture_graph(lambda: None, device), given))
+    assert sorted(devices, key=str) == given
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
+def test_on_a_gpu_runs_on_two_threads_are_captured_and_those_of_one(monkeypatch):
+    captures = []
+
+    def noting(work, device):
+        captures.append(cuda_graph.capture_graph(work, device))
+        return captures[-1]
+
+    monkeypatch.setattr(cuda_graph.GraphedStep, "capture", staticmethod(noting))
+    config = TrainConfig(epochs=4, batch_size=16, seed=3, precision="float32")
+    _, found = weights_after(config, runs=4, device="cuda:0", devices=["cuda:0", "cuda:0"])
+    assert len(captures) == 2
+    _, expected = weights_after(config, runs=4, device="cuda:0")
+    for role, value in expected.items():
+        torch.testing.assert_close(found[role], value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, monkeypatch):
     options = {"epochs": 4, "batch_size": 16, "seed": 3, "precision": "float32", **CONFIGS[name]}
     captures = []
 
-    def noting(work):
+    def noting(work, device):
         captures.append(work)
-        return cuda_graph.capture_graph(work)
+        return cuda_graph.capture_graph(work, device)
 
     monkeypatch.setattr(cuda_graph.GraphedStep, "capture", staticmethod(noting))
     records, found = weights_after(TrainConfig(**options), device="cuda")

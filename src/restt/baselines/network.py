@@ -10,19 +10,19 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor, nn
 
 from restt._common.devices import fitting_threads, read_device
-from restt._common.errors import check_int, shown
+from restt._common.errors import check_int
+from restt.baselines.epochs import FittedInEpochs, as_shares, read_labels
 from restt.baselines.inputs import Inputs, check_log_target
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, Values, class_numbers
@@ -53,7 +53,7 @@ class Logarithms:
 # A dataclass, so that each baseline only lists the settings it adds or changes: scikit-learn reads the parameters off
 # the generated signature.
 @dataclass(kw_only=True, eq=False, repr=False)
-class Network(BaseEstimator):
+class Network(FittedInEpochs):
     """A module trained by :func:`restt.train.train`.
 
     Parameters
@@ -98,8 +98,6 @@ class Network(BaseEstimator):
     random_state: Any = None
     verbose: int = 0
 
-    # Whether rows may be images (B, H, W), which are flattened.
-    images: ClassVar[bool] = False
     # Whether predictions are computed in float64, so that a row's does not depend on which rows it is asked with: for
     # networks so small that it costs nothing.
     exact_predictions: ClassVar[bool] = False
@@ -123,10 +121,6 @@ class Network(BaseEstimator):
         return None
 
     @abstractmethod
-    def _read_y(self, y: Any) -> np.ndarray:
-        """Targets checked."""
-
-    @abstractmethod
     def _new_target(self, y: np.ndarray) -> Any:
         """What turns targets into outputs and back."""
 
@@ -135,26 +129,12 @@ class Network(BaseEstimator):
     def _loss(self) -> str:
         """The training's loss."""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model to X (B, C), for models of images also (B, H, W), and y (B,)."""
-        for _ in self.fit_epochs(X, y):
-            pass
-        return self
-
     def fit_epochs(self, X: Any, y: Any, validation: Any = None) -> Iterator[EpochRecord]:
         """Fit, one epoch for each step of the iteration. ``validation`` (X, y) is scored after each of them."""
-        if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
-        rows, targets = self._read_x(X, reset=True), self._read_y(y)
-        if len(rows) != len(targets):
-            raise ValueError(f"X and y must have the same number of rows, got {len(rows)} and {len(targets)}")
+        rows, targets = self._read_training(X, y)
         inputs, target = Inputs.fit(rows, self.scaling), self._new_target(targets)
-        held = None
-        if validation is not None:
-            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
-                raise TypeError(f"validation must be (X, y), got {shown(validation)}")
-            held_x = inputs(self._read_x(validation[0], reset=False))
-            held = held_x, _float32(target.encode(self._read_y(validation[1])))
+        scored = self._read_validation(validation)
+        held = None if scored is None else (inputs(scored[0]), _float32(target.encode(scored[1])))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         module = self.build(rows.shape[1], target.outputs, check_int("runs", self.runs, minimum=1), seed)
         work = 2.0 * len(rows) * sum(parameter.numel() for parameter in module.parameters())
@@ -201,10 +181,6 @@ class Network(BaseEstimator):
     def _decay(self, rows: int) -> float:
         """Adam's weight decay for a fit to this many rows."""
         return self.weight_decay
-
-    def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)
-        rows = validate_data(self, _flat(X) if self.images else X, reset=reset, dtype=(np.float64, np.float32))
-        return np.asarray(rows)
 
     @torch.no_grad()
     def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
@@ -283,20 +259,14 @@ class NetworkClassifier(ClassifierMixin, Network):
 
         Where all outputs of a row are at most 0, the largest takes all.
         """
-        scores = self._scores(X)
-        shares = scores.clip(min=0.0)
-        none = shares.sum(axis=1) == 0
-        shares[none, scores[none].argmax(axis=1)] = 1.0
-        return shares / shares.sum(axis=1, keepdims=True)
+        return as_shares(self._scores(X))
 
     def _scores(self, X: Any) -> np.ndarray:  # (B, K)
         members = self._members(X)
         return softmax(members, axis=2).mean(axis=0) if self.target_.logits else members.mean(axis=0)
 
     def _read_y(self, y: Any) -> np.ndarray:
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        return labels
+        return read_labels(y)
 
     def _new_target(self, y: np.ndarray) -> Labels:
         classes = np.unique(y)
@@ -315,9 +285,3 @@ class NetworkClassifier(ClassifierMixin, Network):
 
 def _float32(targets: Tensor) -> Tensor:
     return targets.float() if targets.is_floating_point() else targets
-
-
-def _flat(X: Any) -> Any:
-    """Images (B, H, W) as rows of pixels; anything else as it is."""
-    values = np.asarray(X)
-    return values.reshape(len(values), -1) if values.ndim == 3 else X

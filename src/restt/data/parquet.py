@@ -135,7 +135,7 @@ class Stream:
         kind = _kind(self.schema.field(name).type)
         if kind not in NUMBERS:
             raise ValueError(f"column {name!r} must hold numbers or text, got {kind}")
-        return _floats(table.column(name))
+        return float_values(table.column(name))
 
     def to_config(self) -> dict[str, Any]:
         """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
@@ -152,12 +152,12 @@ class Stream:
         }
 
     def _numbers(self, table: Any) -> tuple[Tensor, Tensor]:
-        values = np.stack([_floats(table.column(name)) for name in self.columns], axis=1)
+        values = np.stack([float_values(table.column(name)) for name in self.columns], axis=1)
         finite = np.isfinite(values).all(axis=0)
         if not finite.all():
             name = self.columns[int(finite.argmin())]
             raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
-        targets = [_floats(table.column(name)) for name in self.target]
+        targets = [float_values(table.column(name)) for name in self.target]
         y = targets[0] if self.flat else np.stack(targets, axis=1)
         if not np.isfinite(y).all():
             raise ValueError(f"target {shown(list(self.target))} must be finite, got missing, NaN or infinite values")
@@ -212,6 +212,8 @@ class Stream:
                     at_once, row_groups=[group.number], columns=self.schema.names, use_threads=False
                 ):
                     yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
+            # Pages of other sizes come with the next row group, which would be held beside what these have left.
+            pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
@@ -289,7 +291,7 @@ def stream(
         Rows that are held at once and shuffled, over all lanes. ``"auto"`` is as many as have half a million numbers,
         at most 65,536.
     lanes : "auto" or int
-        Row groups are dealt into so many lanes in every epoch, at random and evenly by their rows. Lanes are read side
+        Row groups are dealt into this many lanes in every epoch, at random, evenly by rows. Lanes are read side
         by side, and a batch has its part of each: a table should not be sorted by what is predicted. Of processes that
         train together each reads lanes of its own; where there are fewer lanes than processes, several read the same.
         ``"auto"`` is one for each process of the group, and two at least. The same lanes give the same batches,
@@ -361,10 +363,12 @@ def _joined(held: list[tuple[np.ndarray, Any]], rng: np.random.Generator | None)
     return numbers[order], table.combine_chunks().take(pa.array(order))
 
 
-def _floats(column: Any) -> np.ndarray:
-    """A column in float64, NaN where a value is missing."""
+def float_values(column: Any) -> np.ndarray:
+    """A pyarrow column in float64, NaN where a value is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     values = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(pc.fill_null(values, float("nan")).to_numpy())
+    if values.null_count:
+        values = pc.fill_null(values, float("nan"))
+    return np.asarray(values.to_numpy())

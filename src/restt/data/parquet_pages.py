@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-# What a page may become in memory: this, or so many times its bytes in the file, whichever is more. Writers aim at
+# What a page may become in memory: this, or this many times its bytes in the file, whichever is more. Writers aim at
 # pages of 1 MiB; those that put a whole column into one page do so with numbers, which do not shrink a hundredfold.
 PAGE_BYTES = 2**26
 MOST_GROWTH = 100

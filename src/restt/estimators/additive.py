@@ -19,7 +19,7 @@ from restt.module import ResTT
 from restt.prior import Prior
 from restt.prior.classes import Axes, class_mode
 
-LINE_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
+LOGISTIC_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 # Singular values below this share of the largest, and variances below this one, are as good as 0.
 _SMALLEST_SHARE, _SMALLEST_SPREAD = 1e-12, 1e-12
 
@@ -91,9 +91,9 @@ def _train_of_sums(
 
 
 def line_candidates(rows: ClassRows, view: View) -> Sums:
-    """Logistic regressions on a view under each of :data:`LINE_PENALTIES`."""
+    """Logistic regressions on a view under each of :data:`LOGISTIC_PENALTIES`."""
     axes = Axes.of_features(view.columns(rows.states).numpy())
-    return _sums("logistic", LINE_PENALTIES, rows, [view] * len(rows.parts), [axes] * len(rows.parts))
+    return _sums("logistic", LOGISTIC_PENALTIES, rows, [view] * len(rows.parts), [axes] * len(rows.parts))
 
 
 def curve_candidates(rows: ClassRows, priors: Sequence[Prior], penalties: Sequence[float]) -> Sums:

@@ -21,6 +21,7 @@ from restt.estimators.views import View
 from restt.module import ResTT
 from restt.prior import Site
 from restt.train import Penalty, TrainConfig, train
+from restt.train.runs import working_copy
 
 FOLDS = 5
 # Runs that train side by side: more of them no longer fit in the caches of a CPU.
@@ -154,28 +155,6 @@ def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], se
                 pass
             with torch.no_grad():
                 said = module(vectors).double().cpu().numpy().reshape(len(group), folds, len(rows), rows.classes)
-        modules += _split(module, folds)
+        modules += [working_copy(module, range(run, run + folds)).cpu() for run in range(0, len(each), folds)]
         held_out += [rows.held_out(one) for one in said]
     return Trained(view, tuple(penalties), tuple(modules), np.stack(held_out))
-
-
-@torch.no_grad()
-def _split(module: ResTT, runs: int) -> list[ResTT]:
-    """The module's runs in groups of ``runs``."""
-    assert module.runs is not None
-    found = []
-    for start in range(0, module.runs, runs):
-        part = ResTT(
-            module.sites,
-            list(module.feature_dims),
-            module.bond_dim,
-            module.outputs,
-            topology=module.topology,
-            bias=True,
-            runs=runs,
-            dtype=module.first.dtype,
-        )
-        for name, parameter in part.named_parameters():
-            parameter.copy_(module.get_parameter(name)[start : start + runs])
-        found.append(part)
-    return found

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from restt._common.errors import shown
-from restt.estimators.tables import ArrayTable, Table
+from restt.estimators.tables import Table
 from restt.features.levels import Level, code_column, read_level
 
 # With handle_unknown="other", levels with less than this share of the rows' weight are learned as one state, "other".
@@ -132,7 +132,7 @@ def fit_column(
 ) -> Column:
     """The kind, levels and missing state of a column.
 
-    ``most_levels``: at most so many, the heaviest, have a state of their own, none of less than two rows; without it
+    ``most_levels``: at most this many, the heaviest, have a state of their own, none of less than two rows; without it
     those with a share of :data:`RARE_SHARE`.
     """
     label, averages = table.label(index), handle_missing == "learn"
@@ -271,11 +271,9 @@ def plain_numbers(
     table: Table,
     never_missing: np.ndarray,  # (C,) bool
 ) -> np.ndarray | None:  # (B, C) float64
-    """All columns of an array at once, which takes far less time, where none has anything to say of its numbers."""
-    if not isinstance(table, ArrayTable) or table.values.dtype.kind not in "biuf":
-        return None
-    values = np.array(table.values, dtype=np.float64, order="C")
-    if np.isfinite(values).all():
+    """All columns at once, where none has anything to say of its numbers."""
+    values = table.all_numbers()
+    if values is None or np.isfinite(values).all():
         return values
     unseen = np.isnan(values).any(axis=0) & never_missing
     return None if unseen.any() or np.isinf(values).any() else values

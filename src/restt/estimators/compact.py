@@ -39,14 +39,14 @@ def state_positions(encoding: Encoding, numbers: Tensor) -> Tensor:  # (B, C) ->
     order, categorical = list(encoding.order), encoding.categorical.to(device)
     shift, scale, fill = (each.to(numbers) for each in (encoding.shift, encoding.scale, encoding.fill))
     missing_states, limit = encoding.missing_states.to(numbers), torch.finfo(numbers.dtype).max
-    parts = []
-    for part in numbers.split(ROWS_AT_ONCE):
-        x = part[:, order]
+    found = numbers.new_empty(len(numbers), len(order), dtype=torch.float32)
+    for part, places in zip(numbers.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE), strict=True):
+        x = part if encoding.in_order else part[:, order]
         missing = x.isnan()
-        plain = torch.where(missing | categorical, fill, x)
-        place = hats.positions(((plain - shift) / scale).clamp(-limit, limit))
-        parts.append(torch.where(missing, missing_states, torch.where(categorical, x, place)).float())
-    found = torch.cat(parts)
+        plain = not (encoding.holds_categories or bool(missing.any()))
+        known = x if plain else torch.where(missing | categorical, fill, x)
+        place = hats.positions(((known - shift) / scale).clamp(-limit, limit))
+        places.copy_(place if plain else torch.where(missing, missing_states, torch.where(categorical, x, place)))
     if bool((found < 0).any()):
         row, site = (found < 0).nonzero()[0].tolist()
         raise ValueError(f"row {row} has a value in column {encoding.order[site]} that the fit has no state for")

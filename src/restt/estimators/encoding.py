@@ -30,7 +30,7 @@ KNOTS = 8
 # more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
-# Up to this many rows the beginning of an operation takes longer than the operation.
+# Up to this many rows, starting an operation takes longer than the operation itself.
 FEW_ROWS = 16
 # Up to this many a GPU would only wait for its launches.
 FEW_FOR_GPU = 2000
@@ -106,7 +106,7 @@ class Encoding:
         return read_each(self.columns, table) if plain is None else plain
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
-        """:meth:`vectors` of some rows after the other, in pieces of bounded size."""
+        """:meth:`vectors` of the rows, one piece of bounded size after the other."""
         rows = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // (len(self.order) * max(self.widths))))
         for part in numbers.split(rows) if len(numbers) > rows else (numbers,):
             yield self.vectors(part)
@@ -136,7 +136,7 @@ class Encoding:
         return kind
 
     def _few_vectors(self, numbers: np.ndarray, quick_map: features.Hat) -> np.ndarray | None:  # (B, C) -> (B, N, I)
-        """The bits of :meth:`vectors`, sooner; None where a number is missing."""
+        """The same bits as :meth:`vectors` in less time; None where a number is missing."""
         if not np.isfinite(numbers).all():
             return None
         x = numbers if self.in_order else numbers.take(self.order, axis=1)

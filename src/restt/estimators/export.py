@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from restt._common.errors import check_choice, shown
 from restt._common.version import __version__
@@ -42,7 +42,7 @@ def export_graph(
     if inputs == "columns" and kind != "onnx":
         raise ValueError(f'inputs="columns" is for .onnx files, {Path(path).suffix} takes tensors: inputs="numbers"')
     by_columns = inputs == "columns" or (inputs == "auto" and kind == "onnx" and encoding.holds_categories)
-    head: nn.Module
+    head: GraphPart
     if isinstance(target, Labels):
         head = Probabilities(target)
     elif isinstance(target, Values):
@@ -218,12 +218,12 @@ class Undone(GraphPart):
         return ops.take(values, -1, 0) if self.flat else values
 
 
-class Probabilities(nn.Module):
+class Probabilities(GraphPart):
     """Outputs (B, K) as probabilities."""
 
     def __init__(self, target: Labels) -> None:
         super().__init__()
         self.temperature = target.temperature
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.softmax(x / self.temperature, dim=-1)
+    def build(self, ops: Ops, x: Value) -> Value:
+        return ops.softmax_last(ops.divide(x, ops.number(self.temperature)))

@@ -99,7 +99,7 @@ def fit_many(
     for name in finalists:
         settings = tried[name]
         if settings["penalty"] is not None:
-            # The loss is a mean over rows, so what the sample was right with is a smaller share of more rows.
+            # The loss is a mean over rows, so the penalty that was right for the sample is a smaller one for more rows.
             settings = {**settings, "penalty": settings["penalty"] * sampled / len(kept)}
         made[name] = _trained(estimator, settings, kept, held, classes, seed, plan)
         losses[name], temperatures[name] = _tempered_loss(made[name], held)
@@ -181,7 +181,7 @@ def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Exampl
 
 
 def _tempered_loss(made: ResTTClassifier, held: Examples) -> tuple[float, float]:
-    """The log-loss of held-out rows at the temperature that is best for them, and that."""
+    """The log-loss of held-out rows at the temperature that is best for them, and that temperature."""
     logits, numbers, weights = _outputs(made, held)
     temperature = fitted_temperature(logits, numbers, weights)
     return float(log_loss(logits / temperature, numbers, weights)), temperature

@@ -118,7 +118,7 @@ class Parameters(CallbackSupport, BaseEstimator):
 
     @property
     def _shown(self) -> int:
-        """``verbose`` in the process that tells: the first of those that train together."""
+        """``verbose`` in the first of the processes that train together, 0 in the others."""
         return int(self.verbose) if read_group("auto").first else 0
 
     def _new_seed(self) -> int:

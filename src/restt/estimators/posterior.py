@@ -60,7 +60,7 @@ MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
 WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
-# About that of the trains that come out, for the choice of a device before there is one.
+# About the bond of the trains that come out: the device is chosen before there is one.
 USUAL_BOND = 10
 
 
@@ -96,7 +96,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
     A table of more than :data:`REFINED_FROM` rows is solved on a sample and refined on all rows.
     """
-    device, *_ = read_devices(parameters.device, 0.0)  # an argument that is none is refused before any work is done
+    device, *_ = read_devices(parameters.device, 0.0)  # one that is not there is refused before any work is done
     columns = fit_columns(
         given.table,
         given.weights,

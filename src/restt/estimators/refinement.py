@@ -31,7 +31,7 @@ from restt.train import Penalty, TrainConfig, train
 from restt.train.objective import read_targets, row_loss
 from restt.train.runs import working_copy
 
-# Rows held out: this share, at most so many.
+# Rows held out: this share, but at most this many.
 HELD_SHARE = 0.1
 MOST_HELD = 20_000
 # Adam's rate, in units of the prior's standard deviation of a weight.
@@ -184,7 +184,7 @@ def refine(
 
 
 def epochs_within(work: float, device: torch.device, steps: float) -> int:
-    """Passes over the rows, each of so much work in so many steps: by these alone, so that a fit can be repeated.
+    """Passes over the rows, each of this much work in this many steps: by these alone, so that a fit can be repeated.
 
     >>> epochs_within(2e10, torch.device("cpu"), 200), epochs_within(1e13, torch.device("cpu"), 200)
     (15, 3)

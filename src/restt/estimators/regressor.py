@@ -144,7 +144,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         Their covariances, for explanations; None where they were too large to keep or a model was saved before.
     target_ : Values or Modelled
         Mean and scale of y; the scale is 0 where y is constant. ``target_.label`` of the posterior solver says whether
-        y, log y or asinh y was modelled.
+        y, √y, log y or asinh y was modelled.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
@@ -276,7 +276,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         return self.target_.undivided(np.concatenate(ends))
 
     def _parts(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Site vectors of some rows after the other, which together may be more than fits."""
+        """Site vectors of the rows, piece by piece: all of them may not fit in memory."""
         for start in range(0, len(numbers), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             yield part, spread_states(self.encoding_, numbers[part])

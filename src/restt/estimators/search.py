@@ -159,7 +159,7 @@ class TogetherBackend(ParallelBackendBase):
         return self._registration
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **settings: Any) -> int:
-        """Joblib's word that a ``Parallel`` begins."""
+        """Called by joblib as a ``Parallel`` begins."""
         self._registration.unregister()
         return self.effective_n_jobs(n_jobs)
 

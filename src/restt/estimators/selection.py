@@ -36,13 +36,13 @@ from restt.estimators.views import View, centred, hat_view, line_view, rewritten
 from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
-# Rows of classes with more than one, below which there is too little to judge by.
+# Fewer rows, of classes that have more than one, are too few to judge candidates by.
 FEWEST_ROWS = 30
 # Knots of a column's finest grid, on which all members live.
 FINE_KNOTS = 16
 # Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
 # all. Hats have eight times the weights to spread a function over, so that less does the same.
-HAT_PENALTIES, LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
+TRAINED_HAT_PENALTIES, TRAINED_LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
 # Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
 BUDGET = 1e11
 # A prior's scales and the bond of straight lines are one for each column and class; beyond these they are left out.
@@ -162,7 +162,7 @@ def _families(
     works = [_work(rows, view) for view in views]
     kept: list[list[float]] = [[], []]
     spent = 0.0
-    for pair in zip(LINE_PENALTIES, HAT_PENALTIES, strict=True):
+    for pair in zip(TRAINED_LINE_PENALTIES, TRAINED_HAT_PENALTIES, strict=True):
         for own, penalty, work in zip(kept, pair, works, strict=True):
             # The cheapest is tried where there is no other candidate, whatever the size.
             if spent + work <= BUDGET or not (families or any(kept)):

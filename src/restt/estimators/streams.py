@@ -21,13 +21,11 @@ from torch import Tensor
 from restt.data import Stream
 from restt.estimators.columns import MOST_REMEMBERED
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import PandasTable, Table
+from restt.estimators.tables import ArrowTable, Table
 
-# Rows of a sample: so many, fewer where they would be more numbers than this, but never fewer than these.
-SAMPLE_ROWS = 50_000
-SAMPLE_NUMBERS = 2**22
-FEWEST_SAMPLED = 10_000
-# Rows encoded at once: a dozen numbers for each of theirs are there on the way.
+# Rows of a sample; fewer where with all columns they would be more than SAMPLE_NUMBERS, but at least FEWEST_SAMPLED.
+SAMPLE_ROWS, SAMPLE_NUMBERS, FEWEST_SAMPLED = 50_000, 2**22, 10_000
+# Rows encoded at once: on the way, a dozen numbers are held for each of theirs.
 ENCODED_ROWS = 4096
 
 
@@ -136,7 +134,7 @@ class _Rare:
         self.rows.add(*later.rows.joined())
 
     def wanted(self) -> tuple[np.ndarray, Any]:
-        """Numbers and table of these rows: what was no end in the end is not among them."""
+        """Numbers and table of these rows: one that was an end only until a later row was is not among them."""
         import pyarrow as pa
 
         ends = [row for _, row in self.ends.values()]
@@ -220,7 +218,7 @@ class EncodedStream:
 
     stream: Stream
     encoding: Encoding
-    vectors: Callable[[Table], Iterator[Tensor]]  # what becomes of a table's rows, some after the other
+    vectors: Callable[[Table], Iterator[Tensor]]  # what becomes of a table's rows, piece by piece
     targets: Callable[[np.ndarray], tuple[Tensor, np.ndarray]]  # of y: targets, and what rows count
     left_out: np.ndarray  # sorted numbers of rows that do not count
     mean_weight: float  # of the rows that do
@@ -254,7 +252,7 @@ class EncodedStream:
         weights = weights * (self.rows / (self.mean_weight * len(self)))
         weights[np.isin(numbers, self.left_out, assume_unique=True)] = 0.0
         begin = 0
-        for vectors in self.vectors(PandasTable(frame_of(self.stream, table))):
+        for vectors in self.vectors(ArrowTable(table.select(list(self.stream.columns)))):
             part = slice(begin, begin + len(vectors))
             yield vectors, targets[part], torch.from_numpy(weights[part])
             begin += len(vectors)

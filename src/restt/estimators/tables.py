@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from restt._common.errors import shown
+from restt.data.parquet import float_values
 from restt.features.inputs import read_weights
 
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
@@ -42,6 +43,10 @@ class Table(ABC):
     def misses(self, column: int) -> bool:
         """Whether a value of a column of numbers is missing."""
         return bool(np.isnan(self.numbers(column)).any())
+
+    def all_numbers(self) -> np.ndarray | None:  # (B, C) float64
+        """All columns at once, a copy, in far less time than one by one; None where that is not how they lie."""
+        return None
 
     @abstractmethod
     def categories(self, column: int) -> np.ndarray:
@@ -108,6 +113,11 @@ class ArrayTable(Table):
         if values.dtype.kind not in "OU":
             raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
         return self._floats(column, values)
+
+    def all_numbers(self) -> np.ndarray | None:
+        if self.values.dtype.kind not in "biuf":
+            return None
+        return np.array(self.values, dtype=np.float64, order="C")
 
     def categories(self, column: int) -> np.ndarray:
         return _objects(self.values[:, column].tolist())
@@ -191,6 +201,44 @@ class PolarsTable(Table):
 
     def take(self, rows: np.ndarray) -> Table:
         return PolarsTable(self.frame[rows])
+
+
+class ArrowTable(Table):
+    """A pyarrow table, the block of a stream. What is no plain number is read as pandas does."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+        self.rows, self.width = table.shape
+        self.names = table.column_names
+
+    def holds_categories(self, column: int) -> bool:
+        return self._in_pandas(column).holds_categories(0)
+
+    def numbers(self, column: int) -> np.ndarray:
+        return float_values(self.table.column(column)) if self._is_plain(column) else self._in_pandas(column).numbers(0)
+
+    def all_numbers(self) -> np.ndarray | None:
+        if not all(map(self._is_plain, range(self.width))):
+            return None
+        held = np.empty((self.width, self.rows))
+        for place, column in enumerate(self.table.columns):
+            held[place] = float_values(column)
+        return held.T
+
+    def categories(self, column: int) -> np.ndarray:
+        return self._in_pandas(column).categories(0)
+
+    def take(self, rows: np.ndarray) -> Table:
+        return ArrowTable(self.table.take(rows))
+
+    def _is_plain(self, column: int) -> bool:
+        from pyarrow import types
+
+        kind = self.table.schema.field(column).type
+        return bool(types.is_floating(kind) or types.is_integer(kind))
+
+    def _in_pandas(self, column: int) -> PandasTable:
+        return PandasTable(self.table.select([column]).to_pandas())
 
 
 def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:

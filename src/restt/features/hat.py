@@ -13,6 +13,8 @@ from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
 
 PLACEMENTS = ("quantile", "uniform")
+# Up to this many knots a value is compared with each of them: a search takes fewer steps, but none of them is foreseen.
+FEW_KNOTS = 32
 
 
 class Hat(NumericMap):
@@ -101,27 +103,33 @@ class Hat(NumericMap):
         >>> Hat(knots=[0.0, 1.0, 3.0]).positions(torch.tensor([[1.0], [2.5], [9.0]])).tolist()
         [[1.0], [1.75], [2.0]]
         """
-        below, _, share = self._places(self._inside(values))
+        below, share = self._places(self._inside(values))
         return below + share
 
-    def _places(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, N) each
-        """The knots below and above each value, and its share of the way between them."""
+    def _places(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (B, N) each
+        """The knot below each value, of those that have one above, and the value's share of the way there."""
         padded, last = (part.to(values.device) for part in self._padded_knots())
-        knots = padded.to(values.dtype).expand(values.shape[1], -1)  # (N, K)
-        below = torch.searchsorted(knots.contiguous(), values.detach().T.contiguous(), right=True).T - 1
-        below = torch.minimum(below.clamp(min=0), (last - 1).clamp(min=0))
-        above = torch.minimum(below + 1, last)
-        sites = torch.arange(values.shape[1], device=values.device)
-        left, right = knots[sites, below], knots[sites, above]
-        # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal.
-        rises = right > left
-        return below, above, torch.where(rises, (values - left) / torch.where(rises, right - left, 1.0), 0.0)
+        knots = padded.to(values.dtype).expand(values.shape[1], -1).contiguous()  # (N, K)
+        columns = values.detach().T.contiguous()
+        if values.is_cpu and knots.shape[1] <= FEW_KNOTS:
+            below = _count_below(columns, knots, last).T
+        else:
+            below = torch.searchsorted(knots, columns, right=True).T - 1
+            below = torch.minimum(below.clamp(min=0), (last - 1).clamp(min=0))
+        # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal: share 0.
+        steps = torch.nn.functional.pad(knots.diff(), (0, 1))
+        steps = torch.where(steps > 0, steps, torch.inf)
+        place = below + knots.shape[1] * torch.arange(values.shape[1], device=values.device)
+        return below, (values - knots.take(place)) / steps.take(place)
 
     def _map(self, values: Tensor) -> Tensor:
-        below, above, share = (each.unsqueeze(-1) for each in self._places(values))
-        vectors = values.new_zeros(*values.shape, self._padded_knots()[0].shape[1])
-        vectors = vectors.scatter_add(-1, below, 1 - share)
-        return vectors.scatter_add(-1, above, share)
+        padded, last = (part.to(values.device) for part in self._padded_knots())
+        below, share = self._places(values)
+        above = torch.minimum(below + 1, last)
+        vectors = values.new_zeros(*values.shape, padded.shape[1])
+        for knot, part in ((below, 1 - share), (above, share)):
+            vectors = vectors.scatter_add(-1, knot.long().unsqueeze(-1), part.unsqueeze(-1))
+        return vectors
 
     def map_few(self, values: np.ndarray) -> np.ndarray:  # (B, N) -> (B, N, I), float64 each
         """:meth:`map` with ``outside="clamp"`` for a few rows of finite numbers, to the bit.
@@ -169,6 +177,20 @@ class Hat(NumericMap):
         super()._restore(fitted)
         knots = None if fitted is None else fitted["knots"]
         self._learned = None if knots is None else tuple(tuple(row) for row in knots)
+
+
+def _count_below(
+    columns: Tensor,  # (N, B)
+    knots: Tensor,  # (N, K)
+    last: Tensor,  # (N or 1,)
+) -> Tensor:  # (N, B)
+    """How many of the knots between each site's outermost two are not above a value."""
+    inner = torch.arange(1, max(1, knots.shape[1] - 1))
+    between = torch.where(inner < last.unsqueeze(1), knots[:, 1:-1], torch.inf)
+    count = torch.zeros(columns.shape, dtype=torch.uint8)
+    for knot in between.unbind(1):
+        count = count + (columns >= knot.unsqueeze(1))
+    return count
 
 
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:

@@ -142,6 +142,9 @@ class OnnxOps(Ops):
     def mean_first(self, a: str) -> Any:
         return self.node("ReduceMean", a, self.integers(0), keepdims=0)
 
+    def softmax_last(self, a: str) -> Any:
+        return self.node("Softmax", a, axis=-1)
+
     def join(self, values: Sequence[str]) -> Any:
         return self.node("Concat", *values, axis=-1)
 

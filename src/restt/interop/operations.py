@@ -105,6 +105,10 @@ class Ops(ABC):
         """(S, …) -> (…): the mean of the first axis."""
 
     @abstractmethod
+    def softmax_last(self, a: Value) -> Value:
+        """Along the last axis."""
+
+    @abstractmethod
     def join(self, values: Sequence[Value]) -> Value:
         """Concatenate along the last axis."""
 
@@ -231,6 +235,9 @@ class TorchOps(Ops):
 
     def mean_first(self, a: Tensor) -> Tensor:
         return a.mean(dim=0)
+
+    def softmax_last(self, a: Tensor) -> Tensor:
+        return torch.softmax(a, dim=-1)
 
     def join(self, values: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(values), dim=-1)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax
 
 # Axes with less than this share of the largest variance are as good as absent.
 _SMALLEST_SHARE = 1e-6
@@ -68,20 +67,23 @@ def class_mode(
     used = weights > 0
     values, count = axes.values[used], weights[used]
     target = np.zeros((len(values), classes))
-    target[np.arange(len(values)), numbers[used]] = 1.0
-    rows, total = np.arange(len(values)), float(count.sum())
-    curvature = 0.25 * np.append(count @ values**2, total) + np.append(np.full(values.shape[1], penalty), 0.0)
+    rows, own, weight = np.arange(len(values)), numbers[used], float(count.sum())
+    target[rows, own] = 1.0
+    curvature = 0.25 * np.append(count @ values**2, weight) + np.append(np.full(values.shape[1], penalty), 0.0)
     roots = np.sqrt(curvature)[:, None]
 
     def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
         found = scaled.reshape(-1, classes) / roots
-        logs = log_softmax(values @ found[:-1] + found[-1], axis=1)
-        loss = -float(count @ logs[rows, numbers[used]]) + 0.5 * penalty * float((found[:-1] ** 2).sum())
-        slope = (np.exp(logs) - target) * count[:, None]
+        logits = values @ found[:-1] + found[-1]
+        logits -= logits.max(axis=1, keepdims=True)
+        likely = np.exp(logits)
+        total = likely.sum(axis=1, keepdims=True)
+        loss = float(count @ (np.log(total[:, 0]) - logits[rows, own])) + 0.5 * penalty * float((found[:-1] ** 2).sum())
+        slope = (likely / total - target) * count[:, None]
         gradient = np.vstack([values.T @ slope + penalty * found[:-1], slope.sum(axis=0)])
         return loss, (gradient / roots).ravel()
 
     first = np.zeros((len(roots), classes)) if start is None else start
-    options = {"maxiter": _ITERATIONS, "gtol": 1e2 * tolerance * np.sqrt(total), "ftol": tolerance}
+    options = {"maxiter": _ITERATIONS, "gtol": 1e2 * tolerance * np.sqrt(weight), "ftol": tolerance}
     found = minimize(objective, (first * roots).ravel(), jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(-1, classes) / roots

@@ -10,7 +10,8 @@ effects. With A = K + σ²/w and standardised targets y (B, O), the objective is
     O/2 log det A + ½ Σ_o y_oᵀ A⁻¹ y_o + O/2 Σ_i (w_i - 1) log σ²  +  hyper-priors
 
 where the last sum makes a row of weight 2 the same as two rows. Its gradient by an entry of K is
-½ (O A⁻¹ - A⁻¹ y yᵀ A⁻¹): one inverse, then B² work for each column, whose parameters share one pull-back.
+½ (O A⁻¹ - A⁻¹ y yᵀ A⁻¹): one inverse, then B² work for each column, whose parameters share one pull-back. What is
+symmetric is found from its diagonal on, a block of rows at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.prior.columns import side_by_side, upper_blocks
 from restt.prior.kernels import Kernel
 
 # Where a factor 1 + k_n is 0 and cannot be divided by, it is taken to be this; the product there is as good as 0.
@@ -59,15 +61,20 @@ def column_slices(kernels: Sequence[Kernel]) -> list[slice]:
 
 
 def cholesky(
-    covariance: Tensor,  # (B, B)
+    covariance: Tensor,  # (B, B), of which the diagonal and what is right of it is read
     noise: Tensor,  # (B,)
+    out: Tensor | None = None,  # (B, B)
 ) -> Tensor:  # (B, B), lower
-    """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one."""
+    """The factor of K + diag(noise), with as little added to the diagonal as it takes to have one.
+
+    ``out``: memory for it.
+    """
     size = covariance.diagonal().abs().mean()
     # Filled and factored in place, column by column as LAPACK has it: of thousands of rows, a copy is what a fit holds.
-    found, failed = torch.empty_like(covariance).T, covariance.new_empty((), dtype=torch.int32)
+    found = (torch.empty_like(covariance) if out is None else out).T
+    failed = covariance.new_empty((), dtype=torch.int32)
     for jitter in _JITTERS:
-        found.copy_(covariance)
+        found.T.copy_(covariance)
         found.diagonal().add_(noise + jitter * size)
         torch.linalg.cholesky_ex(found, out=(found, failed))
         # What is not finite in a row is not on its diagonal, either.
@@ -93,49 +100,73 @@ class Evidence:
         ties: np.ndarray | None = None,  # (T,)
         trust: Tensor | None = None,  # (B,)
     ) -> None:
-        self.kernels, self.states, self.targets, self.weights = kernels, states, targets, weights
+        self.states, self.targets, self.weights = states, targets, weights
         self.precision = weights if trust is None else weights * trust
-        self.hyper_prior, self.parts = hyper_prior, column_slices(kernels)
-        self.ties = ties
+        self.hyper_prior, self.ties = hyper_prior, ties
+        self.columns = side_by_side(kernels, states, column_slices(kernels))
+        self.order = np.concatenate([one.places.ravel() for one in self.columns])
         self.evaluations = 0
         # Matrices of all rows are made once: to have the system find so much memory for every evaluation takes longer
         # than what is done with it.
         rows = len(targets)
-        self._factors = targets.new_empty(len(kernels), rows, rows)
-        self._covariance, self._share = targets.new_empty(2, rows, rows)
+        self._covariance, self._lower, self._inverse = targets.new_empty(3, rows, rows)
+        self._blocks = [
+            (*block, [targets.new_empty(len(one.places), *self._covariance[block].shape) for one in self.columns])
+            for block in upper_blocks(rows, targets.device)
+        ]
 
     def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
         self.evaluations += 1
         theta = given if self.ties is None else given[self.ties]
-        outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
-        covariance, columns = self._covariance.fill_(float(np.exp(theta[SCALE]))), []
-        given_states = zip(self._factors, self.kernels, self.states, self.parts, strict=True)
-        for out, kernel, states, part in given_states:
-            factor, pull = kernel.gram_and_pull(states, theta[part], out)
-            covariance *= factor.add_(1.0)
-            columns.append((factor, pull))
         penalty, by_penalty = self.hyper_prior(given)
         try:
-            lower = cholesky(covariance, noise / self.precision)
+            value, gradient = self._likelihood(theta)
+            if not np.isfinite(gradient).all():
+                value, gradient = self._likelihood(theta, _SMALLEST_FACTOR)
         except ValueError:
             # A step of the line search went too far: a wall that it turns back from.
             return 1e15, by_penalty
-        inverse = torch.cholesky_inverse(lower)
+        if self.ties is not None:
+            gradient = np.bincount(self.ties, gradient, len(given))
+        return value + penalty, gradient + by_penalty
+
+    def _likelihood(self, theta: np.ndarray, smallest_factor: float = 0.0) -> tuple[float, np.ndarray]:
+        """Without hyper-priors; factors of 0 are ``smallest_factor``."""
+        self._multiply(theta, smallest_factor)
+        outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
+        lower = cholesky(self._covariance, noise / self.precision, self._lower)
+        inverse = torch.cholesky_inverse(lower, out=self._inverse.T)
         solved = inverse @ self.targets
         repeated = 0.5 * outputs * float((self.weights - 1).sum())
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (self.targets * solved).sum()
-        by_entry = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)  # (B, B)
-        by_noise = noise * (by_entry.diagonal() / self.precision).sum() + repeated
-        by_entry *= covariance
-        found = [torch.stack([fit, by_noise, by_entry.sum()])]
-        found += [pull(torch.div(by_entry, factor, out=self._share)) for factor, pull in columns]
+        by_diagonal = 0.5 * (outputs * inverse.diagonal() - solved.square().sum(dim=1))
+        by_noise = noise * (by_diagonal / self.precision).sum() + repeated
+        total = torch.zeros_like(fit)
+        for rows, others, factors in self._blocks:
+            # By the logarithms of the entries; those beyond the diagonal block stand for two.
+            by_entry = torch.addmm(
+                inverse[rows, others], solved[rows], solved[others].T, beta=0.5 * outputs, alpha=-0.5
+            )
+            by_entry *= self._covariance[rows, others]
+            by_entry[:, len(by_entry) :] *= 2
+            total += by_entry.sum()
+            for one, own in zip(self.columns, factors, strict=True):
+                one.pull(torch.div(by_entry, own, out=own), rows, others)
+        found = [torch.stack([fit, by_noise, total]), *(one.slopes(total) for one in self.columns)]
         # All at once: each number that is read waits for the device.
         value, *slopes = torch.cat(found).tolist()
-        if not np.isfinite(slopes).all():
-            for factor, _ in columns:
-                factor.masked_fill_(factor.abs() <= _SMALLEST_FACTOR, _SMALLEST_FACTOR)
-            slopes[2:] = torch.cat([pull(by_entry / factor) for factor, pull in columns]).tolist()
         gradient = np.array(slopes)
-        if self.ties is not None:
-            gradient = np.bincount(self.ties, gradient, len(given))
-        return value + repeated * float(theta[NOISE]) + penalty, gradient + by_penalty
+        gradient[self.order] = slopes[COLUMNS:]
+        return value + repeated * float(theta[NOISE]), gradient
+
+    def _multiply(self, theta: np.ndarray, smallest_factor: float) -> None:
+        """The covariance from its diagonal on, and every column's factor of it."""
+        for one in self.columns:
+            one.set(theta)
+        for rows, others, factors in self._blocks:
+            block = self._covariance[rows, others].fill_(float(np.exp(theta[SCALE])))
+            for one, own in zip(self.columns, factors, strict=True):
+                one.factors(rows, others, own)
+                if smallest_factor:
+                    own.masked_fill_(own.abs() <= smallest_factor, smallest_factor)
+                block *= own.prod(dim=0)

@@ -30,8 +30,8 @@ _FEWEST_ROWS, _LARGEST_WORK = 500, 4e11
 LARGEST_BOND = 32
 # A train's distance from the exact posterior, against the noise: 0.1 adds a hundredth to the noise's variance.
 _TOLERANCE = 0.1
-# Another scale of y has to lower the left-out error by this much, since it was chosen by it.
-_SCALE_GAIN = 0.02
+# Another scale of y than the usual one has to lower the left-out error by this much, since it was chosen by it.
+_SCALE_GAIN = 0.05
 # y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
 _ACCIDENT = 1e4
 _CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ class Fitted:
     spread: Spread
     rounding: Rounding
     left_out_error: float  # mean square on y's own scale, relative to y's variance
-    scale_errors: dict[str, float]  # of every scale of y that was tried
+    scale_errors: dict[str, float]  # the same under the prior of columns alike, for every scale of y that was tried
     mixture: Mixture
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
@@ -114,7 +114,8 @@ def fit(
     names : C of them, optional
         Of the columns, for the printed prior.
     scale : {"auto", "identity", "sqrt", "log", "asinh"}
-        On which y is modelled; ``"auto"`` by the left-out error on y's own scale.
+        On which y is modelled; ``"auto"`` by the left-out error on y's own scale, and the root of a skewed y of no
+        negative values unless y itself or its logarithm is clearly better.
     bond_dim : "auto" or int
         r. ``"auto"`` is the least that keeps the train within a tenth of the noise, at most :data:`LARGEST_BOND`.
     site_order : "auto" or a permutation of the columns
@@ -168,6 +169,7 @@ def fit(
         give_back_memory()  # what the search for scales has freed, beside which all rows are the most that is held
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
+        give_back_memory()  # and what that has
     cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
     exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
@@ -286,34 +288,30 @@ def _best_scale(
 ) -> tuple[Learner, Target, Prior, Posterior, dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
-    With the prior of columns alike, around which that of the posterior was learned, and the learner, which trusts rows
-    unequally where the noise has heavy tails on that scale.
+    They are those of the prior of columns alike: it has too few scales to take from chance, which a choice by the least
+    error of left-out rows would pick. With that prior, around which the one of the posterior is learned, and the
+    learner, which trusts rows unequally where the noise has heavy tails on that scale.
     """
-    best: tuple[Target, Prior, Posterior] | None = None
-    heavy = None
+    found: dict[str, tuple[Target, Tensor, Prior]] = {}
     errors: dict[str, float] = {}
-    start = None
     for name in scales:
-        if name == "asinh" and best is not None:
-            # It would shorten the tails of y; where they are the noise's, they are better taken as such.
-            heavy = heavy_tailed(learner, *best[1:], _placed(best[0].encode(targets), device))
-            if heavy is not None:
-                break
         target = Target.fit(targets, weights, name)
         encoded = _placed(target.encode(targets), device)
         alike = learner.learn("alike", encoded, name)
-        start = learner.learn("smooth", encoded, name, alike, start)
-        posterior = learner.condition(start, encoded)
-        left_out = posterior.left_out.cpu().numpy()
+        left_out = learner.condition(alike, encoded).left_out.cpu().numpy()
         target = target.smeared(left_out, targets, weights)
         errors[name] = _relative_error(target.predict(left_out), targets, weights)
-        if best is None or errors[name] < (1 - _SCALE_GAIN) * errors[best[0].scale]:
-            best = (target, alike, posterior)
-    assert best is not None
-    if heavy is None:
-        heavy = heavy_tailed(learner, *best[1:], _placed(best[0].encode(targets), device))
-    learner, alike, posterior = (learner, *best[1:]) if heavy is None else heavy
-    return learner, best[0], alike, posterior, errors
+        found[name] = target, encoded, alike
+    usual = scales[0]
+    best = min(scales, key=lambda name: errors[name] / (1.0 if name == usual else 1 - _SCALE_GAIN))
+    # The last scale shortens the tails of y; where they are the noise's, they are better taken as such.
+    for name in (usual, best) if best == "asinh" else (best,):
+        target, encoded, alike = found[name]
+        posterior = learner.condition(learner.learn("smooth", encoded, name, alike), encoded)
+        heavy = heavy_tailed(learner, alike, posterior, encoded)
+        if heavy is not None:
+            return heavy[0], target, *heavy[1:], errors
+    return learner, target, alike, posterior, errors
 
 
 def _train(
@@ -328,6 +326,7 @@ def _train(
     coefficients = torch.cat([weight * part[0] for weight, part in zip(mixture.weights, parts, strict=True)])
     kernels = prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
+    del parts
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):
@@ -342,7 +341,8 @@ def _orders(prior: Prior, site_order: Sequence[int] | str) -> list[tuple[int, ..
     if isinstance(site_order, str):
         check_choice("site_order", site_order, ("auto",))
         falling = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
-        return [tuple(range(columns)), falling, falling[::-1]] if columns > 2 else [tuple(range(columns))]
+        # An order from behind has the same bonds.
+        return [tuple(range(columns)), falling] if columns > 2 else [tuple(range(columns))]
     order = tuple(int(n) for n in site_order)
     if sorted(order) != list(range(columns)):
         raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')

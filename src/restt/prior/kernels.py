@@ -7,7 +7,8 @@ and higher orders in Π_n (1 + k_n) are separate.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,19 +44,9 @@ class Kernel(ABC):
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B, I)
         """The covariance of rows with each state of the column; 0 with the average state."""
 
-    @abstractmethod
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:  # weight (B, B), symmetric -> (P,)
-        """Σ_ij weight_ij ∂k(i, j)/∂parameter, for every parameter; still on the device."""
-
-    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:  # (B, I) -> (B, B)
-        """The covariance of rows with each other, in ``out`` where it is given."""
-        return torch.mm(self.cross(states, values), states.T, out=out)
-
-    def gram_and_pull(
-        self, states: Tensor, values: np.ndarray, out: Tensor | None = None
-    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """:meth:`gram`, and :meth:`pull` of a weight that is not known yet; what both need is found once."""
-        return self.gram(states, values, out), lambda weight: self.pull(states, values, weight)
+    def factor(self, states: Tensor, others: Tensor, values: np.ndarray) -> Tensor:  # (B, I), (B2, I) -> (B, B2)
+        """1 + k of rows with others."""
+        return (self.cross(states, values) + 1) @ others.T  # site vectors sum to one
 
 
 class Number(Kernel):
@@ -83,7 +74,7 @@ class Number(Kernel):
             self.centre[-1] = 0.0
         line = measure.new_zeros(size)
         line[:knots] = value
-        self.line = self._scaled(torch.outer(line, line))[0]
+        self.line = scaled_table(torch.outer(line, line), self.centre, measure)[0]
 
     def on(self, device: torch.device) -> Number:
         return Number(self.site, self.measure.to(device), self.power)
@@ -92,47 +83,39 @@ class Number(Kernel):
     def mean(self) -> Tensor:
         return self.measure.sum(dim=0)  # site vectors sum to one
 
-    def _scaled(self, table: Tensor) -> tuple[Tensor, Tensor]:  # (I, I) -> (I, I), ()
-        """The table centred, with a mean variance of 1, and by what it was multiplied; 0 where it has no variance."""
-        centred = self.centre @ table @ self.centre.T
-        variance = (self.measure * centred).sum()
-        # Chosen on the device, which a look at the variance would have to wait for.
-        inverse = torch.where(variance > _LEAST_VARIANCE, 1 / variance, 0.0)
-        return centred * inverse, inverse
-
-    def _parts(self, values: np.ndarray) -> tuple[float, float, Tensor, Tensor]:
-        """a, share of the line, the other part and its derivative by log length."""
-        scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
-        ratio = self.distances * float(np.exp(-self.power * values[1]))
-        curved = torch.exp(-0.5 * ratio) * self.within
-        unit, inverse = self._scaled(curved)
-        slope = self.centre @ (0.5 * self.power * curved * ratio) @ self.centre.T
-        slope = (slope - unit * (self.measure * slope).sum()) * inverse
-        return scale, share, unit, slope
-
     def table(self, values: np.ndarray) -> Tensor:  # (I, I)
-        scale, share, unit, _ = self._parts(values)
+        scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
+        curved = torch.exp(self.distances * (-0.5 * float(np.exp(-self.power * values[1])))) * self.within
+        unit, _ = scaled_table(curved, self.centre, self.measure)
         return scale * ((1 - share) * unit + share * self.line)
 
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         return states @ self.table(values)
 
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
-        return self.gram_and_pull(states, values)[1](weight)
 
-    def gram_and_pull(
-        self, states: Tensor, values: np.ndarray, out: Tensor | None = None
-    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        scale, share, unit, slope = self._parts(values)
-        table = scale * ((1 - share) * unit + share * self.line)
+def scaled_table(
+    table: Tensor,  # (…, I, I)
+    centre: Tensor,  # (…, I, I)
+    measure: Tensor,  # (…, I, I)
+) -> tuple[Tensor, Tensor]:  # (…, I, I), (…, 1, 1)
+    """The table centred, with a mean variance of 1, and by what it was multiplied; 0 where it has no variance."""
+    centred = centre @ table @ centre.mT
+    variance = (measure * centred).sum((-2, -1), keepdim=True)
+    # Chosen on the device, which a look at the variance would have to wait for.
+    inverse = torch.where(variance > _LEAST_VARIANCE, 1 / variance, 0.0)
+    return centred * inverse, inverse
 
-        def pull(weight: Tensor) -> Tensor:
-            by_length = scale * (1 - share) * slope
-            by_share = scale * share * (1 - share) * (self.line - unit)
-            pulled = states.T @ (weight @ states)
-            return torch.stack([table, by_length, by_share]).flatten(1) @ pulled.flatten()
 
-        return torch.mm(states @ table, states.T, out=out), pull
+@dataclass(frozen=True, eq=False)
+class LevelRows:
+    """What a category's covariance knows of rows."""
+
+    codes: Tensor  # (B,): their levels
+    share: Tensor  # (B,): of the rows of the fit that are in the same
+    known: Tensor | None  # (B,), 0 for those in the average state; None where there is no such state
+
+    def take(self, rows: slice) -> LevelRows:
+        return LevelRows(self.codes[rows], self.share[rows], None if self.known is None else self.known[rows])
 
 
 class Levels(Kernel):
@@ -162,19 +145,25 @@ class Levels(Kernel):
             table[states[:, -1] > 0] = 0.0
         return table
 
-    def gram(self, states: Tensor, values: np.ndarray, out: Tensor | None = None) -> Tensor:
-        codes, own = states.argmax(dim=1), states @ self.measure
-        gram = own.new_empty(len(codes), len(codes)) if out is None else out
-        gram.copy_(codes[:, None] == codes[None, :])
-        gram += self.constant - own[:, None] - own[None, :]
-        gram *= self.inverse * float(np.exp(values[0]))
-        if self.site.average:
-            known = (states[:, -1] == 0).double()
-            gram *= known[:, None] * known[None, :]
-        return gram
+    def factor(self, states: Tensor, others: Tensor, values: np.ndarray) -> Tensor:
+        rows, columns = self.read(states), self.read(others)
+        return self.compare(rows, columns, values, states.new_empty(len(states), len(others)))
 
-    def pull(self, states: Tensor, values: np.ndarray, weight: Tensor) -> Tensor:
-        return (weight * self.gram(states, values)).sum()[None]
+    def read(self, states: Tensor) -> LevelRows:  # (B, I)
+        """The rows, for :meth:`compare`."""
+        known = (states[:, -1] == 0).to(states) if self.site.average else None
+        return LevelRows(states.argmax(dim=1), states @ self.measure, known)
+
+    def compare(self, rows: LevelRows, others: LevelRows, values: np.ndarray, out: Tensor) -> Tensor:  # (B, B2)
+        """:meth:`factor`, into ``out``, at the cost of a comparison whatever the number of levels."""
+        size = self.inverse * float(np.exp(values[0]))
+        left, right = size * (self.constant - rows.share), size * others.share
+        out.copy_(rows.codes[:, None] == others.codes[None, :])
+        torch.add(left[:, None], out, alpha=size, out=out)
+        out -= right[None, :]
+        if rows.known is not None and others.known is not None:
+            out *= rows.known[:, None] * others.known[None, :]
+        return out.add_(1.0)
 
 
 def measure(

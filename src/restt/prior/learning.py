@@ -11,6 +11,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from restt._common.devices import fitting_threads
 from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, column_slices
 from restt.prior.kernels import SMOOTH, Kernel, Number
 
@@ -26,6 +27,11 @@ _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0)
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
 _UNLIKE = 1.5
+# In which the search is told the parameters of columns with scales of their own. All rows speak of the noise and of s,
+# a few of a column: in equal units, the first steps would be theirs alone.
+_UNITS = {"noise": 0.15, "scale": 0.5, "relevance": 1.0, "length": 0.7, "line": 1.0}
+# The search ends when this many steps have together gained less than this many units of log evidence.
+_PATIENCE, _LEAST_GAIN = 2, 0.05
 # The scale of y, where a prior is printed.
 _IN_WORDS = {
     "identity": "y as it is",
@@ -176,7 +182,9 @@ def learn(
         if around is not None:
             kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
-    return _climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations)
+    names = ["noise", "scale", *(name for kernel in kernels for name in kernel.names)]
+    units = np.array([_UNITS[name] for name in names])
+    return _climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations, units)
 
 
 def learn_alike(
@@ -210,16 +218,43 @@ def learn_alike(
     return theta[ties], evaluations
 
 
-def _climb(objective: Evidence, start: np.ndarray, iterations: int) -> tuple[np.ndarray, int]:
+class _Search:
+    """The evidence over parameters in units of their own, the best that were seen, and when to stop."""
+
+    def __init__(self, objective: Evidence, units: np.ndarray) -> None:
+        self.objective, self.units = objective, units
+        self.best, self.value = np.empty(0), np.inf
+        self._reached: list[float] = []  # after each step
+
+    def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        hyper = self.objective.hyper_prior
+        theta = np.clip(scaled * self.units, hyper.low, hyper.high)
+        value, gradient = self.objective(theta)
+        if value < self.value:
+            self.best, self.value = theta, value
+        return value, gradient * self.units
+
+    def after_step(self, _: np.ndarray) -> None:
+        self._reached.append(self.value)
+        if len(self._reached) > _PATIENCE and self._reached[-1 - _PATIENCE] - self.value < _LEAST_GAIN:
+            raise StopIteration
+
+
+def _climb(
+    objective: Evidence, start: np.ndarray, iterations: int, units: np.ndarray | None = None
+) -> tuple[np.ndarray, int]:
     low, high = objective.hyper_prior.low, objective.hyper_prior.high
-    first = np.clip(start, low, high)
-    found = minimize(
-        objective,
-        first,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(low, high, strict=True)),
-        options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 1e-5, "gtol": 1e-3},
-    )
-    better = np.isfinite(found.x).all() and objective(found.x)[0] <= objective(first)[0]
-    return np.asarray(found.x if better else first), objective.evaluations
+    units = np.ones(len(start)) if units is None else units
+    search = _Search(objective, units)
+    # The matrices of a search are small, and many small products on several threads wait for each other.
+    with fitting_threads(0.0):
+        minimize(
+            search,
+            np.clip(start, low, high) / units,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(low / units, high / units, strict=True)),
+            callback=search.after_step,
+            options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "ftol": 0.0, "gtol": 1e-3},
+        )
+    return search.best, objective.evaluations

@@ -1,7 +1,7 @@
 """The priors over which a posterior mean is averaged, and their weights.
 
 Two have scales for each column, one for smooth functions and one for functions that may jump; with few rows a third
-leans towards rough ones. So many scales take from chance where rows are few or the noise is loud, so they are drawn
+leans towards rough ones. That many scales follow chance where rows are few or the noise is loud, so they are drawn
 around scales that all columns share; and two more priors have only these, one of them straight lines without
 interactions. They are weighed by the squared error of the mean of their left-out predictions.
 """
@@ -29,16 +29,16 @@ _FEWEST_ROWS = 8
 # Before any fresh row is seen, left-out residuals of rows that were learned from are taken to be too small by this
 # factor, which counts as much as that many rows.
 _OPTIMISM, _OPTIMISM_ROWS, _MOST_OPTIMISM = 1.2, 20, 2.0
-# The kinds of priors; before any row is seen, their weights are taken to be these, which count as much as so many.
+# The kinds of priors; before any row is seen, their weights are taken to be these, which count as much as 12 rows.
 KINDS = ("straight", "alike", "smooth", "jumping", "rough")
 _USUAL, _USUAL_FEW = (0.0, 0.25, 0.5, 0.25), (0.0, 0.2, 0.3, 0.25, 0.25)
 _USUAL_ROWS = 12
-# Up to so many rows leave much of the lengths to the density that they are given, and rough functions are tried too.
+# Up to this many rows leave much of the lengths to the density that they are given, and rough functions are tried too.
 _FEW_ROWS = 200
 # Errors beyond this many times the median's do not count for more in the weights: one row does not decide.
 _MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
-# each column that there is for a row, up to so many columns.
+# each column that there is for a row, up to this many columns.
 _OWN_OPTIMISM, _MOST_COLUMNS = 0.6, 0.3
 # A prior that weighs less is left out of the mean.
 _LEAST_WEIGHT = 0.02
@@ -64,7 +64,7 @@ class Learner:
         return self.weights if self.trust is None else self.weights * self.trust
 
     def trusting(self, trust: Tensor) -> Learner:
-        """The same learner with rows that are trusted so far."""
+        """The same learner with rows that are trusted this far."""
         return replace(self, trust=trust)
 
     @cached_property

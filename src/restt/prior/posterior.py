@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from restt.prior.evidence import cholesky
+from restt._common.devices import give_back_memory
+from restt.prior.columns import side_by_side, upper_blocks
+from restt.prior.evidence import cholesky, column_slices
 from restt.prior.learning import Prior
 
 # Rows whose covariance with those of a posterior is there at once.
 _ROWS_AT_ONCE = 512
+# From so many rows on, 8 MB for every matrix, those of one posterior are not to be held beside those of the next.
+_MANY_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,7 @@ def condition_on_more(
     where these lie in the span of k(·, Z), and B·J² work. Left-out predictions stay those of its own rows.
     """
     prior, rows = posterior.prior, posterior.states
+    _make_room(len(posterior.alpha))
     seen = torch.zeros_like(posterior.alpha)
     lower = cholesky(covariance(prior, rows), seen.new_zeros(len(seen)))
     square = torch.zeros_like(lower)
@@ -65,6 +70,7 @@ def condition_on_more(
         square.addmm_(solved, solved.T)
         seen.addmm_(solved, targets[part] * root[:, None])
     inner = cholesky(square, seen.new_full((len(seen),), prior.noise))
+    del square
     alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
     return replace(posterior, alpha=alpha)
 
@@ -81,10 +87,17 @@ def condition(
     With A = K + σ²/w, a row left out is predicted by y_i - (A⁻¹y)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
     """
     noise = prior.noise / weights
+    _make_room(len(targets))
     inverse = torch.cholesky_inverse(cholesky(covariance(prior, states), noise))
     alpha, diagonal = inverse @ targets, inverse.diagonal()
     variance = (1 / diagonal - noise).clamp(min=0) + prior.noise
     return Posterior(prior, tuple(states), alpha, targets - alpha / diagonal[:, None], variance)
+
+
+def _make_room(rows: int) -> None:
+    """Before matrices of so many rows are made: what was freed of others is the system's again."""
+    if rows >= _MANY_ROWS:
+        give_back_memory()
 
 
 def covariance(
@@ -93,12 +106,28 @@ def covariance(
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
     """s Π_n (1 + k_n) between rows."""
-    total = None
-    for n, (kernel, values) in enumerate(zip(prior.kernels, prior.parts, strict=True)):
-        gram = kernel.gram(states[n], values) if states2 is None else kernel.cross(states[n], values) @ states2[n].T
-        total = gram.add_(1.0).mul_(prior.scale) if total is None else total.mul_(gram.add_(1.0))
-    assert total is not None
-    return total
+    if states2 is None:
+        return _own_covariance(prior, states)
+    found = states[0].new_full((len(states[0]), len(states2[0])), prior.scale)
+    for kernel, rows, others, values in zip(prior.kernels, states, states2, prior.parts, strict=True):
+        found *= kernel.factor(rows, others, values)
+    return found
+
+
+def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B, B)
+    count = len(states[0])
+    found = states[0].new_empty(count, count)
+    columns = side_by_side(prior.kernels, states, column_slices(prior.kernels))
+    for one in columns:
+        one.set(prior.theta)
+    for rows, others in upper_blocks(count, found.device):
+        block = found[rows, others].fill_(prior.scale)
+        for one in columns:
+            factors = block.new_empty(len(one.places), *block.shape)
+            one.factors(rows, others, factors)
+            block *= factors.prod(dim=0)
+        found[rows.stop :, rows] = block[:, len(block) :].T
+    return found
 
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)

@@ -5,6 +5,7 @@ A step of the fused chain is a few dozen short kernels; launched one by one they
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,18 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from restt._common.devices import on_device
 from restt.chain.precision import current_precision
 from restt.train.data import Batch
 from restt.train.step import RunGroup, TrainStep, Update
 
 Replay = Callable[[], None]
+# torch allows one capture at a time in a process; devices have a thread each.
+_CAPTURING = threading.Lock()
 
 
-def capture_graph(work: Replay) -> Replay:
-    """Record what ``work`` launches, without running it; the result runs it again by a single launch."""
+def capture_graph(work: Replay, device: torch.device) -> Replay:
+    """Record what ``work`` launches on a device, without running it; the result runs it again by a single launch."""
     graph = torch.cuda.CUDAGraph()
+    # torch's own stream for captures is on the device of the first: from another one nothing would be recorded there.
     # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with (
+        _CAPTURING,
+        on_device(device),
+        torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"),
+    ):
         work()
     return graph.replay
 
@@ -35,7 +44,7 @@ class GraphedStep(TrainStep):
     the capture. What changes from step to step (data, rates, step counts) is copied into tensors the graph reads.
     """
 
-    capture: Callable[[Replay], Replay] = staticmethod(capture_graph)
+    capture: Callable[[Replay, torch.device], Replay] = staticmethod(capture_graph)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -69,7 +78,9 @@ class GraphedStep(TrainStep):
     ) -> _Recorded | None:
         recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
         try:
-            recorded.replay = self.capture(lambda: self.apply(recorded.batch, recorded.updates, first=False))
+            recorded.replay = self.capture(
+                lambda: self.apply(recorded.batch, recorded.updates, first=False), batch.x.device
+            )
         except (torch.OutOfMemoryError, RuntimeError):
             # Not every module can be captured; it then trains as it would have anyway.
             self._refused = True

@@ -13,7 +13,7 @@ newer snapshot may already be lost; the proven one is not, and it is the one a r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ STEPS_BETWEEN_SNAPSHOTS = 20
 class RunState:
     """One run's place in the training. Plain numbers, so that a checkpoint can hold it as JSON."""
 
-    run: int  # its place in the user's module
+    place: int  # in the user's module
     steps: int = 0  # Adam's steps in the weights as they are: goes back with a roll-back
     guard_scale: float = 1.0  # halved by each roll-back
     clip: float = math.inf  # largest gradient norm since the first roll-back
@@ -54,7 +54,12 @@ class RunState:
     proven_steps: int = 0  # steps at the snapshot that a good epoch has started from
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        return {"run": values.pop("place"), **values}  # the name it has in checkpoints
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunState:
+        return cls(**{"place" if name == "run" else name: value for name, value in values.items()})
 
 
 def update_best(state: RunState, value: float, epoch: int, min_delta: float) -> bool:
@@ -100,11 +105,11 @@ class Guard:
             if run.failures > self.max_failures:
                 failed.append(slot)
                 text = f"{what} for the {run.failures}th time: stopped at the last good state (step {run.steps})"
-                events.append(Event("failed", text, run.run))
+                events.append(Event("failed", text, run.place))
             else:
                 clipped = f", gradient clipped at {run.clip:.3g}" if math.isfinite(run.clip) else ""
                 text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}{clipped}"
-                events.append(Event("rolled-back", text, run.run))
+                events.append(Event("rolled-back", text, run.place))
         return events, failed
 
     def take_snapshots(self) -> None:

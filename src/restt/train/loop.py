@@ -202,7 +202,7 @@ def _epochs(
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
-            epoch, runs = state.epoch + 1, [run.run for run in state.runs]
+            epoch, runs = state.epoch + 1, [run.place for run in state.runs]
 
             with _multiplying(training.config):
                 began = time.perf_counter()
@@ -266,9 +266,9 @@ def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
 def _train_epoch(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> list[float]:  # S
     """All batches of the epoch; returns the rates of each run's last step."""
     state, config = training.state, training.config
-    scale = [training.lr[run.run] * run.guard_scale * run.plateau_scale for run in state.runs]
-    epochs = [training.epochs[run.run] for run in state.runs]
-    decay = [training.weight_decay[run.run] for run in state.runs]
+    scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in state.runs]
+    epochs = [training.epochs[run.place] for run in state.runs]
+    decay = [training.weight_decay[run.place] for run in state.runs]
     groups = state.adam.groups(
         list(zip(scale, epochs, batches.steps, strict=True)), decay, [run.steps for run in state.runs]
     )
@@ -334,15 +334,15 @@ def _judge(
 def _verdict(training: Training, run: RunState, epoch: int) -> Event | None:
     """Whether the run stops after this epoch or lowers its rate, and why."""
     config = training.config
-    if epoch >= training.epochs[run.run]:
-        return Event("finished", f"all {epoch} epochs done", run.run)
+    if epoch >= training.epochs[run.place]:
+        return Event("finished", f"all {epoch} epochs done", run.place)
     if config.patience is not None and run.waited >= config.patience:
         text = f"no better {config.monitor} for {run.waited} epochs; best epoch {run.best_epoch}"
-        return Event("early-stopped", text, run.run)
+        return Event("early-stopped", text, run.place)
     if config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
         run.plateau_scale *= config.plateau_factor
         run.plateau_waited = 0
-        return Event("rate-lowered", f"no better {config.monitor}: rate × {run.plateau_scale:g}", run.run)
+        return Event("rate-lowered", f"no better {config.monitor}: rate × {run.plateau_scale:g}", run.place)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -115,7 +116,8 @@ def evaluate(
     begin, end = ranks.part(max(data.sizes))
     at_once = min(EVALUATION_ROWS, at_once or EVALUATION_ROWS)
     # A rank without a row looks at one that does not count.
-    sums = _sums_that_fit(model, data, loss, classes, weights, at_once, range(begin, end) or range(1))
+    rows = range(begin, end) or range(1)
+    sums = _with_fewer_rows_until_it_fits(partial(_sums, model, data, loss, classes, weights, rows), at_once)
     if begin == end:
         sums = {name: torch.zeros_like(value) for name, value in sums.items()}
     ranks.add(list(sums.values()))
@@ -132,23 +134,15 @@ def evaluate(
     return found
 
 
-def _sums_that_fit(
-    model: RunsView,
-    data: RunData,
-    loss: RowLoss,
-    classes: bool,
-    weights: dict[str, Tensor] | None,
-    at_once: int,
-    rows: range,
-) -> dict[str, Tensor]:
+def _with_fewer_rows_until_it_fits(sums: Callable[[int], dict[str, Tensor]], at_once: int) -> dict[str, Tensor]:
     while True:
         try:
-            return _sums(model, data, loss, classes, weights, at_once, rows)
+            return sums(at_once)
         except torch.OutOfMemoryError:
             if at_once == 1:
                 raise
             at_once = (at_once + 1) // 2
-        if model.device.type == "cuda":
+        if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
@@ -158,8 +152,8 @@ def _sums(
     loss: RowLoss,
     classes: bool,
     weights: dict[str, Tensor] | None,
-    at_once: int,
     rows: range,
+    at_once: int,
 ) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     sizes = torch.tensor(data.sizes, device=data.target.device)[:, None]

@@ -42,11 +42,11 @@ class TrainState:
         if config.penalty is not None and config.penalty.towards == "start":
             self.start = {name: value.clone() for name, value in self.published.weights.items()}
         self._ending = False
-        self._build([RunState(run) for run in range(self.published.runs)])
+        self._build([RunState(place) for place in range(self.published.runs)])
 
     def _build(self, runs: list[RunState]) -> None:
         self.runs = runs
-        self.working = RunsView(working_copy(self.published.module, [state.run for state in runs]))
+        self.working = RunsView(working_copy(self.published.module, [state.place for state in runs]))
         self.working.module.train()
         trained = {name: self.working.weights[name] for name in self.working.parameters}
         self.adam = Adam(trained, self.config.optimizer, self.config.betas, self.config.eps)
@@ -114,7 +114,7 @@ class TrainState:
     def _publish(self) -> None:
         """Copy the working runs' weights into the user's module."""
         current = self.current_weights()
-        places = [state.run for state in self.runs]
+        places = [state.place for state in self.runs]
         if len(places) == self.published.runs:
             torch._foreach_copy_([self.published.weights[name] for name in current], list(current.values()))
             return
@@ -124,7 +124,7 @@ class TrainState:
     def _remember_best(self, slots: Sequence[int]) -> None:
         if self.best is None or not slots:
             return
-        places = [self.runs[slot].run for slot in slots]
+        places = [self.runs[slot].place for slot in slots]
         for name, value in self.current_weights().items():
             self.best[name][places] = value[list(slots)]
 
@@ -132,7 +132,7 @@ class TrainState:
     def let_go(self, slots: Sequence[int]) -> None:
         """These working runs end with the weights they are to keep; the others go on as a smaller batch."""
         if self.config.keep == "best" and self.best is not None:
-            for run in (self.runs[slot].run for slot in slots):
+            for run in (self.runs[slot].place for slot in slots):
                 for name, value in self.published.weights.items():
                     value[run] = self.best[name][run]
         keep = [slot for slot in range(len(self.runs)) if slot not in set(slots)]
@@ -153,7 +153,7 @@ class TrainState:
     @torch.no_grad()
     def continue_finished(self, runs: Sequence[int]) -> None:
         """These of the ``finished`` runs train on, where a longer training was asked for."""
-        self._keep([slot for slot, state in enumerate(self.finished) if state.run in set(runs)])
+        self._keep([slot for slot, state in enumerate(self.finished) if state.place in set(runs)])
         self.finished = []
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -193,8 +193,8 @@ class TrainState:
         for part, held in (("best", self.best), ("start", self.start)):
             for name, value in (held or {}).items():
                 value.copy_(saved[f"{part}/{name}"])
-        runs = [RunState(**values) for values in plain["runs"]]
-        finished = [RunState(**values) for values in plain.get("finished", [])]  # absent in files of restt 0.1
+        runs = [RunState.from_dict(values) for values in plain["runs"]]
+        finished = [RunState.from_dict(values) for values in plain.get("finished", [])]  # absent in files of restt 0.1
         if runs or finished:
             self._build(runs or finished)
             for part, tensors in self._parts().items():

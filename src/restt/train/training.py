@@ -132,7 +132,7 @@ class Training:
     def prepare(self) -> tuple[Batches | StreamBatches, TrainStep, RunData | None]:
         """Batches, step and validation rows of the runs that are still in training."""
         state, config = self.state, self.config
-        runs = [run.run for run in state.runs]
+        runs = [run.place for run in state.runs]
         like = next(iter(state.working.parameters.values()))
         dropout = None
         if any(self.dropout[run] for run in runs):
@@ -153,7 +153,7 @@ class Training:
         if state.start is not None:
             start = {name: state.start[name] if len(runs) == self.total else state.start[name][runs] for name in slopes}
         clip = None
-        limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.run]) for run in state.runs]
+        limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.place]) for run in state.runs]
         if any(math.isfinite(limit) for limit in limits):
             clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
         # A recording cannot hold the sum over processes on every backend.

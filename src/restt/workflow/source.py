@@ -107,7 +107,7 @@ class Source:
         return "standard input" if self.name == "-" else self.name
 
     def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[Any]:
-        """Data frames of at most so many rows from the beginning: text columns, missing values NaN; Parquet's types."""
+        """Data frames of at most this many rows, from the first on: text, missing values NaN; of Parquet its types."""
         with self._reading():
             if self.is_parquet:
                 yield from self._parquet_chunks(rows)

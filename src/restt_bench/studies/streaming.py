@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # 2 GB of Parquet: numbers that do not compress, in float64.
 COLUMNS, ROWS, BOND = 20, 12_000_000, 4
-QUICK_ROWS = 20_000
+QUICK_ROWS = 2_000
 FILE_ROWS, GROUP_ROWS = 500_000, 100_000
 SPEED_SHARE, MEMORY_MB = 0.7, 700.0
 

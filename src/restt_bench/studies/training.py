@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import restt
+from restt.data import Dataset
 from restt.train import TrainConfig, train
 from restt_bench.case import Settings
 from restt_bench.targets import Target
@@ -49,10 +50,10 @@ def precision(device: str, settings: Settings, console: Console) -> dict[str, An
     """The same seeds under each precision, and how far the means lie from float32's."""
     size = _Size.of(settings, bond_dim=100, epochs=10, runs=5)
     config = TrainConfig.paper(epochs=size.epochs, lr=1e-3, schedule="cosine", seed=settings.seed)
-    found = {}
+    found, data = {}, restt.data.load("mnist")
     for name in PRECISIONS:
         with restt.chain.precision(name):
-            found[name] = _fit("mnist", size, config, device, settings.seed, console)
+            found[name] = _fit(data, size, config, device, settings.seed, console)
     means = {name: sum(result["final_accuracy"]) / len(result["final_accuracy"]) for name, result in found.items()}
     gaps = {name: mean - means["float32"] for name, mean in means.items()}
     targets = [
@@ -68,7 +69,7 @@ def guard(device: str, settings: Settings, console: Console) -> dict[str, Any]:
     """A constant rate that is known to explode late."""
     size = _Size.of(settings, bond_dim=100, epochs=100, runs=10)
     config = TrainConfig.paper(epochs=size.epochs, lr=1e-3, seed=settings.seed)
-    result = _fit("fashion-mnist", size, config, device, settings.seed, console)
+    result = _fit(restt.data.load("fashion-mnist"), size, config, device, settings.seed, console)
     rolled_back = [event for event in result["events"] if event["kind"] in ("rolled-back", "failed")]
     target = Target("runs that end with non-finite weights", "at most", 0, "", result["runs_not_finite"])
     title = f"A constant rate of 1e-3: Fashion-MNIST, r={size.bond_dim}"
@@ -81,7 +82,7 @@ def two_epochs(device: str, settings: Settings, console: Console) -> dict[str, A
     config = TrainConfig.paper(
         epochs=size.epochs, lr=2e-3, schedule="warmup-cosine", warmup_epochs=0.2, seed=settings.seed
     )
-    result = _fit("mnist", size, config, device, settings.seed, console)
+    result = _fit(restt.data.load("mnist"), size, config, device, settings.seed, console)
     targets = [
         Target("two epochs", "at most", TWO_EPOCHS_SECONDS, "s", round(result["wall_seconds"], 2)),
         Target("test accuracy", "at least", TWO_EPOCHS_ACCURACY, "%", round(min(result["final_accuracy"]), 2)),
@@ -111,9 +112,8 @@ def _result(title: str, targets: list[Target], **found: Any) -> dict[str, Any]:
     return {"title": title, **found, "targets": [target.as_dict() for target in targets]}
 
 
-def _fit(dataset: str, size: _Size, config: TrainConfig, device: str, seed: int, console: Console) -> dict[str, Any]:
+def _fit(data: Dataset, size: _Size, config: TrainConfig, device: str, seed: int, console: Console) -> dict[str, Any]:
     """Train ``runs`` seeds side by side on the whole training set; test accuracy after every epoch."""
-    data = restt.data.load(dataset)
     test = data.x_test[: size.rows], data.y_test[: size.rows]
     module = restt.ResTT(196, 2, size.bond_dim, 10, init="paper", sigma2=0.01, runs=size.runs, device=device)
     module.reset_parameters(seed=seed)
@@ -132,11 +132,11 @@ def _fit(dataset: str, size: _Size, config: TrainConfig, device: str, seed: int,
         events += [{"epoch": record.epoch, **vars(event)} for event in record.events]
         accuracy = [record.validation["accuracy"][run] for run in record.runs]
         mean = 100 * sum(accuracy) / len(accuracy)
-        console.print(f"{dataset} epoch {record.epoch}: {mean:.2f} % in {record.seconds:.2f} s")
+        console.print(f"{data.name} epoch {record.epoch}: {mean:.2f} % in {record.seconds:.2f} s")
     seconds = time.perf_counter() - began
     finite = torch.stack([parameter.isfinite().flatten(1).all(1) for parameter in module.parameters()]).all(0)
     return {
-        "dataset": dataset,
+        "dataset": data.name,
         "bond_dim": size.bond_dim,
         "runs": size.runs,
         "rows": rows,

@@ -7,6 +7,7 @@ computed here: a recipe of ours, a rate that is left open by it, or a baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
 from restt_paper.images.data import Images, load_images, training_rows
 from restt_paper.images.recipes import RECIPES, Recipe
-from restt_paper.images.sites import mirrored_and_moved
+from restt_paper.images.sites import seen_through
 from restt_paper.images.training import accuracy_curves, matmul_precision, three_accuracies, train_seeds
 
 # Share of a run's own training images that held-out runs keep for validation.
@@ -187,7 +188,6 @@ def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Resul
     lr = float(context.needed["rate"]["lr"]) if "rate" in context.needed else settings["rate"]
     images = load_images(settings["dataset"], settings["rows"])
     pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
-    moves = recipe.views
     return train_seeds(
         lambda runs: recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device),
         images,
@@ -198,7 +198,7 @@ def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Resul
         held_out=settings["held_out"],
         validation_share=settings["validation_share"],
         feature_map=recipe.feature_map(),
-        views=None if moves is None else lambda x: mirrored_and_moved(x, moves),
+        views=None if recipe.views is None else partial(seen_through, views=recipe.views),
     )
 
 

@@ -11,9 +11,10 @@ from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
 from restt_paper.engine.target import Target
 from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, mean_of_views, papers_restt, shown_accuracy
 from restt_paper.images.cells import compute_images, improved_cell
-from restt_paper.images.choices import ABOUT, CHOICES, HOW, choice_cell, chosen_cell, compare_candidates, train_chosen
+from restt_paper.images.choices import ABOUT, CHOICES, HOW, choice_cell, chosen_cell, train_chosen
 from restt_paper.images.data import NAMES, part_of
 from restt_paper.images.recipes import RECIPES
+from restt_paper.images.trials import compare_candidates
 
 TITLE = "Improved recipes"
 BOND_DIM = {"paper": 100, "quick": 10}
@@ -94,6 +95,7 @@ def _trials(store: Store, profile: str) -> Table:
         found = store.load(choice_cell(profile, name))
         for label in choice.candidates:
             scores = [] if found is None else found["result"]["held_out_accuracy"][label]
+            of_views = None if found is None else found["result"].get("held_out_of_views", {}).get(label)
             times = 0 if found is None else found["result"]["chosen"].count(label)
             of = 0 if found is None else len(found["result"]["chosen"])
             rows.append(
@@ -101,6 +103,7 @@ def _trials(store: Store, profile: str) -> Table:
                     name,
                     label,
                     NOT_YET if found is None else mean_std(scores),
+                    NOT_YET if found is None else "–" if of_views is None else mean_std(of_views),
                     NOT_YET
                     if found is None
                     else "chosen"
@@ -110,7 +113,13 @@ def _trials(store: Store, profile: str) -> Table:
                     else "–",
                 )
             )
-    columns = ("recipe", "candidate", "epoch average on held-out training images", "chosen")
+    columns = (
+        "recipe",
+        "candidate",
+        "epoch average on held-out training images",
+        "last epoch there, of views",
+        "chosen",
+    )
     return Table("Improved recipes: what was chosen among", columns, tuple(rows), (HOW,))
 
 
@@ -171,8 +180,9 @@ TARGETS = (
     _target("products", "fashion-mnist", 1.0, 91.7, AVERAGE, averaged),
     _target("few-labels", "mnist", 0.01, 94.6, ONE_MODEL),
     # Higher bounds, set after the ones above had been met.
-    _target("detailed", "mnist", 1.0, 99.60, HIGHER_ONE),
-    _target("detailed", "mnist", 1.0, 99.65, HIGHER_AVERAGE, averaged),
+    *(_target(recipe, "mnist", 1.0, 99.60, HIGHER_ONE) for recipe in ("detailed", "long-digits")),
+    _target("long-digits", "mnist", 1.0, 99.60, HIGHER_ONE + ", of nine views of an image", mean_of_views),
+    *(_target(recipe, "mnist", 1.0, 99.65, HIGHER_AVERAGE, averaged) for recipe in ("detailed", "long-digits")),
     *(
         _target(recipe, "fashion-mnist", 1.0, 92.5, HIGHER_ONE + what, read)
         for recipe in ("products", "blended-clothes")

@@ -52,8 +52,8 @@ class Recipe:
         Of :class:`restt.train.Augmentation`, on the 28×28 images.
     site_orders : int
         In how many different orders the runs see the sites, see :class:`restt_paper.images.sites.ReorderedSites`.
-    views : sequence of (down, right) or None
-        Moves of the image and its mirror over which outputs are also averaged.
+    views : sequence of (down, right) or of (down, right, degrees, size), or None
+        Moves of the image and its mirror, or moves and turns of the image alone, over which outputs are also averaged.
     matmul_precision : str
         Of float32 products on a GPU, as :func:`torch.set_float32_matmul_precision` names it.
     chosen : str
@@ -70,7 +70,7 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=_training)
     augment: dict[str, Any] | None = None
     site_orders: int = 1
-    views: tuple[tuple[int, int], ...] | None = None
+    views: tuple[tuple[float, ...], ...] | None = None
     matmul_precision: str = "high"
     chosen: str = ""
 
@@ -119,7 +119,7 @@ class Recipe:
             device=device,
         )
         module.reset_parameters(seed=seed, run_ids=run_ids)
-        return module if self.site_orders == 1 else ReorderedSites(module, self.site_orders)
+        return module if self.site_orders == 1 else ReorderedSites(module, self.site_orders, run_ids)
 
     def config(self, **given: Any) -> TrainConfig:
         """The training, by the paper's squared error on one-hot classes; ``given`` are epochs, lr and seed."""
@@ -138,6 +138,12 @@ ALL_LABELS = (
     "all 60,000."
 )
 MOVES = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
+# Rows down, columns right, degrees, size: what a digit may be without being another, within what detailed trains on.
+DIGIT_VIEWS = (
+    *((*move, 0.0, 1.0) for move in MOVES),
+    *((0, 0, turn, 1.0) for turn in (-5.0, 5.0)),
+    *((0, 0, 0.0, size) for size in (0.95, 1.05)),
+)
 
 RECIPES = {
     "restt": Recipe("The paper's recipe. σ_w² = 0.01 is what the authors' code has at r = 100 (std 0.01)."),

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import affine_grid, grid_sample, pad
 
 from restt._common.errors import square_side
 from restt.data.images import image_blocks
 from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.topology import Topology
+from restt.train.augment import affine_matrices
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
@@ -114,7 +115,8 @@ def image_orders(sites: int) -> Tensor:  # (8, N)
 
 
 class ReorderedSites(nn.Module):
-    """A ResTT whose run k sees the sites in order k mod ``orders`` of :func:`image_orders`.
+    """A ResTT whose run k sees the sites in order k mod ``orders`` of :func:`image_orders`; with ``run_ids`` these are
+    the runs' numbers.
 
     >>> model = ReorderedSites(ResTT(4, 2, bond_dim=3, outputs=2, runs=3), orders=8)
     >>> model(torch.rand(5, 4, 2)).shape
@@ -123,13 +125,14 @@ class ReorderedSites(nn.Module):
 
     order: Tensor
 
-    def __init__(self, inner: ResTT, orders: int) -> None:
+    def __init__(self, inner: ResTT, orders: int, run_ids: Sequence[int] | None = None) -> None:
         super().__init__()
         assert inner.runs is not None
         self.inner = inner
         self.runs: int = inner.runs
         used = image_orders(inner.sites)[:orders].to(inner.first.device)
-        self.register_buffer("order", used[torch.arange(inner.runs, device=used.device) % len(used)])
+        numbers = torch.tensor(range(inner.runs) if run_ids is None else run_ids, device=used.device)
+        self.register_buffer("order", used[numbers % len(used)])
 
     @property
     def topology(self) -> Topology:
@@ -153,7 +156,13 @@ class ReorderedSites(nn.Module):
         return outputs
 
 
-def mirrored_and_moved(x: Tensor, moves: Sequence[Sequence[int]]) -> Iterator[Tensor]:  # (B, H·W) each
+def seen_through(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
+    """The views of an image: with pairs of rows and columns :func:`mirrored_and_moved`, with fours
+    :func:`moved_and_turned`."""
+    return mirrored_and_moved(x, views) if len(views[0]) == 2 else moved_and_turned(x, views)
+
+
+def mirrored_and_moved(x: Tensor, moves: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
     """The image and its mirror, each moved by ``moves``, pairs of rows and columns; what comes in from outside is 0.
 
     >>> [view.tolist() for view in mirrored_and_moved(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), [(0, 0), (0, 1)])][:2]
@@ -164,5 +173,23 @@ def mirrored_and_moved(x: Tensor, moves: Sequence[Sequence[int]]) -> Iterator[Te
     for seen in (images, images.flip(-1)):
         for down, right in moves:
             # A negative pad cuts off what leaves the image.
-            moved = pad(seen, (right, -right, down, -down))
+            moved = pad(seen, [int(pixels) for pixels in (right, -right, down, -down)])
             yield moved.flatten(-2)
+
+
+def moved_and_turned(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
+    """The image moved by rows and columns, turned against the clock by degrees, and made so many times as large.
+
+    Read between the pixels as :class:`restt.train.Augmentation` does; what comes in from outside is 0.
+
+    >>> views = [(0, 1, 0, 1), (0, 0, 90, 1)]
+    >>> [view.round().tolist() for view in moved_and_turned(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), views)]
+    [[[0.0, 1.0, 0.0, 3.0]], [[2.0, 4.0, 1.0, 3.0]]]
+    """
+    side = square_side("pixels of an image in x", x.shape[-1])
+    images = x.view(-1, 1, side, side)
+    for down, right, degrees, size in views:
+        numbers = torch.tensor([degrees, size, -right, -down, 0.0], dtype=x.dtype, device=x.device)
+        matrix = affine_matrices((side, side), *numbers.unsqueeze(1)).expand(len(images), -1, -1)
+        grid = affine_grid(matrix, list(images.shape), align_corners=False)
+        yield grid_sample(images, grid, align_corners=False).view_as(x)

@@ -66,6 +66,13 @@ CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "quick": {"mps-dmrg": {"bond_dim": 10, "sweeps": 1}, "ttn": {"bond_dim": 4, "sweeps": 6}},
 }
+# Of the networks that are more than a point above the paper's numbers.
+ABOVE_THE_PAPER = (
+    "What puts TTN above the paper's number: after two sweeps by the source's linear cost it lowers the cross-entropy, "
+    "each update under step control. The same without the control is the second row, and the linear cost alone reached "
+    "less still (73.7 % of held-out images in the trials that restt.baselines.tensor.ttn tells of). TT-BN has another "
+    "start, angle and rate than the paper's; which of them makes the difference was not measured."
+)
 BOND_DIM = {"paper": 100, "quick": 20}
 # What the paper runs once, we run a few times.
 SEEDS = {"paper": {"seeds": 5, "held_out": 1}, "quick": {"seeds": 2, "held_out": 1}}
@@ -141,6 +148,7 @@ def _table(store: Store, profile: str, kind: str) -> Table:
         "The networks of other authors are trained as restt.baselines says for each, with "
         + ", ".join(f"{how['seeds']} seeds ({baseline})" for baseline, how in NETWORKS.items())
         + ". TTN and MPS by sweeps have no held-out runs, so no epoch of theirs is selected.",
+        *((ABOVE_THE_PAPER,) if profile == "paper" else ()),
     )
     return Table(f"Table II: {ACCURACIES[kind]}", columns, tuple(rows), notes)
 

@@ -1,7 +1,8 @@
-"""Mends two gaps of Triton's interpreter, which runs the GPU kernels as Python on CPU tensors."""
+"""Mends three gaps of Triton's interpreter, which runs GPU kernels as Python on CPU tensors, and makes it faster."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,10 @@ def mend_interpreter() -> None:
     """To be called before a kernel is interpreted; once is enough."""
     _let_loops_end_at_arguments()
     _let_dots_read_bf16()
+    _let_comparisons_be_masks()
+    _patch_the_language_once_a_launch()
+    _look_types_up_by_name()
+    _let_whole_numbers_be()
 
 
 def _let_loops_end_at_arguments() -> None:
@@ -44,3 +49,61 @@ def _let_dots_read_bf16() -> None:
         return multiply(self, widened(a), widened(b), *rest)
 
     InterpreterBuilder.create_dot = patched
+
+
+def _let_comparisons_be_masks() -> None:
+    """A compared scalar keeps the type of what was compared, and spread over a tile it is no mask to triton 3.9."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    combine = InterpreterBuilder.binary_op
+
+    def patched(self: Any, a: Any, b: Any, operation: Any) -> Any:
+        result = combine(self, a, b, operation)
+        return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
+
+    InterpreterBuilder.binary_op = patched
+
+
+def _patch_the_language_once_a_launch() -> None:
+    """Every call of a device function looks through all of triton.language to patch what the first has patched."""
+    from triton.runtime import interpreter
+
+    launch, patched = interpreter.GridExecutor.__call__, set()
+
+    def launched(self: Any, *arguments: Any, **options: Any) -> Any:
+        patched.clear()  # what a launch has patched it takes back when it ends
+        return launch(self, *arguments, **options)
+
+    def called(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.fn not in patched:
+            interpreter._patch_lang(self.fn)
+            patched.add(self.fn)
+        return self.rewrite()(*arguments, **options)
+
+    interpreter.GridExecutor.__call__ = launched
+    interpreter.InterpretedFunction.__call__ = called
+
+
+def _look_types_up_by_name() -> None:
+    """Triton makes a table of all types for each lookup of one."""
+    from triton.runtime import interpreter
+
+    look_up, known = interpreter._get_np_dtype, {}
+
+    def found(given: Any) -> Any:
+        name = given.scalar.name
+        if name not in known:
+            known[name] = look_up(given.scalar)
+        return known[name]
+
+    interpreter._get_np_dtype = found
+
+
+def _let_whole_numbers_be() -> None:
+    """Each is computed again in 64 bits to see it overflow: none of a chain that is interpreted is near 2³¹."""
+    from triton.runtime import interpreter
+
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)

@@ -6,7 +6,7 @@ import torch
 from restt import ResTT
 from restt.data.images import preprocess_images
 from restt.features import Trigonometric
-from restt_paper.images.recipes import MOVES
+from restt_paper.images.recipes import DIGIT_VIEWS, MOVES, RECIPES
 from restt_paper.images.sites import (
     Patches,
     Pixels,
@@ -15,6 +15,7 @@ from restt_paper.images.sites import (
     block_means,
     image_orders,
     mirrored_and_moved,
+    seen_through,
 )
 
 
@@ -51,6 +52,41 @@ def test_views_are_the_image_and_its_mirror_moved_with_zeros_coming_in():
     assert views[1] == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
     assert views[4] == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
     assert views[5] == [[3, 2, 1], [6, 5, 4], [9, 8, 7]]
+
+
+def test_moves_by_whole_pixels_are_the_same_in_both_kinds_of_views():
+    image = torch.rand(2, 49, generator=torch.Generator().manual_seed(0))
+    expected = list(seen_through(image, MOVES))[: len(MOVES)]
+    for seen, moved in zip(seen_through(image, [(*move, 0.0, 1.0) for move in MOVES]), expected, strict=True):
+        assert torch.allclose(seen, moved, atol=1e-5)
+
+
+def test_views_are_turned_and_scaled():
+    image = torch.rand(2, 36, generator=torch.Generator().manual_seed(0))
+    square = image.view(2, 6, 6)
+    turned, larger, both = (
+        view.view(2, 6, 6) for view in seen_through(image, [(0, 0, 90, 1), (0, 0, 0, 3), (1, 0, 90, 1)])
+    )
+    assert torch.allclose(turned, square.rot90(dims=(1, 2)), atol=1e-5)
+    assert torch.allclose(larger[:, 1::3, 1::3], square[:, 2:4, 2:4], atol=1e-5)
+    # What is moved down is turned to the right then.
+    assert torch.allclose(both[..., 1:], turned[..., :-1], atol=1e-5)
+
+
+def test_digits_are_seen_within_what_their_recipe_trains_on():
+    augment = RECIPES["detailed"].augment
+    for down, right, degrees, size in DIGIT_VIEWS:
+        assert max(abs(down), abs(right)) <= augment["shift"]
+        assert abs(degrees) <= augment["rotation"]
+        assert abs(size - 1) <= augment["scale"]
+    assert len(set(DIGIT_VIEWS)) == 9
+
+
+def test_orders_go_by_the_numbers_of_the_runs():
+    def order(**numbers):
+        return ReorderedSites(ResTT(4, 2, bond_dim=3, outputs=2, runs=4), orders=8, **numbers).order
+
+    assert torch.equal(order(run_ids=[0, 1, 0, 9]), order()[[0, 1, 0, 1]])
 
 
 def test_a_smaller_angle_turns_less():

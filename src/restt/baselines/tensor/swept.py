@@ -12,18 +12,18 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from restt._common.devices import fitting_threads, read_device
-from restt._common.errors import check_int, shown
+from restt._common.errors import check_int
+from restt.baselines.epochs import FittedInEpochs, as_shares, read_labels
 from restt.baselines.inputs import Inputs
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
@@ -46,7 +46,7 @@ Sweep = Callable[[], float]
 
 # A dataclass, so that each baseline only lists the settings it adds or changes.
 @dataclass(kw_only=True, eq=False, repr=False)
-class SweptClassifier(ClassifierMixin, BaseEstimator):
+class SweptClassifier(ClassifierMixin, FittedInEpochs):
     """A classifier with one output for each class, trained by sweeps.
 
     Parameters
@@ -68,6 +68,8 @@ class SweptClassifier(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Sweeps done.
     """
+
+    images = True
 
     sweeps: int = 4
     scaling: str = "shared"
@@ -98,29 +100,16 @@ class SweptClassifier(ClassifierMixin, BaseEstimator):
     def work(self, columns: int, outputs: int) -> float:
         """Multiplications of one sweep for each row, about."""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model to X (B, C), or images (B, H, W), and y (B,)."""
-        for _ in self.fit_epochs(X, y):
-            pass
-        return self
-
     def fit_epochs(self, X: Any, y: Any, validation: Any = None) -> Iterator[EpochRecord]:
         """Fit, one sweep for each step of the iteration. ``validation`` (X, y) is scored after each of them."""
-        if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
         sweeps = check_int("sweeps", self.sweeps, minimum=1)
-        rows, labels = self._read_x(X, reset=True), self._read_y(y)
-        if len(rows) != len(labels):
-            raise ValueError(f"X and y must have the same number of rows, got {len(rows)} and {len(labels)}")
+        rows, labels = self._read_training(X, y)
         classes = np.unique(labels)
         if len(classes) < 2:
             raise ValueError(f"y must have at least 2 classes, got {len(classes)}")
         inputs = Inputs.fit(rows, self.scaling)
-        held = None
-        if validation is not None:
-            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
-                raise TypeError(f"validation must be (X, y), got {shown(validation)}")
-            held = self._read_x(validation[0], reset=False), class_numbers(self._read_y(validation[1]), classes)
+        scored = self._read_validation(validation)
+        held = None if scored is None else (scored[0], class_numbers(scored[1], classes))
         work = len(rows) * self.work(rows.shape[1], len(classes))
         device = read_device(self.device, work)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -169,11 +158,7 @@ class SweptClassifier(ClassifierMixin, BaseEstimator):
         Where all outputs of a row are at most 0, the largest takes all.
         """
         check_is_fitted(self)
-        outputs = self._outputs(self._read_x(X, reset=False))
-        shares = outputs.clip(min=0.0)
-        none = shares.sum(axis=1) == 0
-        shares[none, outputs[none].argmax(axis=1)] = 1.0
-        return shares / shares.sum(axis=1, keepdims=True)
+        return as_shares(self._outputs(self._read_x(X, reset=False)))
 
     @torch.no_grad()
     def _outputs(self, rows: np.ndarray) -> np.ndarray:  # (B, C) -> (B, K)
@@ -188,15 +173,8 @@ class SweptClassifier(ClassifierMixin, BaseEstimator):
     def _device(self) -> torch.device:
         """Where the fitted tensors are."""
 
-    def _read_x(self, X: Any, *, reset: bool) -> np.ndarray:  # (B, C)
-        values = np.asarray(X)
-        flat = values.reshape(len(values), -1) if values.ndim == 3 else X
-        return np.asarray(validate_data(self, flat, reset=reset, dtype=(np.float64, np.float32)))
-
     def _read_y(self, y: Any) -> np.ndarray:
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        return labels
+        return read_labels(y)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
