@@ -64,8 +64,8 @@ ONE_WAVE = {
     64: SweepLaunch(8, 0, 4, 4, tma=True),
     128: SweepLaunch(8, 1, 4, 3, tma=True),
 }
-# Of the backward sweep, in later trials where fewer warps paid at tile 64 (119 instead of 126 µs, while the forward one lost 16), and a
-# deeper pipeline at tile 128 (294 instead of 305 µs; the forward one lost 10).
+# Of the backward sweep, in later trials: fewer warps paid at tile 64 (119 instead of 126 µs, while the forward one lost
+# 16), and a deeper pipeline at tile 128 (294 instead of 305 µs; the forward one lost 10).
 ONE_WAVE_BACK = {**ONE_WAVE, 64: SweepLaunch(8, 0, 2, 4, tma=True), 128: SweepLaunch(8, 1, 4, 4, tma=True)}
 
 # Time of a program with this many batch columns, that of 16 being 1, by tile. More columns share the cores they read.
