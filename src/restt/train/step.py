@@ -10,7 +10,7 @@ few groups or one per run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from restt._common.ranks import ALONE, Ranks
-from restt.chain.cuda.calls import Beside, is_recording
+from restt.chain.cuda.calls import is_recording
 from restt.train.data import Batch
 from restt.train.objective import RowLoss
 from restt.train.runs import RunsView
@@ -62,7 +62,7 @@ class Adam:
         self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.betas, self.eps = betas, eps
-        self._kernel = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
+        self._kernel: Callable[..., None] = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
 
     def groups(
         self,
@@ -176,26 +176,19 @@ class TrainStep:
                 if name in gradients:
                     weight = self.working.weights[name]
                     gradients[name].addcmul_(weight if self.start is None else weight - self.start[name], slope)
-            beside = Beside(self.working.device)
-            if self.clip is None:
-                beside.launch(lambda: self._add_up(loss, gradient_norm(gradients), batch.count, first))
-            else:
-                norm = gradient_norm(gradients)
-                beside.launch(lambda: self._add_up(loss, norm, batch.count, first))
+            norm = gradient_norm(gradients)
+            if self.clip is not None:
                 shrink = (self.clip / norm).clamp(max=1.0)
                 for gradient in gradients.values():
                     gradient.mul_(shrink.view(-1, *[1] * (gradient.dim() - 1)))
             for group, lr, forget in updates:
                 self.adam.step(gradients, group, lr)
                 self._average(group, forget)
-            beside.join()
+            self.totals[0] += loss * batch.count
+            self.totals[1] += norm
+            if first:
+                self.totals[2] = loss
         self.working.clear_gradients()
-
-    def _add_up(self, loss: Tensor, norm: Tensor, count: float | Tensor, first: bool) -> None:
-        self.totals[0] += loss * count
-        self.totals[1] += norm
-        if first:
-            self.totals[2] = loss
 
     def _backward(self, batch: Batch) -> Tensor:  # (S,)
         """Gradients of the runs' losses; a batch that does not fit is split until it does."""

@@ -66,8 +66,7 @@ def launch_tables() -> Record:
         "weights of tf32": cuda_launch.TF32_WEIGHTS,
     }
     tables = {name: {str(tile): asdict(launch) for tile, launch in table.items()} for name, table in by_tile.items()}
-    cuts = {str(tile): list(shares) for tile, shares in cuda_launch.CUTS.items()}
-    return {"sweeps": sweeps, **tables, "cuts": cuts}
+    return {"sweeps": sweeps, **tables}
 
 
 def features(device: str, batch: int, sites: int, width: int, runs: int | None = None) -> torch.Tensor:

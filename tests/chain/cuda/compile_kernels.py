@@ -70,7 +70,7 @@ def sweeps(
 ):
     """Both narrow sweeps as the launcher would start them for a batch of 512."""
     layout, part_of = Layout(bond, precision), part_of or {}
-    folded = bond < layout.tile and precision != "bf16" and not mixed and "RAGGED" not in part_of
+    folded = bond < layout.tile and precision == "tf32" and not mixed and "RAGGED" not in part_of
     for kernel, options in (
         (forward.forward_sweep, {"SAVE": True, "LAST_LINEAR": True, "FOLDED": folded, **part_of}),
         (backward.backward_sweep, {"WANT_X": want_x, **part_of}),

@@ -21,6 +21,7 @@ from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction, plans
 from restt.chain.cuda.launch import Layout, SweepLaunch, sweep_launch
+from restt.chain.cuda.parts import is_folded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -72,15 +73,24 @@ class TestFusedCuda(ChainParity):
         mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
         self.assert_parity(mixed, bond=bond, batch=3, runs=2)
 
-    @pytest.mark.parametrize("preset", ["residual", "plain"])
-    @pytest.mark.parametrize("runs", [None, 1])
-    def test_backward_pass_in_stretches(self, monkeypatch, preset, runs):
-        monkeypatch.setattr(plans, "backward_cuts", lambda layout, inner, programs: (3, 1, 0) if inner == 6 else (0,))
-        swept = []
-        whole = plans._stretch
-        monkeypatch.setattr(plans, "_stretch", lambda *given: swept.append(given[-2:]) or whole(*given))
-        self.assert_parity(Topology.preset(preset, 8), batch=3, runs=runs)
-        assert {(3, 6), (1, 3), (0, 1)} <= set(swept)
+    @pytest.mark.parametrize("runs", [None, 2])
+    @pytest.mark.parametrize("skip", ["full", "none", "output"])
+    def test_linear_entries_in_the_cores(self, skip, runs):
+        inner = range(2, 5)
+        topology = Topology.residual(5)
+        if skip != "full":
+            topology = topology.without_skip(*inner) if skip == "none" else topology.skip_to_output(*inner)
+        assert is_folded(topology, Layout(4, "tf32"))
+        assert not is_folded(topology, Layout(4, "float32"))
+        self.tolerance = 1e-2 if ON_GPU else self.tolerance  # the interpreter does not round
+        with restt.chain.precision("tf32"):
+            self.assert_parity(topology, batch=3, runs=runs)
+
+    def test_no_room_for_linear_entries_in_the_cores(self):
+        assert not is_folded(Topology.residual(4), Layout(16, "tf32"))
+        self.tolerance = 1e-2 if ON_GPU else self.tolerance
+        with restt.chain.precision("tf32"):
+            self.assert_parity(Topology.residual(4), batch=3, bond=16)
 
     def test_long_chain(self):
         if ON_GPU:
@@ -292,3 +302,9 @@ def test_kernels_compile_for_hopper():
     command = [sys.executable, "-m", "tests.chain.cuda.compile_kernels"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_pipeline_of_narrow_products_holds_one_core_less_than_it_has_stages():
+    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, back=True)
+    assert (back.columns, back.part, back.stages) == (8, 1, 4)  # three cores of 64 KiB in 227
+    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000).stages == 3

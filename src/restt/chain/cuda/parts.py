@@ -45,10 +45,10 @@ def sweep_constants(topology: Topology, layout: Layout) -> dict[str, Any]:
 def is_folded(topology: Topology, layout: Layout) -> bool:
     """Whether a forward sweep reads the linear entries as a column of the cores: one thing less to wait for.
 
-    There must be room in the tile, and the operands must not be rounded to half.
+    There must be room in the tile. Only tf32 products round the entry no more than the core that it then lies in.
     """
     uniform = len(set(topology.connection_flags[:-1])) == 1 and topology.has_chain and topology.has_linear
-    return uniform and layout.bond < layout.tile and layout.dtype == torch.float32 and not layout.is_wide
+    return uniform and layout.precision == "tf32" and layout.bond < layout.tile and not layout.is_wide
 
 
 def block_of(layout: Layout, launch: SweepLaunch) -> list[int] | None:
