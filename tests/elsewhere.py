@@ -32,8 +32,8 @@ class Elsewhere(Tensor):
         name = getattr(func, "__name__", "")
         if func == Tensor.device.__get__:
             return GPU
-        if func == Tensor.is_cuda.__get__:
-            return True
+        if func in (Tensor.is_cuda.__get__, Tensor.is_cpu.__get__):
+            return func == Tensor.is_cuda.__get__
         if name in REFUSED:
             raise TypeError(f"{name} of a tensor on the GPU: move it to the CPU first")
         if name not in MEETING_BOTH:

@@ -46,7 +46,7 @@ def test_an_empty_folder_gives_one_line_on_what_is_missing(tmp_path, capsys):
     assert found.sections == found.targets.rows == found.provenance.rows == ()
     text = (tmp_path / "page.md").read_text()
     assert "not yet" not in text.replace("Not measured yet", "")
-    assert f"Not measured yet: {', '.join(restt_paper.EXPERIMENTS)}; 41 targets wait for them." in text
+    assert f"Not measured yet: {', '.join(restt_paper.EXPERIMENTS)}; 45 targets wait for them." in text
     found.print()
     assert len(capsys.readouterr().out.splitlines()) == 1
 
