@@ -98,10 +98,19 @@ def test_columns_side_by_side_have_slopes_of_their_own():
             torch.testing.assert_close(slopes, alone.slopes(torch.zeros((), dtype=torch.float64)))
 
 
+def test_a_gpu_takes_all_rows_at_once_where_the_factors_of_all_columns_fit():
+    gpu = torch.device("cuda")
+    assert upper_blocks(2_000, gpu, columns=20) == [(slice(0, 2_000), slice(0, 2_000))]
+    blocks = upper_blocks(2_000, gpu, columns=500)
+    assert len(blocks) > 1
+    assert max((rows.stop - rows.start) * 2_000 * 500 for rows, _ in blocks) <= 2**27
+
+
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 200])
-def test_blocks_hold_everything_from_the_diagonal_on_once(rows):
+@pytest.mark.parametrize("device", [CPU, torch.device("cuda")])
+def test_blocks_hold_everything_from_the_diagonal_on_once(rows, device):
     seen = torch.zeros(rows, rows)
-    for part, others in upper_blocks(rows, CPU):
+    for part, others in upper_blocks(rows, device, columns=10_000):
         assert part.start == others.start
         seen[part, others] += 1
     assert (seen.triu() == torch.ones(rows, rows).triu()).all()

@@ -18,6 +18,8 @@ from torch.nn.functional import pad
 from restt.prior.kernels import Kernel, Levels, Number, scaled_table
 
 _ROWS_AT_ONCE = 64
+# Numbers of all columns' factors that a GPU holds at once: a gibibyte.
+_FACTORS_AT_ONCE = 1 << 27
 
 
 class Columns(ABC):
@@ -135,12 +137,15 @@ def side_by_side(
     return found
 
 
-def upper_blocks(rows: int, device: torch.device) -> list[tuple[slice, slice]]:
+def upper_blocks(rows: int, device: torch.device, columns: int = 1) -> list[tuple[slice, slice]]:
     """A symmetric matrix as blocks of rows, each from its diagonal on: a block's first columns are its own rows.
+
+    Of ``columns`` of the table there is a factor each at a time.
 
     >>> upper_blocks(100, torch.device("cpu"))
     [(slice(0, 64, None), slice(0, 100, None)), (slice(64, 100, None), slice(64, 100, None))]
     """
-    # What a processor multiplies is to stay near it; a GPU rather does all at once.
-    step = _ROWS_AT_ONCE if device.type == "cpu" else rows
-    return [(slice(start, min(start + step, rows)), slice(start, rows)) for start in range(0, rows, max(1, step))]
+    step = _ROWS_AT_ONCE
+    if device.type != "cpu":  # what a processor multiplies is to stay near it; a GPU rather does all that fits at once
+        step = max(step, _FACTORS_AT_ONCE // max(1, rows * columns))
+    return [(slice(start, min(start + step, rows)), slice(start, rows)) for start in range(0, rows, step)]

@@ -106,7 +106,7 @@ class Evidence:
         self.columns = side_by_side(kernels, states, column_slices(kernels))
         self.order = np.concatenate([one.places.ravel() for one in self.columns])
         self.evaluations = 0
-        # Matrices of all rows are made once: to have the system find so much memory for every evaluation takes longer
+        # Matrices of all rows are made once: to have the system find that much memory for every evaluation takes longer
         # than what is done with it.
         rows = len(targets)
         self._covariance, self._lower, self._inverse = targets.new_empty(3, rows, rows)

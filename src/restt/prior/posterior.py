@@ -120,7 +120,7 @@ def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (
     columns = side_by_side(prior.kernels, states, column_slices(prior.kernels))
     for one in columns:
         one.set(prior.theta)
-    for rows, others in upper_blocks(count, found.device):
+    for rows, others in upper_blocks(count, found.device, len(states)):
         block = found[rows, others].fill_(prior.scale)
         for one in columns:
             factors = block.new_empty(len(one.places), *block.shape)
