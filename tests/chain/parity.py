@@ -118,6 +118,9 @@ class ChainParity:
 
     @pytest.mark.parametrize("widths", [[1, 3, 2, 5, 1], [1, 9, 1, 1, 2], [7, 1, 1, 1, 1], [1, 1, 8], [2, 2, 2], [3]])
     def test_packed(self, widths):
+        self.assert_packed_parity(widths)
+
+    def assert_packed_parity(self, widths):
         sites = len(widths)
         self.assert_parity(Topology.residual(sites), widths=widths, packed=True)
         if sites == 5:

@@ -33,7 +33,7 @@ class TestRecomputed(storing.TestFusedCuda):
 
     @pytest.mark.parametrize("widths", [[1, 3, 2, 5, 1], [3]])
     def test_packed(self, widths):
-        super().test_packed(widths)
+        self.assert_packed_parity(widths)
 
     @pytest.mark.parametrize("own_data", [False, True])
     def test_runs_on_a_longer_chain(self, own_data):
