@@ -109,7 +109,8 @@ class TestFusedCuda(ChainParity):
     def test_narrow_batch_tiles(self):
         assert sweep_launch(Layout(20, "tf32"), width=2, runs=2, batch=21).columns == 8
         assert sweep_launch(Layout(20, "tf32"), width=2, runs=20, batch=512).columns > 8
-        with restt.chain.precision("tf32"):  # which the interpreter does not round
+        self.tolerance = 1e-2 if ON_GPU else self.tolerance  # the interpreter does not round
+        with restt.chain.precision("tf32"):
             self.assert_parity(Topology.residual(4).skip_to_output(2), bond=20, batch=21, runs=2)
 
     def test_cores_by_copy_engine(self, monkeypatch):
