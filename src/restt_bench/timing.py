@@ -157,12 +157,9 @@ def measure_on(
     """:func:`measure` as a device needs it: with its queue waited for, and often enough between two looks."""
     wait = synchronizer(device)
     if wait is not None:
-        # A first call may compile for seconds, which says nothing about how many rounds there is time for. It may also
-        # record a graph, for which the queue is empty: torch 2.11 has else ended ten loops in one process, three of
-        # them by its own graphs, with an illegal memory access that none of them alone and no nine of them show.
+        # A first call may compile for seconds, which says nothing about how many rounds there is time for.
         for call in calls.values():
             call()
-            wait()
     at_least = 0.0 if wait is None else GPU_SECONDS
     return measure(calls, rounds=rounds, budget=budget, synchronize=wait, at_least=at_least)
 
