@@ -66,7 +66,8 @@ def launch_tables() -> Record:
         "weights of tf32": cuda_launch.TF32_WEIGHTS,
     }
     tables = {name: {str(tile): asdict(launch) for tile, launch in table.items()} for name, table in by_tile.items()}
-    return {"sweeps": sweeps, **tables}
+    cuts = {str(tile): list(shares) for tile, shares in cuda_launch.CUTS.items()}
+    return {"sweeps": sweeps, **tables, "cuts": cuts}
 
 
 def features(device: str, batch: int, sites: int, width: int, runs: int | None = None) -> torch.Tensor:

@@ -99,7 +99,8 @@ def _sweep_cases() -> list[Record]:
 
 
 def step_cases() -> list[Record]:
-    """Constants of one run in tf32: narrow batch tiles near the best known, the output site's batch, the weights'."""
+    """Constants of one run in tf32: narrow batch tiles near the best known, where the backward pass is cut, the output
+    site's batch, the weights'."""
     small = [(8, 0, warps, stages, False) for warps in (2, 4) for stages in (3, 5)] + [(8, 0, 1, 5, False)]
     medium = [(8, 0, warps, stages, True) for warps in (2, 4) for stages in (3, 4)] + [(16, 0, 4, 5, True)]
     large = [(8, 1, warps, stages, True) for warps in (4, 8) for stages in (3, 4)]
@@ -107,6 +108,8 @@ def step_cases() -> list[Record]:
     cases = sweeps(20, "tf32", small) + sweeps(50, "tf32", medium) + sweeps(100, "tf32", large)
     one_run: Record = {"precision": "tf32", "runs": 1}
     cases += [{"bond": bond, "head": batch, **one_run} for bond in (20, 50, 100) for batch in (64, 128)]
+    cuts = ((), (0.3,), (0.2,), (0.5, 0.15))
+    cases += [{"bond": bond, "cuts": shares, **one_run} for bond in (20, 50, 100) for shares in cuts]
     weights = {
         20: [(32, 32, 128, 2, 3), (32, 32, 64, 2, 4)],
         50: [(64, 64, 32, 4, 4), (64, 64, 16, 4, 6)],
@@ -195,6 +198,7 @@ def _launching(case: Record) -> Iterator[None]:
             "TF32_WEIGHTS",
             "HEAD_BATCH",
             "PROCESSORS",
+            "CUTS",
         )
     }
     if "sweep" in case:
@@ -204,6 +208,8 @@ def _launching(case: Record) -> Iterator[None]:
         cuda_launch.WEIGHTS, cuda_launch.TF32_WEIGHTS = {**cuda_launch.WEIGHTS, tile: case["weights"]}, {}
     if "head" in case:
         cuda_launch.HEAD_BATCH = case["head"]
+    if "cuts" in case:
+        cuda_launch.CUTS = {**cuda_launch.CUTS, tile: case["cuts"]}
     forget_plans()
     try:
         with restt.chain.backend("fused_cuda"), restt.chain.precision(case["precision"]):
@@ -220,10 +226,10 @@ def _fastest(rows: list[Record]) -> list[Record]:
     for row in rows:
         if "both_ms" not in row:
             continue
-        kind = next(kind for kind in ("sweep", "weights", "head") if kind in row)
+        kind = next(kind for kind in ("sweep", "weights", "head", "cuts") if kind in row)
         tile = cuda_launch.Layout(row["bond"], row["precision"]).tile
         group = {"table": kind, "tile": tile, "precision": row["precision"], "runs": row["runs"]}
-        constants: Record = {"batch": row["head"]} if kind == "head" else asdict(row[kind])
+        constants: Record = {kind: row[kind]} if kind in ("head", "cuts") else asdict(row[kind])
         found = {**group, **constants, "both_ms": row["both_ms"]}
         key = tuple(group.values())
         if key not in groups or found["both_ms"] < groups[key]["both_ms"]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from restt.chain.cuda.calls import KernelCall, launched_beside
+from restt.chain.cuda.calls import Beside, KernelCall
 
 
 class Compiled:
@@ -111,17 +111,23 @@ def streams(monkeypatch):
 
 def test_a_recorded_graph_forks_and_joins(streams, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    joined = launched_beside(lambda: streams.append("launch"), torch.device("cuda"))
+    beside = Beside(torch.device("cuda"))
+    beside.launch(lambda: streams.append("head"))
     streams.append("sweep")
-    joined()
+    beside.launch(lambda: streams.append("weights"))
+    streams.append("next sweep")
+    beside.join()
     assert streams == [
-        *("beside waits for current", "on beside", "launch", "on current"),
-        *("sweep", "current waits for beside"),
+        *("beside waits for current", "on beside", "head", "on current", "sweep"),
+        *("beside waits for current", "on beside", "weights", "on current", "next sweep"),
+        "current waits for beside",
     ]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_elsewhere_there_is_one_stream(streams, monkeypatch, device):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    launched_beside(lambda: streams.append("launch"), torch.device(device))()
+    beside = Beside(torch.device(device))
+    beside.launch(lambda: streams.append("launch"))
+    beside.join()
     assert streams == ["launch"]

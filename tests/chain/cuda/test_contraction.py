@@ -20,7 +20,7 @@ import restt
 from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction, plans
-from restt.chain.cuda.launch import Layout, SweepLaunch, sweep_launch
+from restt.chain.cuda.launch import Layout, SweepLaunch, backward_cuts, sweep_launch
 from restt.chain.cuda.parts import is_folded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -91,6 +91,16 @@ class TestFusedCuda(ChainParity):
         self.tolerance = 1e-2 if ON_GPU else self.tolerance
         with restt.chain.precision("tf32"):
             self.assert_parity(Topology.residual(4), batch=3, bond=16)
+
+    @pytest.mark.parametrize("preset", ["residual", "plain"])
+    @pytest.mark.parametrize("runs", [None, 1])
+    def test_backward_pass_in_sections(self, monkeypatch, preset, runs):
+        monkeypatch.setattr(plans, "backward_cuts", lambda layout, inner, programs: (3, 1, 0) if inner == 6 else (0,))
+        swept = []
+        whole = plans._section
+        monkeypatch.setattr(plans, "_section", lambda *given: swept.append(given[-2:]) or whole(*given))
+        self.assert_parity(Topology.preset(preset, 8), batch=3, runs=runs)
+        assert {(3, 6), (1, 3), (0, 1)} <= set(swept)
 
     def test_long_chain(self):
         if ON_GPU:
@@ -303,6 +313,16 @@ def test_kernels_compile_for_hopper():
     command = [sys.executable, "-m", "tests.chain.cuda.compile_kernels"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_backward_pass_is_cut_where_half_of_the_gpu_idles():
+    large = Layout(100, "tf32")
+    assert backward_cuts(large, 194, 64) == (58, 0)
+    assert backward_cuts(large, 194, 128) == (0,)  # nothing idles
+    assert backward_cuts(large, 20, 64) == (0,)
+    assert backward_cuts(Layout(100, "float32"), 194, 64) == (0,)
+    assert backward_cuts(Layout(200, "tf32"), 194, 64) == (0,)
+    assert backward_cuts(Layout(20, "tf32"), 194, 64) == (0,)
 
 
 def test_a_pipeline_of_narrow_products_holds_one_core_less_than_it_has_stages():

@@ -30,6 +30,8 @@ class TestRecomputed(storing.TestFusedCuda):
     # Recomputing knows whole sites only: packed ones are unpacked and go the way of every other test here. How they are
     # unpacked, random widths included, is tested where packed sites have kernels of their own.
     test_random_packed_widths = None
+    # Sections are those of a pass over the whole chain.
+    test_backward_pass_in_sections = None
 
     @pytest.mark.parametrize("widths", [[1, 3, 2, 5, 1], [3]])
     def test_packed(self, widths):

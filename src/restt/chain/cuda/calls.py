@@ -8,7 +8,6 @@ alignment matters. So the compiled kernel of the first launch serves all others 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +29,11 @@ class KernelCall:
         self.remembers = True
         self._launchers: dict[int, Any] = {}
         self._rest: tuple[Any, ...] = ()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it was launched before: a graph is recorded without the loading of kernels."""
+        return bool(self._launchers)
 
     def __call__(self, *pointers: Any) -> None:
         """Launch; a pointer is a tensor or a tensor descriptor, always the same kind at the same place."""
@@ -64,26 +68,34 @@ class KernelCall:
         return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}
 
 
+class Beside:
+    """A place for launches that the next ones need not wait for.
+
+    They go beside those only where a CUDA graph is recorded: elsewhere a second stream costs the host more than it
+    saves the GPU. A few programs, or those that are not on the way to the last one, then use processors that a sweep
+    leaves idle.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._current = self._stream = None
+        if is_recording(device):
+            self._current, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+
+    def launch(self, call: Callable[[], None]) -> None:
+        """Launch after everything launched so far, here and on the usual stream."""
+        if self._current is None or self._stream is None:
+            call()
+            return
+        self._stream.wait_stream(self._current)
+        with torch.cuda.stream(self._stream):
+            call()
+
+    def join(self) -> None:
+        """Have later launches wait for these."""
+        if self._current is not None and self._stream is not None:
+            self._current.wait_stream(self._stream)
+
+
 def is_recording(device: torch.device) -> bool:
     """Whether what is launched goes into a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def nothing() -> None:
-    """What has to be waited for where nothing was launched."""
-
-
-def launched_beside(launch: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Launch what the next kernels need not wait for; calling the result has the later ones wait for it.
-
-    It goes beside them only where a CUDA graph is recorded: elsewhere a second stream costs the host more than it saves
-    the GPU. A few programs, as of the output site's gradients, then fit beside a sweep that leaves processors idle.
-    """
-    if not is_recording(device):
-        launch()
-        return nothing
-    current, beside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    beside.wait_stream(current)
-    with torch.cuda.stream(beside):
-        launch()
-    return partial(current.wait_stream, beside)

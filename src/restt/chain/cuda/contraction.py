@@ -9,12 +9,12 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.calls import ALIGNMENT, launched_beside, nothing
+from restt.chain.cuda.calls import ALIGNMENT, Beside, is_recording
 from restt.chain.cuda.launch import Layout, round_up
 from restt.chain.cuda.parts import device_flags, end_features, operand, or_else
 from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
@@ -251,28 +251,69 @@ def _backward(
         # The parameter itself, which only a view into something else may have put where the copies cannot start.
         cores = chain if chain is None or chain.data_ptr() % ALIGNMENT == 0 else chain.clone()
         cores = None if cores is None else cores.view(-1, *cores.shape[-2:])
-    pointers = [
-        grads, or_else(grad_x, grads), grad, states, x, operand(cores, plan.descriptor, grads), or_else(linear, grads),
-        flags, or_else(last_chain, grads), or_else(last_skip, grads),
-    ]  # fmt: skip
-    if plan.layout.is_wide:
-        pointers.append(torch.empty_like(last))
-    joined = nothing
+    whole = _Places(grads, states, x, grad_x, flags, cores, linear, *made[1:3])
+    # In sections where a graph is recorded and, for their kernels to be loaded by then, the first time.
+    in_sections = is_recording(x.device) or not plan.sections[-1].sweep.is_loaded
+    sections = plan.sections if in_sections else (plan.whole,)
+    beside, head = Beside(x.device), None
     if plan.head is not None:
         left = leaving if leaving.numel() else last
         operands = *(or_else(tensor, last) for tensor in made[3:]), last, left, grad, x[..., -1, :]
-        joined = launched_beside(partial(plan.head, *operands), x.device)
-    plan.sweep(*pointers)
-    if plan.weights is not None:
-        grad_first, grad_chain, grad_linear = (or_else(tensor, states) for tensor in made[:3])
-        plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags)
-    joined()
+        head = partial(plan.head, *operands)
+    if head is not None and len(sections) == 1:
+        beside.launch(head)
+    for section in sections:
+        at = whole if section.start == 0 else whole.from_site(section.start)
+        pointers = [
+            at.grads, or_else(at.grad_x, grads), grad, at.states, at.x, operand(at.cores, plan.descriptor, grads),
+            or_else(at.linear, grads), at.flags, or_else(last_chain, grads), or_else(last_skip, grads),
+        ]  # fmt: skip
+        if plan.layout.is_wide:
+            pointers.append(torch.empty_like(last))
+        section.sweep(*pointers)
+        if head is not None and len(sections) > 1 and section is sections[0]:
+            # Ahead of the first weights, whose programs would else take the processors that the next sweep needs.
+            beside.launch(head)
+        if section.weights is not None:
+            gradients = (or_else(tensor, states) for tensor in (at.grad_chain, at.grad_linear, made[0]))
+            weights = partial(section.weights, *gradients, at.states, at.grads, at.x, at.flags)
+            if section.start > 0:
+                beside.launch(weights)
+            else:
+                weights()
+    beside.join()
     if grad_x is not None:
         ends = grad_x[:, :, 0], grad_x[:, :, -1]
         end_features(*ends, first, last_chain, last_linear, last, grads[0], grad)
         if grad_x.shape[:-3] != x.shape[:-3]:
             grad_x = grad_x.sum(dim=0, keepdim=True) if x.dim() == 4 else grad_x[0]
     return [grad_x, *made]
+
+
+class _Places(NamedTuple):
+    """What a section of the backward pass reads and writes site by site."""
+
+    grads: Tensor  # this and the next: (N-1, S, R, columns)
+    states: Tensor
+    x: Tensor  # (…, B, N, I)
+    grad_x: Tensor | None  # (S, B, N, I)
+    flags: Tensor  # (N-1,)
+    cores: Tensor | None  # (S·(N-2)·I, R, LD)
+    linear: Tensor | None  # this and the gradients as in ChainWeights, or without S
+    grad_chain: Tensor | None
+    grad_linear: Tensor | None
+
+    def from_site(self, n: int) -> _Places:
+        """The same for a chain that begins with inner site n, of a single run."""
+
+        def features(tensor: Tensor | None, axes: int) -> Tensor | None:
+            return None if tensor is None else tensor.view(-1, *tensor.shape[-axes:])[n * self.x.shape[-1] :]
+
+        return _Places(
+            self.grads[n:], self.states[n:], self.x[..., n:, :], None if self.grad_x is None else self.grad_x[:, :, n:],
+            self.flags[n:], features(self.cores, 2), features(self.linear, 1), features(self.grad_chain, 2),
+            features(self.grad_linear, 1),
+        )  # fmt: skip
 
 
 def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, *given: Any) -> list[Tensor]:

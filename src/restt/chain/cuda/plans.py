@@ -8,7 +8,16 @@ from typing import NamedTuple
 import torch
 
 from restt.chain.cuda.calls import KernelCall
-from restt.chain.cuda.launch import Layout, head_batch, head_tile, round_up, sweep_launch, weight_launch
+from restt.chain.cuda.launch import (
+    Layout,
+    SweepLaunch,
+    backward_cuts,
+    head_batch,
+    head_tile,
+    round_up,
+    sweep_launch,
+    weight_launch,
+)
 from restt.chain.cuda.parts import block_of, is_folded, sweep_constants
 from restt.chain.operators import topology_of
 from restt.topology import Topology
@@ -95,31 +104,52 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     )
 
 
+class Section(NamedTuple):
+    """Inner sites from ``start`` on: their sweep, then their weights' gradients."""
+
+    start: int
+    sweep: KernelCall
+    weights: KernelCall | None
+
+
 class BackwardPlan(NamedTuple):
     layout: Layout
     topology: Topology
-    sweep: KernelCall
     descriptor: list[int] | None
-    weights: KernelCall | None
+    whole: Section
+    sections: tuple[Section, ...]  # the whole in order, from the chain's end, where the sweep leaves processors idle
     head: KernelCall | None
 
 
 @lru_cache(maxsize=256)
 def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
-    from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-    from restt.chain.cuda.gradients import head_gradients, weight_gradients
+    topology, layout = topology_of(sizes.connections), Layout(sizes.first[-1], sizes.precision)
+    inner, batch, _ = sizes.numbers
+    launch = sweep_launch(layout, sizes.x[-1], sizes.runs, batch, back=True, reads_states=wanted[0])
+    whole = _section(sizes, wanted, launch, 0, inner)
+    sections: tuple[Section, ...] = (whole,)
+    cuts = backward_cuts(layout, inner, -(-batch // launch.columns))
+    # Neither several runs nor what leaves for the output can be handed from one section to the next.
+    if len(cuts) > 1 and sizes.runs == 1 and not topology.has_output_skip and whole.weights is not None:
+        bounds = zip(cuts, (inner, *cuts), strict=False)
+        sections = tuple(_section(sizes, wanted, launch, start, stop) for start, stop in bounds)
+    return BackwardPlan(layout, topology, block_of(layout, launch), whole, sections, _head(sizes, wanted[4:]))
 
-    want_x, want_first, want_chain, want_linear, *want_head = wanted
+
+def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start: int, stop: int) -> Section:
+    from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
+    from restt.chain.cuda.gradients import weight_gradients
+
+    want_x, want_first, want_chain, want_linear, *_ = wanted
     topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
     inner, batch, columns = sizes.numbers
     layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch, back=True, reads_states=want_x)
-    numbers = (inner, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
+    numbers = (stop - start, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
     constants = {
         "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
         "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
-        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
+        "num_warps": launch.warps, "num_stages": 1, "HEAD": stop == inner, **sweep_constants(topology, layout),
     }  # fmt: skip
     grid = (-(-columns // launch.columns), runs)
     if layout.is_wide:
@@ -127,29 +157,39 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     else:
         constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma}
         sweep = KernelCall(backward_sweep, grid, numbers, constants)
-    weights = head = None
-    if want_first or want_chain or want_linear:
-        products = weight_launch(layout)
-        across, down = -(-bond // products.columns), -(-bond // products.rows)
-        constants = {
-            "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
-            "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
-            "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
-        }  # fmt: skip
-        programs = ((inner + 1) * width, runs, across * (down if want_chain else 1))
-        weights = KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
-    if any(want_head):
-        rows, across = layout.tile, head_tile(sizes.outputs)
-        stride_s, stride_b, _, stride_i = sizes.x_strides
-        constants = {
-            "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
-            **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), want_head, strict=True)),
-            "num_warps": 4, "num_stages": 2,
-        }  # fmt: skip
-        programs = (width + 1, runs, -(-bond // rows) * -(-sizes.outputs // across))
-        numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
-        head = KernelCall(head_gradients, programs, numbers, constants)
-    return BackwardPlan(layout, topology, sweep, block_of(layout, launch), weights, head)
+    want_first = want_first and start == 0
+    if not (want_first or want_chain or want_linear):
+        return Section(start, sweep, None)
+    products = weight_launch(layout)
+    across, down = -(-bond // products.columns), -(-bond // products.rows)
+    constants = {
+        "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
+        "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
+        "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
+    }  # fmt: skip
+    programs = ((stop - start + 1) * width, runs, across * (down if want_chain else 1))
+    return Section(
+        start, sweep, KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
+    )
+
+
+def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
+    from restt.chain.cuda.gradients import head_gradients
+
+    if not any(wanted):
+        return None
+    _, batch, columns = sizes.numbers
+    width, bond, layout = sizes.x[-1], sizes.first[-1], Layout(sizes.first[-1], sizes.precision)
+    rows, across = layout.tile, head_tile(sizes.outputs)
+    stride_s, stride_b, _, stride_i = sizes.x_strides
+    constants = {
+        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
+        **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
+        "num_warps": 4, "num_stages": 2,
+    }  # fmt: skip
+    programs = (width + 1, sizes.runs, -(-bond // rows) * -(-sizes.outputs // across))
+    numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
+    return KernelCall(head_gradients, programs, numbers, constants)
 
 
 def forget_plans() -> None:
