@@ -24,7 +24,7 @@ from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT
-from restt.train import EpochRecord, TrainConfig, train
+from restt.train import EpochRecord, Event, TrainConfig, train
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -282,12 +282,12 @@ def outputs_of(
         return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
 
 
-def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, history: Sequence[EpochRecord]) -> str:
+def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, events: Sequence[Event]) -> str:
     """What went wrong in a finished training, in words; nothing where it did not.
 
-    ``history`` holds the training's own epochs, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
+    ``events`` are what happened in it, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
     """
-    stopped = [event for record in history for event in record.events if event.kind == "failed"]
+    stopped = [event for event in events if event.kind == "failed"]
     reasons = []
     if stopped:
         runs = f"{len(stopped)} of {len(outputs)} runs were" if len(outputs) > 1 else "the training was"

@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_method_params, _num_features
 
 from restt.estimators.base import BaseResTT
 from restt.estimators.together import Job, fit_together, why_alone
+from restt.module import ResTT
 
 Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
 Split = tuple[Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X of its test rows
@@ -230,21 +231,24 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
 def _scored(call: Call, job: Job) -> dict[str, Any]:
     """The result of the call for a fit that was carried out."""
     function, (_, x, y), given = call
-    # Found before those of its class.
-    job.estimator.__dict__ |= {"fit": partial(_tell, job), "_members": partial(_answer, job)}
+    own: dict[str, Any] = {"fit": partial(_tell, job)}  # found before those of its class
+    if job.answers is not None:
+        own["_members"] = partial(_answer, job, job.estimator.module_, job.estimator.n_iter_)
+    job.estimator.__dict__ |= own
     try:
         result: dict[str, Any] = function(job.estimator, x, y, **given)
     finally:
-        del job.estimator.__dict__["fit"], job.estimator.__dict__["_members"]
+        for name in own:
+            del job.estimator.__dict__[name]
     result["fit_time"] = job.seconds
     return result
 
 
-def _answer(job: Job, X: Any) -> np.ndarray:  # (S, B, O)
-    """In place of outputs for rows whose outputs are known."""
-    asked, answers, estimator = job.asked, job.answers, job.estimator
-    known = answers is not None and type(X) is np.ndarray and X.dtype == asked.dtype
-    if known and np.array_equal(X, asked, equal_nan=True):
+def _answer(job: Job, module: ResTT, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
+    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit."""
+    estimator, asked, answers = job.estimator, job.asked, job.answers
+    same = type(X) is np.ndarray and X.dtype == asked.dtype and np.array_equal(X, asked, equal_nan=True)
+    if answers is not None and same and estimator.module_ is module and estimator.n_iter_ == epochs:
         return answers
     return type(estimator)._members(estimator, X)
 

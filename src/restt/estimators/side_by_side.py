@@ -50,11 +50,22 @@ class Trained:
     """What became of one fit."""
 
     module: ResTT
-    history: History
+    records: Sequence[EpochRecord]  # of all runs that were trained side by side
+    part: slice  # which of the runs are its own
+    events: Sequence[Event]  # those of its own runs
     outputs: np.ndarray  # (S, B, O): its own_outputs
     answers: np.ndarray | None  # (S, B, O): outputs for the rows that it was asked for
     seconds: float  # its share of the group's time
     beside: int  # runs that were trained side by side, its own among them
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in which one of its runs was in training."""
+        return next((record.epoch for record in reversed(self.records) if _in_training(record, self.part)), 0)
+
+    def history(self) -> History:
+        """What the records say of its own runs, which are then 0, 1, …"""
+        return History(_of_runs(record, self.part) for record in self.records if _in_training(record, self.part))
 
 
 def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
@@ -200,11 +211,16 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     ends = list(accumulate((fit.runs for fit in fits), initial=0))
     parts = [slice(start, stop) for start, stop in pairwise(ends)]
     said = _said(module, fits, parts, rows.parts, precision)
+    events: dict[int | None, list[Event]] = {}
+    for event in (event for record in records for event in record.events):
+        events.setdefault(event.run, []).append(event)
     trained = []
-    for fit, part, history, (outputs, answers) in zip(fits, parts, _histories(records, parts), said, strict=True):
+    for fit, part, (outputs, answers) in zip(fits, parts, said, strict=True):
         weights = {name: parameter.detach()[part].clone() for name, parameter in module.named_parameters()}
+        own = [event for run in range(part.start, part.stop) for event in events.get(run, ())]
         seconds = (time.perf_counter() - began) * fit.runs / ends[-1]
-        trained.append(Trained(_with_weights(fit.module, weights), history, outputs, answers, seconds, ends[-1]))
+        made = _with_weights(fit.module, weights)
+        trained.append(Trained(made, records, part, own, outputs, answers, seconds, ends[-1]))
     return trained
 
 
@@ -309,30 +325,20 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     return replace(configs[0], **changes)
 
 
-def _histories(records: Sequence[EpochRecord], parts: Sequence[slice]) -> list[History]:
-    """What the records say of each part of the runs, which are then 0, 1, …, where one of them was in training."""
-    histories = [History() for _ in parts]
-    for record in records:
-        of_run: dict[int | None, list[Event]] = {}
-        for event in record.events:
-            of_run.setdefault(event.run, []).append(event)
-        for history, part in zip(histories, parts, strict=True):
-            ends = slice(bisect_left(record.runs, part.start), bisect_left(record.runs, part.stop))
-            runs = tuple([run - part.start for run in record.runs[ends]])
-            if runs:
-                history.append(_of_runs(record, part, runs, of_run))
-    return histories
+def _in_training(record: EpochRecord, part: slice) -> bool:
+    """Whether one of these runs was in training in the epoch."""
+    return bisect_left(record.runs, part.start) < bisect_left(record.runs, part.stop)
 
 
-def _of_runs(
-    record: EpochRecord, part: slice, runs: tuple[int, ...], of_run: Mapping[int | None, Sequence[Event]]
-) -> EpochRecord:
-    """What the record says of the part whose ``runs`` were in training; ``of_run`` are its events."""
-    events: list[Event] = []
-    if of_run:
-        events += of_run.get(None, ())
-        for run in range(part.start, part.stop):
-            events += [replace(event, run=run - part.start) for event in of_run.get(run, ())]
+def _of_runs(record: EpochRecord, part: slice) -> EpochRecord:
+    """What the record says of some of the runs, one of which was in training; they are then 0, 1, …"""
+    runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
+    events = []
+    for event in record.events:
+        if event.run is None:
+            events.append(event)
+        elif part.start <= event.run < part.stop:
+            events.append(replace(event, run=event.run - part.start))
     return EpochRecord(
         record.epoch,
         runs,

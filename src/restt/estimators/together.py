@@ -144,10 +144,10 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
 def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
-    estimator.module_, estimator.history_ = found.module, found.history
-    estimator.n_iter_ = found.history[-1].epoch
+    estimator.module_, estimator.n_iter_ = found.module, found.epochs
+    estimator._read_history_later(found.history)
     estimator._finish(prepared.judged)
-    estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.history)
+    estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers
     job.seconds += found.seconds + time.perf_counter() - began
 
