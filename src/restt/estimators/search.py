@@ -224,8 +224,8 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
             splits[id(train)] = (*_safe_split(estimator, x, y, train), weights, asked)
     except Exception as error:  # called as it is, scikit-learn's function says what is to be said
         return f"it is refused with {type(error).__name__}"
-    *data, asked = splits[id(train)]
-    return Job(estimator, *data, rows=id(train), asked=asked)
+    own_x, own_y, weights, asked = splits[id(train)]
+    return Job(estimator, own_x, own_y, weights, id(train), asked)
 
 
 def _scored(call: Call, job: Job) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
         result: dict[str, Any] = function(job.estimator, x, y, **given)
     finally:
         for name in own:
-            del job.estimator.__dict__[name]
+            job.estimator.__dict__.pop(name, None)
     result["fit_time"] = job.seconds
     return result
 
