@@ -165,9 +165,10 @@ def test_on_a_gpu_runs_on_two_threads_are_captured_and_those_of_one(monkeypatch)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
+@pytest.mark.parametrize("batch_size", [16, None])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, monkeypatch):
-    options = {"epochs": 4, "batch_size": 16, "seed": 3, "precision": "float32", **CONFIGS[name]}
+def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, batch_size, monkeypatch):
+    options = {"epochs": 4, "batch_size": batch_size, "seed": 3, "precision": "float32", **CONFIGS[name]}
     captures = []
 
     def noting(work, device):
