@@ -355,3 +355,51 @@ def test_the_data_may_be_more_than_is_held_at_once(numbers, monkeypatch):
     x, y = numbers
     found, _ = both(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=2, refit=False)
     assert found.beside_ == {1: 4}
+
+
+def test_rows_of_a_fold_are_encoded_once_for_all_candidates(numbers, monkeypatch):
+    from restt.estimators.encoding import Encoding
+
+    x, y = numbers
+    seen, vectors = [], Encoding.vectors
+
+    def noted(self, values):
+        seen.append(len(values))
+        return vectors(self, values)
+
+    monkeypatch.setattr(Encoding, "vectors", noted)
+    counts = []
+    for rates in ([0.02], [0.02, 0.03, 0.05, 0.1]):
+        seen.clear()
+        ResTTSearchCV(regressor(), {"lr": rates}, cv=3, refit=False).fit(x, y)
+        counts.append(len(seen))
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_scorer_that_looks_at_other_rows_or_fits_again_is_told_the_truth(numbers):
+    x, y = numbers
+    models = []
+
+    def scorer(model, rows, values):
+        models.append(model)
+        parts = [model.predict(rows).sum(), model.predict(rows[::-1]).sum(), model.predict(2 * rows).sum()]
+        assert model.predict(rows[:3].tolist()).shape == (3,)
+        parts += [model.predict(rows[:2])[1], clone(model).fit(rows, values).score(rows, values)]
+        return sum(parts) + model.partial_fit(rows, values).score(rows, values)
+
+    both(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=2, scoring=scorer, refit=False)
+    kept = models[0]
+    before = kept.predict(x)
+    assert not np.allclose(kept.set_params(epochs=2, lr=0.3).fit(x, y).predict(x), before)
+
+
+def test_missing_values_in_test_rows_alone_warn_as_they_would(numbers):
+    x, y = numbers
+    x = x.copy()
+    x[55, 1] = np.nan
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        both(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=KFold(3), refit=False)
+    texts = [str(warning.message) for warning in told if "missing" in str(warning.message)]
+    assert len(texts) == 4
+    assert len(set(texts)) == 1

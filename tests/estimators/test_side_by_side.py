@@ -1,5 +1,7 @@
 """Trainings side by side end as each would alone."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -199,3 +201,28 @@ def test_a_model_with_a_list_of_devices_is_saved_and_cloned(numbers, tmp_path):
     assert (restt.load(tmp_path / "model").predict(x) == model.predict(x)).all()
     with pytest.raises(ValueError, match=r"device must name devices of one kind|device is 'cuda:0'"):
         ResTTRegressor(**SMALL, device=["cpu", "cuda:0"]).fit(x, y)
+
+
+def test_the_history_of_a_fit_beside_others_is_read_when_it_is_asked_for(numbers):
+    x, y = numbers
+    jobs = [Job(ResTTRegressor(**{**SMALL, "lr": lr, "epochs": epochs}), x, y, None, 0) for lr, epochs in EPOCHS]
+    fit_together(jobs)
+    for job, (_, epochs) in zip(jobs, EPOCHS, strict=True):
+        model = job.estimator
+        assert "history_" not in vars(model)
+        assert model.n_iter_ == epochs
+        for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+            assert [record.epoch for record in again.history_] == list(range(1, epochs + 1))
+        assert model.history_ is model.history_
+        assert [len(record.train_loss) for record in model.history_] == [1] * epochs
+    assert "history_" not in vars(clone(model))
+    model.fit(x[:30], y[:30])
+    assert len(model.history_) == model.n_iter_ == epochs
+    with pytest.raises(AttributeError, match="history_"):
+        ResTTRegressor().history_  # noqa: B018
+    jobs = [Job(model.set_params(epochs=2), x, y, None, 0)]
+    fit_together(jobs)
+    assert len(model.history_) == 2
+
+
+EPOCHS = ((0.02, 3), (0.05, 8), (0.1, 5))

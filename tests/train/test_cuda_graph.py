@@ -1,6 +1,7 @@
 """The CUDA graphs: their bookkeeping with a recording that simply runs again, and on a GPU the real thing."""
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 
@@ -57,6 +58,44 @@ def test_replayed_steps_are_the_ordinary_ones(name, monkeypatch):
         torch.testing.assert_close(found[role], value, rtol=1e-6, atol=1e-7)
     for got, want in zip(records, expected_records, strict=True):
         assert got.train_loss == pytest.approx(want.train_loss, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_epochs_of_one_step_are_replayed_and_their_rows_copied_once(name, monkeypatch):
+    options = {"epochs": 5, "batch_size": None, "seed": 3, **CONFIGS[name]}
+    subsets = [torch.arange(70), torch.arange(40), torch.arange(20, 65)]
+    expected_records, expected = weights_after(TrainConfig(**options), subset=subsets)
+    monkeypatch.setattr(training, "TrainStep", RecordedStep)
+    copies = []
+    monkeypatch.setattr(cuda_graph._Recorded, "_copy", lambda self, batch: copies.append(batch))
+    RecordedStep.captures = 0
+    records, found = weights_after(TrainConfig(**options), subset=subsets)
+    # One recording for as long as the same runs are in training, from their second epoch on.
+    epochs = Counter(record.runs for record in records)
+    assert RecordedStep.captures == sum(count > 1 for count in epochs.values())
+    assert copies == []
+    for role, value in expected.items():
+        torch.testing.assert_close(found[role], value, rtol=1e-6, atol=1e-7)
+    for got, want in zip(records, expected_records, strict=True):
+        assert got.train_loss == pytest.approx(want.train_loss, rel=1e-6, nan_ok=True)
+        assert got.gradient_norm == pytest.approx(want.gradient_norm, rel=1e-6, nan_ok=True)
+
+
+def test_the_first_loss_of_an_epoch_is_known_of_recorded_steps_too(monkeypatch):
+    """What an explosion is measured against."""
+    firsts = []
+
+    class Noting(RecordedStep):
+        def __call__(self, batch, rates, first):
+            before = self.totals[0].clone()
+            super().__call__(batch, rates, first)
+            if first:
+                firsts.append((self.totals[2].tolist(), ((self.totals[0] - before) / batch.count).tolist()))
+
+    monkeypatch.setattr(training, "TrainStep", Noting)
+    records, _ = weights_after(TrainConfig(epochs=4, batch_size=None, seed=3))
+    assert [noted for noted, _ in firsts] == [loss for _, loss in firsts]
+    assert [pytest.approx(noted) for noted, _ in firsts] == [list(record.train_loss) for record in records]
 
 
 @pytest.mark.usefixtures("always_captured")
@@ -126,9 +165,10 @@ def test_on_a_gpu_runs_on_two_threads_are_captured_and_those_of_one(monkeypatch)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
+@pytest.mark.parametrize("batch_size", [16, None])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, monkeypatch):
-    options = {"epochs": 4, "batch_size": 16, "seed": 3, "precision": "float32", **CONFIGS[name]}
+def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, batch_size, monkeypatch):
+    options = {"epochs": 4, "batch_size": batch_size, "seed": 3, "precision": "float32", **CONFIGS[name]}
     captures = []
 
     def noting(work, device):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from restt.train import TrainConfig, train
-from restt.train.guard import Guard, RunState, all_finite, has_exploded
+from restt.train.guard import Guard, RunState, finite_runs, has_exploded
 from tests.train.problems import regression, small_module, weights
 
 
@@ -31,7 +31,11 @@ def test_finite_is_told_per_run():
     tensors = {"a": torch.ones(4, 3), "b": torch.ones(4), "n": torch.ones(4, 1, dtype=torch.long)}
     tensors["a"][1, 2] = math.nan
     tensors["b"][3] = math.inf
-    assert all_finite(tensors) == [True, False, True, False]
+    assert finite_runs(tensors) == [True, False, True, False]
+    assert math.isnan(Guard(tensors, max_failures=2).largest())
+    tensors["a"][1, 2] = 7.0
+    assert Guard(tensors, max_failures=2).largest() == math.inf
+    assert Guard(tensors, max_failures=2, watched={"a": tensors["a"], "n": tensors["n"]}).largest() == 7.0
 
 
 def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
@@ -42,12 +46,12 @@ def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
         tensors["w"] += 1
         for run in runs:
             run.steps += 100
-        assert guard.check(runs, [0.5 / epoch, 0.5 / epoch], [3.0 / epoch, 6.0 / epoch]) == ([], [])
+        assert guard.check(runs, [0.5 / epoch, 0.5 / epoch], [3.0 / epoch, 6.0 / epoch], guard.largest()) == ([], [])
         guard.take_snapshots()
     tensors["w"] += 1
     for run in runs:
         run.steps += 100
-    events, failed = guard.check(runs, [0.1, math.inf], [1.0, math.inf])
+    events, failed = guard.check(runs, [0.1, math.inf], [1.0, math.inf], guard.largest())
     assert [event.kind for event in events] == ["rolled-back"]
     assert failed == []
     assert tensors["w"].tolist() == [[4.0] * 3, [2.0] * 3]
@@ -64,7 +68,7 @@ def test_a_doubtful_epoch_is_no_snapshot():
     for loss in (0.01, 0.01, 0.5, 0.5):
         tensors["w"] += 1
         run.steps += 100
-        guard.check(runs, [loss], [1.0])
+        guard.check(runs, [loss], [1.0], guard.largest())
         guard.take_snapshots()
     assert guard.newest["w"].item() == 2.0
     assert guard.proven["w"].item() == 1.0
@@ -75,7 +79,7 @@ def test_weights_that_are_lost_in_the_last_step_are_noticed():
     guard = Guard(tensors, max_failures=2)
     runs = [RunState(0, reference=1.0, steps=100)]
     tensors["w"][0] = math.nan
-    events, _ = guard.check(runs, [0.3], [1.0])
+    events, _ = guard.check(runs, [0.3], [1.0], guard.largest())
     assert "non-finite weights" in events[0].message
     assert tensors["w"].item() == 0.0
 

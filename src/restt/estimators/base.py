@@ -45,7 +45,7 @@ from restt.estimators.settings import Settings, check_fits, settle
 from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
 from restt.estimators.targets import Target
-from restt.train import EpochRecord
+from restt.train import EpochRecord, Event
 
 WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
 
@@ -271,7 +271,7 @@ class BaseResTT(FittedResTT):
         if fresh:
             self.history_, self.n_iter_ = History(), 0
             self.site_means_, self.site_covariances_ = prepared.encoding.site_means, prepared.covariances
-            for name in ("prior_", "spread_", "candidates_"):
+            for name in ("prior_", "spread_", "candidates_", "_read_history"):
                 self.__dict__.pop(name, None)
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
@@ -297,11 +297,12 @@ class BaseResTT(FittedResTT):
         self._finish(prepared.judged)
         if judge_fit:
             rows = prepared.fit.rows
-            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, self.history_[told:])
+            events = [event for record in self.history_[told:] for event in record.events]
+            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
 
-    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, history: Sequence[EpochRecord]) -> None:
-        """ConvergenceWarning where a training with these records, which gives these outputs, came to nothing."""
-        reason = why_it_failed(outputs, self.target_, rows, history)
+    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
+        """ConvergenceWarning where a training with these events, which gives these outputs, came to nothing."""
+        reason = why_it_failed(outputs, self.target_, rows, events)
         if reason:
             warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
 

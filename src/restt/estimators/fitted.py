@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -30,9 +32,22 @@ class FittedResTT(Parameters):
     site_means_: Tensor | None
     site_covariances_: Tensor | None
     solver_: str
-    history_: History
     n_iter_: int
     precision_: str
+
+    @cached_property
+    def history_(self) -> History:
+        """The records of the training: set by a fit, or read when it is first asked for."""
+        read = self.__dict__.pop("_read_history", None)
+        if read is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'history_'")
+        found: History = read()
+        return found
+
+    def _read_history_later(self, read: Callable[[], History]) -> None:
+        """Have ``history_`` read when it is asked for: of a fit beside a hundred others it hardly ever is."""
+        self.__dict__.pop("history_", None)
+        self._read_history = read
 
     def _standardised(self) -> Self:
         """This model with outputs of comparable size."""
@@ -138,6 +153,8 @@ class FittedResTT(Parameters):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
+        if "_read_history" in self.__dict__:
+            _ = self.history_
         state: dict[str, Any] = dict(super().__getstate__())
         # A pickle made beside a GPU must open where there is none.
         if "module_" in state and state["module_"].first.device.type != "cpu":

@@ -24,7 +24,7 @@ from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT
-from restt.train import EpochRecord, TrainConfig, train
+from restt.train import EpochRecord, Event, TrainConfig, train
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -75,6 +75,7 @@ class Fit:
     config: TrainConfig
     settings: Settings
     streamed: EncodedStream | None = None  # all rows, where these are a sample of a stream's
+    asked: Tensor | None = None  # (B, N, I) of rows whose outputs will be asked for once it is trained
 
     @property
     def runs(self) -> int:
@@ -102,9 +103,14 @@ class Prepared:
 
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
     """Site vectors and targets, on the training's device."""
-    numbers = placed(encoding.numbers(examples.table), settings.device)
-    vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
+    vectors = site_vectors(examples.table, encoding, settings)
     return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
+
+
+def site_vectors(table: Table, encoding: Encoding, settings: Settings) -> Tensor:  # (B, N, I)
+    """The rows of a table as a module takes them, on the training's device."""
+    numbers = placed(encoding.numbers(table), settings.device)
+    return torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
 
 
 def encode_stream(
@@ -262,18 +268,26 @@ def member_outputs(module: ResTT, encoding: Encoding, numbers: np.ndarray, preci
 
 def own_outputs(module: ResTT, rows: EncodedExamples, precision: str) -> np.ndarray:
     """What every member says of the rows that :func:`why_it_failed` looks at: (S, B, O) float64."""
-    vectors = rows.vectors[:: _stride(rows)]
+    return outputs_of(module, rows.vectors[:: _stride(rows)], precision)
+
+
+def outputs_of(
+    module: ResTT,
+    vectors: Tensor,  # (B, N, I)
+    precision: str,
+) -> np.ndarray:  # (S, B, O) float64
+    """What every member says of rows that are encoded, in pieces of bounded size."""
     work = min(len(vectors), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
         return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
 
 
-def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, history: Sequence[EpochRecord]) -> str:
+def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, events: Sequence[Event]) -> str:
     """What went wrong in a finished training, in words; nothing where it did not.
 
-    ``history`` holds the training's own epochs, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
+    ``events`` are what happened in it, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
     """
-    stopped = [event for record in history for event in record.events if event.kind == "failed"]
+    stopped = [event for event in events if event.kind == "failed"]
     reasons = []
     if stopped:
         runs = f"{len(stopped)} of {len(outputs)} runs were" if len(outputs) > 1 else "the training was"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -123,9 +124,21 @@ class Parameters(CallbackSupport, BaseEstimator):
 
     def _new_seed(self) -> int:
         """The next number of ``random_state``, the same in all processes that train together."""
-        return read_group("auto").same(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        state = self.random_state
+        drawn = _first_number(int(state)) if isinstance(state, Integral) else _next_number(check_random_state(state))
+        return read_group("auto").same(drawn)
 
     @property
     def _trained_bond(self) -> int:
         """r of a module that is trained by gradients."""
         return TRAINED_BOND if isinstance(self.bond_dim, str) else int(self.bond_dim)
+
+
+def _next_number(state: np.random.RandomState) -> int:
+    return int(state.randint(2**31 - 1))
+
+
+@lru_cache(maxsize=1024)
+def _first_number(seed: int) -> int:
+    """Of a fresh state, which takes longer to make than to ask."""
+    return _next_number(check_random_state(seed))

@@ -22,9 +22,10 @@ from sklearn.utils.validation import _check_method_params, _num_features
 
 from restt.estimators.base import BaseResTT
 from restt.estimators.together import Job, fit_together, why_alone
+from restt.module import ResTT
 
 Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
-Split = tuple[Any, Any, Any]  # X, y and sample_weight of a fold's training rows
+Split = tuple[Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X of its test rows
 
 
 class ResTTSearchCV(GridSearchCV):
@@ -218,19 +219,38 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
             return reason
         if id(train) not in splits:
             weights = _check_method_params(x, params=fit_params, indices=train).get("sample_weight")
-            splits[id(train)] = (*_safe_split(estimator, x, y, train), weights)
+            # What is asked again can be known again in an array of floats.
+            asked = x[given["test"]] if type(x) is np.ndarray and x.dtype.kind == "f" else None
+            splits[id(train)] = (*_safe_split(estimator, x, y, train), weights, asked)
     except Exception as error:  # called as it is, scikit-learn's function says what is to be said
         return f"it is refused with {type(error).__name__}"
-    return Job(estimator, *splits[id(train)], rows=id(train))
+    own_x, own_y, weights, asked = splits[id(train)]
+    return Job(estimator, own_x, own_y, weights, id(train), asked)
 
 
 def _scored(call: Call, job: Job) -> dict[str, Any]:
     """The result of the call for a fit that was carried out."""
     function, (_, x, y), given = call
-    job.estimator.__dict__["fit"] = partial(_tell, job)  # found before that of its class
-    result: dict[str, Any] = function(job.estimator, x, y, **given)
+    own: dict[str, Any] = {"fit": partial(_tell, job)}  # found before those of its class
+    if job.answers is not None:
+        own["_members"] = partial(_answer, job, job.estimator.module_, job.estimator.n_iter_)
+    job.estimator.__dict__ |= own
+    try:
+        result: dict[str, Any] = function(job.estimator, x, y, **given)
+    finally:
+        for name in own:
+            job.estimator.__dict__.pop(name, None)
     result["fit_time"] = job.seconds
     return result
+
+
+def _answer(job: Job, module: ResTT, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
+    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit."""
+    estimator, asked, answers = job.estimator, job.asked, job.answers
+    same = type(X) is np.ndarray and X.dtype == asked.dtype and np.array_equal(X, asked, equal_nan=True)
+    if answers is not None and same and estimator.module_ is module and estimator.n_iter_ == epochs:
+        return answers
+    return type(estimator)._members(estimator, X)
 
 
 def _tell(job: Job, *data: Any, **fit_params: Any) -> BaseResTT:

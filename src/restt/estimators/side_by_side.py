@@ -12,10 +12,11 @@ import queue
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ from torch import Tensor, nn
 
 from restt import chain
 from restt._common.devices import available_memory, fitting_threads, on_device
-from restt.estimators.gradient import EncodedExamples, Fit, multiplication, own_outputs
+from restt.estimators.gradient import EncodedExamples, Fit, multiplication, outputs_of, own_outputs
 from restt.estimators.history import History
 from restt.module import ResTT
-from restt.train import EpochRecord, Penalty, TrainConfig, train
+from restt.train import EpochRecord, Event, Penalty, TrainConfig, train
 from restt.train.memory import training_bytes
 from restt.train.runs import per_run
 
@@ -41,6 +42,7 @@ GPU_SHARE = 0.5
 # In what the runs of a group may differ: settings, and weights of the penalty.
 OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
 GRADES = ("chain", "linear", "head")
+SHARED = tuple(each.name for each in fields(TrainConfig) if each.name not in (*OF_RUNS, "penalty"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +50,22 @@ class Trained:
     """What became of one fit."""
 
     module: ResTT
-    history: History
+    records: Sequence[EpochRecord]  # of all runs that were trained side by side
+    part: slice  # which of the runs are its own
+    events: Sequence[Event]  # those of its own runs
     outputs: np.ndarray  # (S, B, O): its own_outputs
+    answers: np.ndarray | None  # (S, B, O): outputs for the rows that it was asked for
     seconds: float  # its share of the group's time
     beside: int  # runs that were trained side by side, its own among them
+
+    @property
+    def epochs(self) -> int:
+        """Epochs in which one of its runs was in training."""
+        return next((record.epoch for record in reversed(self.records) if _in_training(record, self.part)), 0)
+
+    def history(self) -> History:
+        """What the records say of its own runs, which are then 0, 1, …"""
+        return History(_of_runs(record, self.part) for record in self.records if _in_training(record, self.part))
 
 
 def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
@@ -107,12 +121,11 @@ def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int 
 def _kind(fit: Fit) -> tuple[Any, ...]:
     """What must be the same for fits to be runs of one module."""
     module = fit.module
-    ungraded: dict[str, Any] = dict.fromkeys(GRADES, 0.0)
-    penalty = replace(fit.config.penalty or Penalty(), **ungraded)
-    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, penalty=penalty, seed=None)
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
-        *(fit.settings.devices, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None, shared),
+        *(fit.settings.devices, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None),
+        *(getattr(fit.config, name) for name in SHARED),
+        (fit.config.penalty or Penalty()).towards,
     )
 
 
@@ -195,24 +208,42 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
             if stop is not None and stop.is_set():
                 break
     module = _stacked([module], fits[0].settings.device)
-    # Of all runs on all rows, which for a few parts is less than many small calls are.
-    outputs = {name: own_outputs(module, part, precision) for name, part in rows.parts.items()}
-    total, start, trained = sum(fit.runs for fit in fits), 0, []
-    for fit in fits:
-        part = slice(start, start + fit.runs)
+    ends = list(accumulate((fit.runs for fit in fits), initial=0))
+    parts = [slice(start, stop) for start, stop in pairwise(ends)]
+    said = _said(module, fits, parts, rows.parts, precision)
+    events: dict[int | None, list[Event]] = {}
+    for event in (event for record in records for event in record.events):
+        events.setdefault(event.run, []).append(event)
+    trained = []
+    for fit, part, (outputs, answers) in zip(fits, parts, said, strict=True):
         weights = {name: parameter.detach()[part].clone() for name, parameter in module.named_parameters()}
-        of_fit = [_of_runs(record, part) for record in records]
-        trained.append(
-            Trained(
-                _with_weights(fit.module, weights),
-                History(record for record in of_fit if record is not None),
-                outputs[id(fit.rows)][part],
-                (time.perf_counter() - began) * fit.runs / total,
-                total,
-            )
-        )
-        start = part.stop
+        own = [event for run in range(part.start, part.stop) for event in events.get(run, ())]
+        seconds = (time.perf_counter() - began) * fit.runs / ends[-1]
+        made = _with_weights(fit.module, weights)
+        trained.append(Trained(made, records, part, own, outputs, answers, seconds, ends[-1]))
     return trained
+
+
+def _said(
+    module: ResTT, fits: Sequence[Fit], parts: Sequence[slice], rows: Mapping[int, EncodedExamples], precision: str
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """What each fit's runs say of its own rows and of those that it is asked for, the fits on the same rows at once."""
+    by_rows: dict[tuple[int, int], list[int]] = {}
+    for place, fit in enumerate(fits):
+        by_rows.setdefault((id(fit.rows), id(fit.asked)), []).append(place)
+    said: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
+    for places in by_rows.values():
+        fit = fits[places[0]]
+        runs = [run for place in places for run in range(parts[place].start, parts[place].stop)]
+        chosen = torch.tensor(runs, device=module.first.device)
+        together = _with_weights(module, {name: value.detach()[chosen] for name, value in module.named_parameters()})
+        together.runs = len(runs)
+        outputs = own_outputs(together, rows[id(fit.rows)], precision)
+        asked = None if fit.asked is None else outputs_of(together, _without_padding(fit, fit.asked), precision)
+        for start, place in enumerate(places):
+            of_fit = slice(start * fit.runs, (start + 1) * fit.runs)
+            said[place] = outputs[of_fit], None if asked is None else asked[of_fit]
+    return [said[place] for place in range(len(fits))]
 
 
 @torch.no_grad()
@@ -257,10 +288,7 @@ def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples | None]) -> _Joi
         if given is None:
             return None
         if id(given) not in parts:
-            padding = fit.module.padding
-            parts[id(given)] = (
-                given if padding is None else replace(given, vectors=given.vectors.masked_fill(padding, 0))
-            )
+            parts[id(given)] = replace(given, vectors=_without_padding(fit, given.vectors))
             places[id(given)] = torch.arange(end, end := end + len(given.vectors))
     found = parts.values()
     subset = None
@@ -273,6 +301,12 @@ def _joined(fits: Sequence[Fit], rows: Sequence[EncodedExamples | None]) -> _Joi
         np.concatenate([part.loss_weights for part in found]),
         subset,
     )
+
+
+def _without_padding(fit: Fit, vectors: Tensor) -> Tensor:  # (B, N, I)
+    """The vectors with 0 where the fit's sites are narrower, which in a stacked module nothing else says."""
+    padding = fit.module.padding
+    return vectors if padding is None else vectors.masked_fill(padding, 0)
 
 
 def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
@@ -291,12 +325,14 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     return replace(configs[0], **changes)
 
 
-def _of_runs(record: EpochRecord, part: slice) -> EpochRecord | None:
-    """What the record says of some of the runs, which are then 0, 1, …; None where none of them was in training."""
-    ends = slice(bisect_left(record.runs, part.start), bisect_left(record.runs, part.stop))
-    runs = tuple(run - part.start for run in record.runs[ends])
-    if not runs:
-        return None
+def _in_training(record: EpochRecord, part: slice) -> bool:
+    """Whether one of these runs was in training in the epoch."""
+    return bisect_left(record.runs, part.start) < bisect_left(record.runs, part.stop)
+
+
+def _of_runs(record: EpochRecord, part: slice) -> EpochRecord:
+    """What the record says of some of the runs, one of which was in training; they are then 0, 1, …"""
+    runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
     events = []
     for event in record.events:
         if event.run is None:

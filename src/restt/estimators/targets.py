@@ -75,8 +75,9 @@ class Values:
         if not varies.any():
             return 0.0
         outputs, targets = outputs[:, varies], targets[:, varies]
-        errors = np.average((outputs - targets) ** 2, axis=0, weights=weights)
-        spread = np.average((targets - np.average(targets, axis=0, weights=weights)) ** 2, axis=0, weights=weights)
+        shares = (weights / weights.sum())[:, None]
+        errors = (shares * (outputs - targets) ** 2).sum(axis=0)
+        spread = (shares * (targets - (shares * targets).sum(axis=0)) ** 2).sum(axis=0)
         return float(errors.sum() / max(spread.sum(), np.finfo(float).tiny))
 
     @property

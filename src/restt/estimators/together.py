@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import joblib
+import numpy as np
+from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.forks import refuse_lost_threads
-from restt.estimators.gradient import Prepared
+from restt.estimators.gradient import Prepared, site_vectors
 from restt.estimators.side_by_side import Trained, train_side_by_side
+from restt.estimators.tables import read_x
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
@@ -31,11 +34,13 @@ class Job:
     x: Any
     y: Any
     sample_weight: Any
-    rows: Hashable  # jobs with the same name here have the same x, y and sample_weight
+    rows: Hashable  # jobs with the same name here have the same x, y, sample_weight and asked
+    asked: Any = None  # a table whose outputs will be asked for
     error: Exception | None = None  # what its fit would have raised
     told: list[warnings.WarningMessage] = field(default_factory=list)  # its warnings, which are not shown
     seconds: float = 0.0  # its share of the time
     beside: int = 0  # runs that were trained side by side, its own among them; 0 where it was refused
+    answers: np.ndarray | None = None  # (S, B, O): its outputs for asked, where there is nothing more to say of that
 
 
 def why_alone(estimator: Any, columns: int) -> str | None:
@@ -61,14 +66,22 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     refuse_lost_threads("fit")
     waiting: list[tuple[Job, Prepared]] = []
     known: dict[Hashable, tuple[Job, Prepared]] = {}
+    accepted: set[Hashable] = set()  # parameters
     held: dict[int, int] = {}  # bytes of encoded rows
     for job in jobs:
-        began = time.perf_counter()
+        began, estimator = time.perf_counter(), job.estimator
         with _apart(job):
-            key = job.rows, joblib.hash(_of_rows(job.estimator))
+            parameters = estimator.get_params(deep=False)
+            if (given := _key(estimator, parameters)) not in accepted:
+                estimator._validate_params()
+                accepted.add(given)
+            of_rows = {name: value for name, value in parameters.items() if name not in ONLY_TRAINING}
+            key = job.rows, _key(estimator, of_rows)
             prepared = _prepared(job, *known.get(key, (None, None)))
             known.setdefault(key, (job, prepared))
             held[id(prepared.fit.rows)] = prepared.fit.rows.vectors.nbytes
+            if prepared.fit.asked is not None:
+                held[id(prepared.fit.asked)] = prepared.fit.asked.nbytes
             waiting.append((job, prepared))
         job.seconds += time.perf_counter() - began
         if sum(held.values()) > HELD_BYTES:
@@ -77,20 +90,37 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     _train(waiting, threads, runs_at_once)
 
 
-def _of_rows(estimator: BaseResTT) -> dict[str, Any]:
-    return {name: value for name, value in estimator.get_params(deep=False).items() if name not in ONLY_TRAINING}
+def _key(estimator: BaseResTT, parameters: dict[str, Any]) -> Hashable:
+    """Equal only where kind and parameters are; by their bytes, as some of them cannot be hashed or compared."""
+    try:
+        return type(estimator), pickle.dumps(parameters)
+    except Exception:  # whatever an object of one's own raises: it is like no other
+        return id(estimator)
 
 
 def _prepared(job: Job, first: Job | None, like: Prepared | None) -> Prepared:
     """What ``fit`` does before it trains, taken from the ``first`` job with the same rows where there is one."""
     estimator = job.estimator
-    estimator._validate_params()
     if first is None or like is None:
-        return estimator._prepare(estimator._read_examples(job.x, job.y, job.sample_weight, reset=True))
+        prepared = estimator._prepare(estimator._read_examples(job.x, job.y, job.sample_weight, reset=True))
+        return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
     job.told += first.told
     known = vars(first.estimator)
     estimator.__dict__.update({name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known})
-    return estimator._prepare(like.given, like=like)
+    prepared = estimator._prepare(like.given, like=like)
+    return replace(prepared, fit=replace(prepared.fit, asked=like.fit.asked))
+
+
+def _encoded(job: Job, prepared: Prepared) -> Tensor | None:  # (B, N, I)
+    """The rows that will be asked for; None where there is a warning or an error to be told to who asks for them."""
+    if job.asked is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return site_vectors(read_x(job.estimator, job.asked, reset=False), prepared.encoding, prepared.fit.settings)
+        except Exception:
+            return None
 
 
 def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: int | None) -> None:
@@ -114,11 +144,11 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
 def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
-    estimator.module_, estimator.history_ = found.module, found.history
-    estimator.n_iter_ = found.history[-1].epoch
+    estimator.module_, estimator.n_iter_ = found.module, found.epochs
+    estimator._read_history_later(found.history)
     estimator._finish(prepared.judged)
-    estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.history)
-    job.beside = found.beside
+    estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
+    job.beside, job.answers = found.beside, found.answers
     job.seconds += found.seconds + time.perf_counter() - began
 
 

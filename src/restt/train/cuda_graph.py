@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from restt._common.devices import on_device
 from restt.chain.precision import current_precision
@@ -40,8 +38,9 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
 class GraphedStep(TrainStep):
     """A :class:`TrainStep` that replays batches of a shape it has seen before.
 
-    The first batch of an epoch and the last, smaller one go the ordinary way, which also warms everything up before
-    the capture. What changes from step to step (data, rates, step counts) is copied into tensors the graph reads.
+    The first batch of a shape goes the ordinary way, which also warms everything up before the capture, as does the
+    last, smaller one of an epoch and whatever follows it. What changes from step to step (data, rates, step counts) is
+    copied into tensors the graph reads.
     """
 
     capture: Callable[[Replay, torch.device], Replay] = staticmethod(capture_graph)
@@ -54,7 +53,7 @@ class GraphedStep(TrainStep):
 
     def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
         key = self._key(batch, rates)
-        if first or self._refused or key != self._seen:
+        if self._refused or key != self._seen:
             super().__call__(batch, rates, first)
             # After the step: only now is the micro-batch known to fit.
             self._seen = self._key(batch, rates)
@@ -65,6 +64,8 @@ class GraphedStep(TrainStep):
                 super().__call__(batch, rates, first)
                 return
         self._recorded.run(batch, [self.update(*rate) for rate in rates])
+        if first:
+            self._note_first(batch)
 
     def _key(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]) -> tuple[Any, ...]:
         """All that is fixed in a recording."""
@@ -76,11 +77,9 @@ class GraphedStep(TrainStep):
     def _record(
         self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]
     ) -> _Recorded | None:
-        recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
         try:
-            recorded.replay = self.capture(
-                lambda: self.apply(recorded.batch, recorded.updates, first=False), batch.x.device
-            )
+            recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
+            recorded.replay = self.capture(lambda: self.apply(recorded.batch, recorded.updates), batch.x.device)
         except (torch.OutOfMemoryError, RuntimeError):
             # Not every module can be captured; it then trains as it would have anyway.
             self._refused = True
@@ -98,17 +97,23 @@ class _Recorded:
         self.key = key
         rows = batch.count if isinstance(batch.count, float) else batch.count.clone()
         self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
-        device = batch.x.device
+        self._copied = batch  # the last one, which may come again: all rows are the same batch in every epoch
+        self._numbers = [torch.empty((), dtype=torch.float32, device=batch.x.device) for _ in _numbers(updates)]
+        held = iter(self._numbers)
         self.updates = [
-            Update(
-                replace(update.group, step=update.group.step.clone()),
-                torch.tensor(update.lr, dtype=torch.float32, device=device),
-                None if update.forget is None else torch.tensor(update.forget, dtype=torch.float32, device=device),
-            )
+            Update(update.group, next(held), next(held), None if update.forget is None else next(held))
             for update in updates
         ]
 
     def run(self, batch: Batch, updates: Sequence[Update]) -> None:
+        if batch is not self._copied:
+            self._copy(batch)
+        # As many launches for any number of groups, and nothing to wait for.
+        torch._foreach_zero_(self._numbers)
+        torch._foreach_add_(self._numbers, _numbers(updates))
+        self.replay()
+
+    def _copy(self, batch: Batch) -> None:
         for held, given in (
             (self.batch.x, batch.x),
             (self.batch.target, batch.target),
@@ -117,11 +122,9 @@ class _Recorded:
             held.copy_(given)
         if not isinstance(self.batch.count, float):
             self.batch.count.copy_(torch.as_tensor(batch.count))
-        for held_update, update in zip(self.updates, updates, strict=True):
-            held_update.group.step.copy_(update.group.step)
-            for tensor, value in ((held_update.lr, update.lr), (held_update.forget, update.forget)):
-                if isinstance(tensor, Tensor) and value is not None:
-                    tensor.fill_(value)
-        self.replay()
-        for update in updates:
-            update.group.step += 1
+        self._copied = batch
+
+
+def _numbers(updates: Sequence[Update]) -> list[float]:
+    """What changes from step to step, group after group."""
+    return [float(value) for update in updates for value in update[1:] if value is not None]

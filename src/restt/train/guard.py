@@ -86,15 +86,21 @@ class Guard:
         self._good: list[int] = []  # slots whose snapshots are due
         self._rolled_back: list[int] = []
 
+    def largest(self) -> Tensor:  # ()
+        """The size of the largest number that is watched: NaN or infinite where one of them is."""
+        # It needs no scratch tensor.
+        return torch.stack(torch._foreach_norm(_floats(self.watched), math.inf)).max()
+
     def check(
-        self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float]
+        self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
     ) -> tuple[list[Event], list[int]]:
         """Roll back exploded runs and note which ones are good; :meth:`take_snapshots` ends the epoch.
 
-        ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms. Returns what happened and
-        which of the working runs have failed for good; those stand at their proven state.
+        ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms, ``largest`` is what
+        :meth:`largest` found. Returns what happened and which of the working runs have failed for good; those stand at
+        their proven state.
         """
-        finite = all_finite(self.watched)
+        finite = [True] * len(runs) if math.isfinite(largest) else finite_runs(self.watched)
         events, failed = [], []
         for slot, (run, loss, norm) in enumerate(zip(runs, losses, norms, strict=True)):
             if finite[slot] and not has_exploded(run, loss):
@@ -163,12 +169,15 @@ def has_exploded(run: RunState, loss: float) -> bool:
     return loss > EXPLODED * scale or (loss > scale and loss > LOST * run.lowest)
 
 
-def all_finite(tensors: dict[str, Tensor]) -> list[bool]:  # S
+def finite_runs(tensors: dict[str, Tensor]) -> list[bool]:  # S
     """Whether every number of a run is finite."""
-    floats = [value for value in tensors.values() if value.dtype.is_floating_point and value.numel()]
-    # The largest entry's size carries NaN and infinity along and needs no scratch tensor.
-    if bool(torch.stack(torch._foreach_norm(floats, math.inf)).isfinite().all()):
-        return [True] * len(floats[0])
-    sizes = [torch.linalg.vector_norm(value.reshape(len(value), -1), ord=math.inf, dim=1).double() for value in floats]
+    sizes = [
+        torch.linalg.vector_norm(value.reshape(len(value), -1), ord=math.inf, dim=1).double()
+        for value in _floats(tensors)
+    ]
     finite: list[bool] = torch.stack(sizes).isfinite().all(0).tolist()
     return finite
+
+
+def _floats(tensors: dict[str, Tensor]) -> list[Tensor]:
+    return [value for value in tensors.values() if value.dtype.is_floating_point and value.numel()]

@@ -11,10 +11,11 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from restt._common.ranks import LostRank, read_group
@@ -22,7 +23,7 @@ from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
-from restt.train.guard import RunState, update_best
+from restt.train.guard import Guard, RunState, update_best
 from restt.train.objective import RISING, evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
@@ -197,22 +198,24 @@ def _epochs(
     state, total, ranks = training.state, training.total, training.ranks
     try:
         yield from [replace(record, replayed=True) for record in state.history]
-        ready = None
+        ready = pace = None
         while state.runs:
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
+            if pace is None:
+                pace = Pace.of(training, batches)
             epoch, runs = state.epoch + 1, [run.place for run in state.runs]
 
             with _multiplying(training.config):
                 began = time.perf_counter()
-                rates = _train_epoch(training, batches, step, epoch)
-                losses, norms, firsts = _epoch_means(step, batches)
+                rates = _train_epoch(training, batches, step, pace, epoch)
+                losses, norms, firsts, largest = _epoch_means(step, batches, state.guard)
                 # The clock is rank 0's, as is every number that something is decided by.
                 seconds, losses, norms, firsts = ranks.same((time.perf_counter() - began, losses, norms, firsts))
 
                 events += _memory_events(training, step, batches)
-                rolled_back, failed = _guard(training, losses, norms, firsts)
+                rolled_back, failed = _guard(training, losses, norms, firsts, largest)
                 scores: dict[str, list[float]] = {}
                 if validation is not None:
                     weights = None if state.ema is None else state.current_weights()
@@ -236,6 +239,8 @@ def _epochs(
             state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
                 ready = None  # other runs, or other limits to their gradients
+            if ready is None or judged:
+                pace = None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
             yield record
@@ -263,42 +268,62 @@ def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
     return checkpoints.how_to_resume()
 
 
-def _train_epoch(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> list[float]:  # S
+@dataclass(frozen=True)
+class Pace:
+    """The groups of runs that move together, and how fast; the same from epoch to epoch until something happens."""
+
+    groups: list[RunGroup]
+    scale: list[float]  # of each group's rate
+    epochs: list[int]  # of each group
+
+    @classmethod
+    def of(cls, training: Training, batches: Batches | StreamBatches) -> Pace:
+        runs = training.state.runs
+        scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in runs]
+        epochs = [training.epochs[run.place] for run in runs]
+        decay = [training.weight_decay[run.place] for run in runs]
+        agreement = list(zip(scale, epochs, batches.steps, strict=True))
+        groups = training.state.adam.groups(agreement, decay, [run.steps for run in runs])
+        return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
+
+
+def _train_epoch(
+    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int
+) -> list[float]:  # S
     """All batches of the epoch; returns the rates of each run's last step."""
     state, config = training.state, training.config
-    scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in state.runs]
-    epochs = [training.epochs[run.place] for run in state.runs]
-    decay = [training.weight_decay[run.place] for run in state.runs]
-    groups = state.adam.groups(
-        list(zip(scale, epochs, batches.steps, strict=True)), decay, [run.steps for run in state.runs]
-    )
-    last = [0.0] * len(state.runs)
+    last = [0.0] * len(pace.groups)
     step.totals.zero_()
     for number, batch in enumerate(batches.epoch(epoch)):
         rates: list[tuple[RunGroup, int, float]] = []
-        for group in groups:
-            run, steps = group.start, batches.steps[group.start]
+        for place, group in enumerate(pace.groups):
+            steps = batches.steps[group.start]
             if number >= steps:
                 continue
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
-            lr = scale[run] * rate_factor(config.schedule, done, epochs[run] * steps, warmup)
-            rates.append((group, state.runs[run].steps + number, lr))
-            last[group.start : group.stop] = [lr] * (group.stop - group.start)
+            last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
+            rates.append((group, state.runs[group.start].steps + number, last[place]))
         step(batch, rates, first=number == 0)
     for trained, steps in zip(state.runs, batches.steps, strict=True):
         trained.steps += steps
-    return last
+    return [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
 
 
-def _epoch_means(step: TrainStep, batches: Batches | StreamBatches) -> tuple[list[float], list[float], list[float]]:
-    """Mean loss, mean gradient norm and first loss of each run: the one place where an epoch waits for the device."""
-    totals, norms, firsts = step.totals.tolist()
+def _epoch_means(
+    step: TrainStep, batches: Batches | StreamBatches, guard: Guard | None
+) -> tuple[list[float], list[float], list[float], float]:
+    """Mean loss, mean gradient norm and first loss of each run, and what the guard has to know of the weights: the one
+    place where an epoch waits for the device, after everything is launched.
+    """
+    largest = step.totals.new_zeros(()) if guard is None else guard.largest().to(step.totals)
+    rows = torch.cat((step.totals, largest.expand(1, step.totals.shape[1])))
+    totals, norms, firsts, (found, *_) = rows.tolist()
     losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
-    return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts
+    return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts, found
 
 
 def _guard(
-    training: Training, losses: list[float], norms: list[float], firsts: list[float]
+    training: Training, losses: list[float], norms: list[float], firsts: list[float], largest: float
 ) -> tuple[list[Event], list[int]]:
     """Which runs have exploded and were rolled back, and which of them for the last time."""
     state = training.state
@@ -307,7 +332,7 @@ def _guard(
     for run, first in zip(state.runs, firsts, strict=True):
         if math.isnan(run.reference):
             run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
-    return state.guard.check(state.runs, losses, norms)
+    return state.guard.check(state.runs, losses, norms, largest)
 
 
 def _judge(
@@ -380,5 +405,7 @@ def _multiplying(config: TrainConfig) -> contextlib.AbstractContextManager[None]
 
 def _spread(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:
     """One entry per run of the module, NaN for those that no longer train."""
+    if len(runs) == total:
+        return tuple(values)
     found = dict(zip(runs, values, strict=True))
     return tuple(found.get(run, math.nan) for run in range(total))

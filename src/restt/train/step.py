@@ -30,14 +30,13 @@ _NUMBERS_PER_PROCESSOR = 65_536
 _ALIGNED = 2048
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class RunGroup:
     """Neighbouring runs ``start … stop-1`` that are updated together."""
 
     start: int
     stop: int
     weight_decay: float
-    step: Tensor  # () float32 on the device: steps done so far, as the fused kernels want it
 
     def of(self, tensor: Tensor) -> Tensor:
         """These runs' part of a stacked tensor."""
@@ -71,11 +70,10 @@ class Adam:
         steps: Sequence[int],  # S: steps done so far
     ) -> list[RunGroup]:
         """Neighbours that agree, also in decay and steps."""
-        device = next(iter(self.weights.values())).device
         keys = list(zip(agreement, weight_decay, steps, strict=True))
         starts = [run for run in range(len(keys)) if run == 0 or keys[run] != keys[run - 1]]
         return [
-            RunGroup(start, stop, weight_decay[start], torch.tensor(float(steps[start]), device=device))
+            RunGroup(start, stop, weight_decay[start])
             for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
         ]
 
@@ -84,19 +82,19 @@ class Adam:
         self,
         gradients: dict[str, Tensor],  # (S, …) each
         group: RunGroup,
+        number: Tensor,  # () float32 on the device, as the fused kernels want it
         lr: float | Tensor,
     ) -> None:
-        """One update of the group's runs."""
-        group.step += 1
+        """The group's update with this ``number``, which counts from 1."""
         names = list(gradients)
         held = (self.weights, gradients, self.first, self.second)
         lists = [[group.of(tensors[name]) for name in names] for tensors in held]
-        if is_recording(group.step.device):
+        if is_recording(number.device):
             lists = _in_pieces(lists)
         self._kernel(
             *lists,
             [],
-            [group.step] * len(lists[0]),
+            [number] * len(lists[0]),
             amsgrad=False,
             lr=lr,
             beta1=self.betas[0],
@@ -125,7 +123,8 @@ class Update(NamedTuple):
     """How one group of runs moves in this step."""
 
     group: RunGroup
-    lr: float | Tensor  # a tensor where a CUDA graph reads it
+    number: float | Tensor  # of the step, counted from 1; like the others a tensor where a CUDA graph reads it
+    lr: float | Tensor
     forget: float | Tensor | None  # how far the moving average goes towards the new weights
 
 
@@ -157,16 +156,22 @@ class TrainStep:
 
     def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
         """One step; ``rates`` names the groups of runs that take part, their steps done so far and their rate."""
-        self.apply(batch, [self.update(*rate) for rate in rates], first)
+        self.apply(batch, [self.update(*rate) for rate in rates])
+        if first:
+            self._note_first(batch)
 
     def update(self, group: RunGroup, steps: int, lr: float) -> Update:
         """What a group that has done ``steps`` steps does in this one."""
         if self.ema is None or self.ema_decay is None:
-            return Update(group, lr, None)
+            return Update(group, steps + 1.0, lr, None)
         # A young average forgets faster, so that it is not held back by the initial weights.
-        return Update(group, lr, 1 - min(self.ema_decay, (1 + steps) / (10 + steps)))
+        return Update(group, steps + 1.0, lr, 1 - min(self.ema_decay, (1 + steps) / (10 + steps)))
 
-    def apply(self, batch: Batch, updates: Sequence[Update], first: bool) -> None:
+    def _note_first(self, batch: Batch) -> None:
+        """Not a part of the step, which is the same for all batches."""
+        torch.div(self.totals[0], batch.count, out=self.totals[2])
+
+    def apply(self, batch: Batch, updates: Sequence[Update]) -> None:
         """The step itself."""
         loss = self._backward(batch)
         gradients = self.working.gradients()
@@ -181,13 +186,13 @@ class TrainStep:
                 shrink = (self.clip / norm).clamp(max=1.0)
                 for gradient in gradients.values():
                     gradient.mul_(shrink.view(-1, *[1] * (gradient.dim() - 1)))
-            for group, lr, forget in updates:
-                self.adam.step(gradients, group, lr)
+            for group, number, lr, forget in updates:
+                if not isinstance(number, Tensor):
+                    number = torch.full((), number, dtype=torch.float32, device=self.working.device)
+                self.adam.step(gradients, group, number, lr)
                 self._average(group, forget)
             self.totals[0] += loss * batch.count
             self.totals[1] += norm
-            if first:
-                self.totals[2] = loss
         self.working.clear_gradients()
 
     def _backward(self, batch: Batch) -> Tensor:  # (S,)

@@ -7,6 +7,7 @@ by the whole search where fits are side by side, since kernels depend on how man
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def search(device: str, settings: Settings, console: Console) -> dict[str, Any]:
     for label, tool in (("ResTTSearchCV", ResTTSearchCV), ("GridSearchCV", GridSearchCV)):
         first = grid if tool is ResTTSearchCV and kind == "cuda" else {"lr": [0.02, 0.05]}
         tool(model, first, cv=folds, n_jobs=jobs).fit(x, y)
+        gc.collect()  # what was left by all that came before is nothing that this search costs
         began = time.perf_counter()
         found[label] = made = tool(model, grid, cv=folds, n_jobs=jobs).fit(x, y)
         row = {"search": label, "seconds": round(time.perf_counter() - began, 3), "best": made.best_params_}
