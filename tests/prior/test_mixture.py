@@ -143,3 +143,28 @@ def test_residuals_of_rows_that_were_learned_from_grow():
     honest = targets - mixture.left_out
     assert torch.allclose(mixture.residuals[1::2], honest[1::2])
     assert (mixture.residuals[::2].abs() > honest[::2].abs()).all()
+
+
+def test_few_rows_of_columns_that_matter_alike_may_jump():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, (60, 5)).astype(float)
+    steps = rng.standard_normal((5, 6))
+    y = sum(steps[k][x[:, k].astype(int)] for k in range(5)) + 0.5 * rng.standard_normal(60)
+    learner, targets = learner_of(x, y)
+    found = learner.learn("alike jumping", targets, "identity")
+    assert found.power == JUMPING
+    assert len(np.unique(found.relevance)) == len(np.unique(found.length)) == 1
+    mixture = prior.fit(x, y).mixture
+    shared = [len(np.unique(one.prior.relevance)) == 1 and one.prior.power == JUMPING for one in mixture.posteriors]
+    assert sum(shared) == 1
+    assert mixture.weights[shared] > 0.1
+
+
+def test_usual_weights_count_as_many_rows_as_they_are_told_to():
+    y = np.random.default_rng(0).standard_normal((200, 1))
+    predictions, usual = np.stack([y, -y], axis=-1), np.array([0.5, 0.5])
+    found = [stacked(predictions, y, np.ones(200), usual, rows)[1] for rows in (1, 12, 45, 1e6)]
+    assert (np.diff(found) > 0).all()
+    assert found[-1] == pytest.approx(0.5, abs=0.001)
+    # The least of 200 (2w)² + 2 rows (½ - w)², in units of the variance of y: w = rows / (800 + 2 rows).
+    assert found[2] == pytest.approx(45 / 890, rel=1e-3)
