@@ -197,7 +197,8 @@ def stacked(
 ) -> np.ndarray:  # (K,)
     """The weights, none below 0 and of sum 1, under which the predictions' mean has the least squares.
 
-    ``usual``: before any row is seen, which counts as much as ``usual_rows``. No row counts for more than if its error, under the usual weights, were a few times the median.
+    ``usual``: the weights before any row is seen, which count as much as ``usual_rows``. No row counts for more than if
+    its error, under the usual weights, were a few times the median.
 
     >>> y = np.random.default_rng(0).standard_normal((200, 1))
     >>> stacked(np.stack([y, -y], axis=-1), y, np.ones(200), np.array([0.5, 0.5])).round(2)
