@@ -176,7 +176,6 @@ def fit(
     ordered = tuple(sites[n] for n in order)
     away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
     distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
-    heaviest = mixture.posteriors[0].prior
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
@@ -184,7 +183,7 @@ def fit(
         ordered,
         target,
         learned,
-        measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
+        measure_spread(mixture.prior, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
         replace(rounding, distance=distance),
         _relative_error(target.predict(left_out), targets, used),
         errors,

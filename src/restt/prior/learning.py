@@ -66,6 +66,7 @@ class Prior:
     names: tuple[str, ...]
     target_scale: str = "identity"
     evaluations: int = 0  # of the evidence, until it was learned
+    alike: bool = False  # all columns of a kind have one relevance, length and share of straight lines
 
     def on(self, device: torch.device) -> Prior:
         """The same prior for states on another device."""

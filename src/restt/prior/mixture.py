@@ -97,7 +97,7 @@ class Learner:
         else:
             first, shared = (None if one is None else one.theta for one in (start, around))
             found = learn(kernels, *given, first, iterations, shared, trust, kind == "rough")
-        return Prior(kernels, found[0], self.names, scale, found[1])
+        return Prior(kernels, found[0], self.names, scale, found[1], kind in _SHARED)
 
     def condition(self, prior: Prior, targets: Tensor) -> Posterior:
         return condition(prior, self.states, targets, self.precision)
@@ -119,6 +119,12 @@ class Mixture:
     def left_out(self) -> Tensor:  # (B, O)
         """Each row's prediction from the others."""
         return weighted(torch.stack([one.left_out for one in self.posteriors], dim=-1), self.weights)
+
+    @property
+    def prior(self) -> Prior:
+        """The heaviest that tells columns apart, where there is one."""
+        priors = [one.prior for one in self.posteriors]
+        return next((one for one in priors if not one.alike), priors[0])
 
     def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
         return weighted(torch.stack([one.mean(states) for one in self.posteriors], dim=-1), self.weights)
