@@ -17,7 +17,7 @@ from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import Prior, learning_rows
 from restt.prior.mixture import Learner, Mixture, mix
 from restt.prior.posterior import Posterior, condition_on_more
-from restt.prior.rounding import Rounding, residual_module, round_products
+from restt.prior.rounding import Rounding, residual_module, round_products, train_values
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread
 from restt.prior.tails import heavy_tailed, surprise_trust
@@ -170,12 +170,13 @@ def fit(
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
         give_back_memory()  # and what that has
-    cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
-    exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
+    exact = mixture.mean(states).cpu()
+    learned = smooth.prior.on(_CPU)
+    cores, order, rounding = _train(mixture, learned, bond_dim, site_order, states, exact, used)
+    mixture = mixture.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
-    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
-    distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
+    distance = _distance(module(site_vectors(ordered, table[:, order])), exact, used)
     heaviest = mixture.posteriors[0].prior
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
@@ -314,8 +315,19 @@ def _best_scale(
     return learner, target, alike, posterior, errors
 
 
+def _distance(found: Tensor, exact: Tensor, weights: np.ndarray) -> float:  # (B, O), (B, O), (B,)
+    """The root mean square of what lies between."""
+    return float(np.sqrt(np.average((found - exact).numpy() ** 2, axis=0, weights=weights).mean()))
+
+
 def _train(
-    mixture: Mixture, prior: Prior, bond_dim: int | str, site_order: Sequence[int] | str
+    mixture: Mixture,
+    prior: Prior,
+    bond_dim: int | str,
+    site_order: Sequence[int] | str,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    exact: Tensor,  # (B, O): the mixture's mean there
+    weights: np.ndarray,  # (B,)
 ) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
     """Cores of the mixture's mean in the best of the orders tried."""
     largest = LARGEST_BOND
@@ -330,8 +342,14 @@ def _train(
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):
-        ordered = [factors[n] for n in order], [moments[n] for n in order]
-        found.append((*round_products(coefficients, *ordered, largest, tolerance), order))
+        ordered = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
+        sites, rows = [kernels[n] for n in order], [states[n].to(exact) for n in order]
+
+        def distance(cores: list[Tensor], sites: list[Kernel] = sites, rows: list[Tensor] = rows) -> float:
+            return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
+
+        measured = distance if bond_dim == "auto" else None
+        found.append((*round_products(coefficients, *ordered, largest, tolerance, distance=measured), order))
     cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
     return cores, order, rounding
 
