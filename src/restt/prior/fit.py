@@ -13,6 +13,7 @@ from torch import Tensor
 from restt._common.devices import give_back_memory
 from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
+from restt.prior.joint import JointPrior
 from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import Prior, learning_rows
 from restt.prior.mixture import Learner, Mixture, mix
@@ -97,9 +98,9 @@ def fit(
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
-    Several priors are learned, of smooth functions and of functions that may jump, and the train is the weighted mean
-    of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth functions. Where the
-    noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
+    Several priors are learned, of smooth functions, of functions that may jump and others, and the train is the
+    weighted mean of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth
+    functions. Where the noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def fit(
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
     distance = _distance(module(site_vectors(ordered, table[:, order])), exact, used)
-    heaviest = mixture.posteriors[0].prior
+    heaviest = (*mixture.column_priors, learned)[0]
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
@@ -258,7 +259,7 @@ def _merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tupl
 
 
 def _given_all(
-    posteriors: Sequence[Posterior],
+    posteriors: Sequence[Posterior[Prior | JointPrior]],
     heavy_tails: bool,
     sites: Sequence[Site],
     target: Target,
@@ -266,7 +267,7 @@ def _given_all(
     targets: np.ndarray,
     weights: np.ndarray,
     device: torch.device | None,
-) -> tuple[Posterior, ...]:
+) -> tuple[Posterior[Prior | JointPrior], ...]:
     """The posteriors of a part of the rows conditioned on all of them."""
     states = [_placed(site.vectors(column), device) for site, column in zip(sites, table.T, strict=True)]
     encoded, given = _placed(target.encode(targets), device), _placed(weights, device)
@@ -286,7 +287,7 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 def _best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
-) -> tuple[Learner, Target, Prior, Posterior, dict[str, float]]:
+) -> tuple[Learner, Target, Prior, Posterior[Prior], dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
     They are those of the prior of columns alike: it has too few scales to take from chance, which a choice by the least
@@ -343,7 +344,7 @@ def _train(
     found = []
     for order in _orders(prior, site_order):
         ordered = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
-        sites, rows = [kernels[n] for n in order], [states[n].to(exact) for n in order]
+        sites, rows = [kernels[n] for n in order], [states[n].cpu() for n in order]
 
         def distance(cores: list[Tensor], sites: list[Kernel] = sites, rows: list[Tensor] = rows) -> float:
             return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
