@@ -38,6 +38,8 @@ _USUAL_ROWS = 12
 # Up to this many rows leave much of the lengths to the density that they are given, and rough functions are tried too;
 # they are too few to learn a distance.
 _FEW_ROWS = 200
+# A distance in all columns is learned from at most so many rows.
+_JOINT_ROWS = 500
 # Errors beyond this many times the median's do not count for more in the weights: one row does not decide.
 _MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
@@ -101,8 +103,11 @@ class Learner:
         rows: np.ndarray | None = None,
         iterations: int = ITERATIONS,
     ) -> JointPrior:
-        """The prior of functions of all columns at once."""
-        given, trust = self._given(targets, rows)
+        """The prior of functions of all columns at once, from at most :data:`_JOINT_ROWS` of the rows."""
+        chosen = self.rows if rows is None else rows
+        if len(chosen) > _JOINT_ROWS:
+            chosen = chosen[np.linspace(0, len(chosen) - 1, _JOINT_ROWS).astype(int)]
+        given, trust = self._given(targets, chosen)
         return JointPrior(self.kernels, *learn_joint(self.kernels, *given, iterations, trust))
 
     def _given(
