@@ -32,7 +32,7 @@ _FEWEST_ROWS = 8
 # factor, which counts as much as that many rows.
 _OPTIMISM, _OPTIMISM_ROWS, _MOST_OPTIMISM = 1.2, 20, 2.0
 # The kinds of priors; before any row is seen, their weights are taken to be these, which count as much as 12 rows.
-_USUAL = {"straight": 0.0, "alike": 0.22, "smooth": 0.45, "jumping": 0.23, "joint": 0.1}
+_USUAL = {"straight": 0.0, "alike": 0.21, "smooth": 0.43, "jumping": 0.21, "joint": 0.15}
 _USUAL_FEW = {"straight": 0.0, "alike": 0.2, "smooth": 0.3, "jumping": 0.25, "rough": 0.25}
 _USUAL_ROWS = 12
 # Up to this many rows leave much of the lengths to the density that they are given, and rough functions are tried too;
@@ -44,7 +44,7 @@ _JOINT_ROWS = 500
 _MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
 # each column that there is for a row, up to this many columns; that of a joint prior is larger.
-_OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 1.2, 0.3
+_OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 0.9, 0.3
 # A prior that weighs less is left out of the mean.
 _LEAST_WEIGHT = 0.02
 
