@@ -9,6 +9,7 @@ import torch
 
 import restt
 from restt import prior
+from restt.prior.fit import LARGEST_BOND
 from restt.prior.kernels import jumping
 from restt.prior.posterior import condition, condition_on_more
 from restt.prior.target import candidate_scales
@@ -42,6 +43,16 @@ def test_the_train_is_an_ordinary_residual_module_near_the_exact_posterior(fitte
     distance = (torch.from_numpy(fitted.outputs(numbers)) - exact).square().mean().sqrt().item()
     assert fitted.rounding.distance == pytest.approx(distance)
     assert distance < 0.3 * fitted.prior.noise**0.5
+
+
+def test_columns_that_go_together_are_within_a_tenth_of_the_noise_too():
+    # Over independent columns, what the rows never are counts as much as what they are.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 1)) + 0.3 * rng.standard_normal((150, 8))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + np.abs(x[:, 3]) * x[:, 4] + 0.1 * rng.standard_normal(150)
+    found = prior.fit(x, y)
+    assert found.rounding.distance <= 0.1 * min(one.prior.noise for one in found.mixture.posteriors) ** 0.5
+    assert found.rounding.bond_dim < LARGEST_BOND
 
 
 def test_a_given_bond_and_order_are_kept():
