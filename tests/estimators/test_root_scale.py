@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -19,12 +17,13 @@ def test_decisions_and_graphs_of_the_root_agree_with_predictions(size):
     rng = np.random.default_rng(0)
     y, ones = size * rng.poisson(2.0, 50).astype(float), np.ones(50)
     empty, divided = Modelled.scaled(y, ones)
-    target = empty.of(replace(Target.fit(divided, ones, "sqrt"), smear=1.1))
+    target = empty.of(Target.fit(divided, ones, "sqrt").smeared(np.zeros((50, 1)), divided, ones))
     outputs = np.linspace(-5, 5, 11)[:, None]
     found = target.decode(outputs)
     decisions = outputs * target.scale + target.mean
     assert target.label == "√y"
-    np.testing.assert_allclose(found, 1.1 * np.maximum(decisions, 0)[:, 0] ** 2, rtol=1e-12)
-    assert found[0] == 0
+    lift = np.sqrt(y).var()
+    np.testing.assert_allclose(found, np.maximum(decisions, 0)[:, 0] ** 2 + lift, rtol=1e-12)
+    assert found[0] == pytest.approx(lift)
     graph = Undone(target, torch.float64).build(TorchOps(torch.float64), torch.from_numpy(outputs)).numpy()
     np.testing.assert_allclose(graph, found, rtol=1e-12)

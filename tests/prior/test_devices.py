@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from restt import prior
+from restt.prior.joint import JointPrior
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 
 
@@ -51,6 +52,19 @@ def test_so_is_one_whose_noise_has_heavy_tails(monkeypatch):
     assert {type(trust) for trust in seen} == {torch.Tensor, Elsewhere}
     np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
     np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("most", [100, 60])
+def test_so_is_one_of_all_columns_at_once(most, monkeypatch):
+    monkeypatch.setattr("restt.prior.mixture._FEW_ROWS", 20)
+    x, _, levels = table(100)
+    y = np.sin(2 * np.hypot(x[:, 0], np.nan_to_num(x[:, 1]))) + (x[:, 2] == 1)
+    here = prior.fit(x, y, levels=levels, max_rows=most)
+    assert JointPrior in [type(one.prior) for one in here.mixture.posteriors]
+    with pretended_gpu():
+        there = prior.fit(x, y, levels=levels, max_rows=most, device=GPU)
+    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-6)
+    assert not any(isinstance(value, Elsewhere) for value in _held(there))
 
 
 def _held(value: object, seen: set[int] | None = None) -> list[object]:

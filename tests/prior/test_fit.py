@@ -9,6 +9,7 @@ import torch
 
 import restt
 from restt import prior
+from restt.prior.fit import LARGEST_BOND
 from restt.prior.kernels import jumping
 from restt.prior.posterior import condition, condition_on_more
 from restt.prior.target import candidate_scales
@@ -42,6 +43,16 @@ def test_the_train_is_an_ordinary_residual_module_near_the_exact_posterior(fitte
     distance = (torch.from_numpy(fitted.outputs(numbers)) - exact).square().mean().sqrt().item()
     assert fitted.rounding.distance == pytest.approx(distance)
     assert distance < 0.3 * fitted.prior.noise**0.5
+
+
+def test_columns_that_go_together_are_within_a_tenth_of_the_noise_too():
+    # Over independent columns, what the rows never are counts as much as what they are.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((150, 1)) + 0.3 * rng.standard_normal((150, 8))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + np.abs(x[:, 3]) * x[:, 4] + 0.1 * rng.standard_normal(150)
+    found = prior.fit(x, y)
+    assert found.rounding.distance <= 0.1 * min(one.prior.noise for one in found.mixture.posteriors) ** 0.5
+    assert found.rounding.bond_dim < LARGEST_BOND
 
 
 def test_a_given_bond_and_order_are_kept():
@@ -145,7 +156,33 @@ def test_the_root_of_counts_is_never_negative():
     model = prior.fit(x, y, scale="sqrt")
     assert (model.predict(10 * x) >= 0).all()
     assert model.predict(x)[:, 0].mean() == pytest.approx(y.mean(), rel=0.15)
-    assert model.target.smear > 1.05
+    # The root of a count has a variance of about a quarter whatever its mean.
+    assert model.target.lift == pytest.approx(0.25, abs=0.1)
+
+
+def test_squares_are_lifted_by_the_variance_of_the_root_wherever_they_are():
+    rng = np.random.default_rng(0)
+    roots = np.linspace(1, 6, 20_000)[:, None]
+    y = (roots + 0.6 * rng.standard_normal(roots.shape)) ** 2
+    empty = prior.Target.fit(y, np.ones(len(y)), "sqrt")
+    outputs = (roots - empty.mean) / empty.std
+    target = empty.smeared(outputs, y, np.ones(len(y)))
+    # One factor for all squares would leave the small ones too small and the large ones too large.
+    np.testing.assert_allclose(target.predict(outputs), roots**2 + 0.36, atol=0.02)
+
+
+def test_what_lifts_a_root_is_kept_for_each_output():
+    rng = np.random.default_rng(0)
+    y = rng.gamma(2.0, size=(40, 2))
+    empty = prior.Target.fit(y, np.ones(40), "sqrt")
+    target = empty.smeared(np.zeros((40, 2)), y, np.ones(40))
+    np.testing.assert_allclose(target.predict(np.zeros((1, 2)))[0], y.mean(axis=0))
+    config = json.loads(json.dumps(target.to_config()))
+    np.testing.assert_array_equal(prior.Target.from_config(config).predict(y), target.predict(y))
+    # A model of a version that multiplied the square by a factor.
+    del config["lift"]
+    before = prior.Target.from_config({**config, "smear": 1.1})
+    np.testing.assert_allclose(before.predict(y), 1.1 * target.decode(y))
 
 
 def test_scales_are_tried_only_where_they_may_help():

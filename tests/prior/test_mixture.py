@@ -143,3 +143,32 @@ def test_residuals_of_rows_that_were_learned_from_grow():
     honest = targets - mixture.left_out
     assert torch.allclose(mixture.residuals[1::2], honest[1::2])
     assert (mixture.residuals[::2].abs() > honest[::2].abs()).all()
+
+
+def test_few_rows_of_columns_that_matter_alike_may_jump():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, (60, 5)).astype(float)
+    steps = rng.standard_normal((5, 6))
+    y = sum(steps[k][x[:, k].astype(int)] for k in range(5)) + 0.5 * rng.standard_normal(60)
+    learner, targets = learner_of(x, y)
+    found = learner.learn("alike jumping", targets, "identity")
+    assert found.alike
+    assert found.power == JUMPING
+    assert len(np.unique(found.relevance)) == len(np.unique(found.length)) == 1
+    fitted = prior.fit(x, y)
+    heaviest = fitted.mixture.posteriors[0].prior
+    assert heaviest.alike
+    assert heaviest.power == JUMPING
+    # What is printed, and what tells the uncertainty, tells columns apart all the same.
+    assert not fitted.spread.prior.alike
+    assert len(np.unique(fitted.spread.prior.relevance)) == 5
+
+
+def test_usual_weights_count_as_many_rows_as_they_are_told_to():
+    y = np.random.default_rng(0).standard_normal((200, 1))
+    predictions, usual = np.stack([y, -y], axis=-1), np.array([0.5, 0.5])
+    found = [stacked(predictions, y, np.ones(200), usual, rows)[1] for rows in (1, 12, 45, 1e6)]
+    assert (np.diff(found) > 0).all()
+    assert found[-1] == pytest.approx(0.5, abs=0.001)
+    # The least of 200 (2w)² + 2 rows (½ - w)², in units of the variance of y: w = rows / (800 + 2 rows).
+    assert found[2] == pytest.approx(45 / 890, rel=1e-3)

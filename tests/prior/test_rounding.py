@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior.posterior import condition
-from restt.prior.rounding import residual_module, round_products
+from restt.prior.rounding import residual_module, round_products, train_values
 from restt.testing import assert_multilinear
 from tests.prior.problems import bound, mixed_table, some_prior
 
@@ -98,6 +98,24 @@ def test_the_tolerance_bounds_the_error_with_the_least_bonds():
     assert sum(narrow.bonds) < sum(wide.bonds)
 
 
+def test_less_is_cut_away_where_it_is_too_much_on_the_rows():
+    posterior, coefficients, factors, moments, states = problem()
+    exact, tolerance, told = posterior.mean(posterior.states), 0.02, []
+
+    def distance(cores):
+        told.append((train_values(cores, states) - exact).square().mean().sqrt().item())
+        return told[-1]
+
+    # As if the rows were where the train is far from the sum.
+    before = round_products(coefficients, factors, moments, 30, tolerance)[1]
+    after = round_products(coefficients, factors, moments, 30, tolerance, distance=lambda cores: 20 * distance(cores))[
+        1
+    ]
+    assert 20 * told[0] > tolerance >= 20 * told[-1]
+    assert sum(before.bonds) < sum(after.bonds)
+    assert after.discarded < before.discarded
+
+
 @pytest.mark.parametrize("sites", [1, 2, 3, 5])
 def test_any_train_on_vectors_that_sum_to_one_is_a_residual_one(sites):
     generator = torch.Generator().manual_seed(0)
@@ -105,6 +123,7 @@ def test_any_train_on_vectors_that_sum_to_one_is_a_residual_one(sites):
     cores = [torch.randn(bonds[n], 2 + n, bonds[n + 1], generator=generator, dtype=torch.float64) for n in range(sites)]
     states = [torch.rand(7, 2 + n, generator=generator, dtype=torch.float64) for n in range(sites)]
     states = [x / x.sum(1, keepdim=True) for x in states]
+    assert torch.allclose(train_values(cores, states), values(cores, states))
     module = residual_module(cores)
     x = torch.zeros(7, sites, 1 + sites, dtype=torch.float64)
     for n, rows in enumerate(states):

@@ -199,7 +199,7 @@ class Undone(GraphPart):
         model, varies = target.model, np.isnan(target.constant)
         longer = model.scale == "asinh"
         factor = np.ldexp(model.width if longer else np.full_like(model.width, model.smear), target.exponents)
-        offset = np.ldexp(model.shift if longer else np.zeros_like(model.shift), target.exponents)
+        offset = np.ldexp(model.shift if longer else model.lift, target.exponents)
         values = (model.std, model.mean, np.where(varies, factor, 0.0), np.where(varies, offset, target.constant))
         self.std, self.mean, self.factor, self.offset = (nn.Buffer(torch.from_numpy(v).to(dtype)) for v in values)
         self.base = nn.Buffer(torch.full((target.outputs,), math.e, dtype=dtype))

@@ -197,7 +197,7 @@ def _solve_sample(
     refined = refine(
         start,
         encoding,
-        prior_bases([one.prior for one in fitted.mixture.posteriors], fitted.order),
+        prior_bases(fitted.mixture.column_priors or (fitted.prior,), fitted.order),
         trained,
         rows.take(held),
         loss="mse",

@@ -204,7 +204,7 @@ class Modelled:
         constant = np.array([np.nan if value is None else value for value in config["constant"]], dtype=np.float64)
         if exponents.ndim != 1 or not len(exponents) or constant.shape != exponents.shape:
             raise ValueError(f"exponents and constants of y do not fit: {shown(exponents)}, {shown(constant)}")
-        for name in ("mean", "std", "shift", "width"):
+        for name in ("mean", "std", "shift", "width", "lift"):
             held = getattr(model, name)
             if held.shape != exponents.shape or not np.isfinite(held).all():
                 raise ValueError(f"{name} of y must have {len(exponents)} finite entries, got {shown(held)}")

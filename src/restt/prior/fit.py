@@ -13,11 +13,12 @@ from torch import Tensor
 from restt._common.devices import give_back_memory
 from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
+from restt.prior.joint import JointPrior
 from restt.prior.kernels import Kernel, make_kernel, measure
 from restt.prior.learning import Prior, learning_rows
 from restt.prior.mixture import Learner, Mixture, mix
 from restt.prior.posterior import Posterior, condition_on_more
-from restt.prior.rounding import Rounding, residual_module, round_products
+from restt.prior.rounding import Rounding, residual_module, round_products, train_values
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread
 from restt.prior.tails import heavy_tailed, surprise_trust
@@ -97,9 +98,9 @@ def fit(
 ) -> Fitted:
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
-    Several priors are learned, of smooth functions and of functions that may jump, and the train is the weighted mean
-    of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth functions. Where the
-    noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
+    Several priors are learned, of smooth functions, of functions that may jump and others, and the train is the
+    weighted mean of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth
+    functions. Where the noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
 
     Parameters
     ----------
@@ -170,13 +171,15 @@ def fit(
         heavy = learner.trust is not None
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
         give_back_memory()  # and what that has
-    cores, order, rounding = _train(mixture, smooth.prior, bond_dim, site_order)
-    exact, mixture, learned = mixture.mean(states).cpu(), mixture.on(_CPU), smooth.prior.on(_CPU)
+    exact = mixture.mean(states).cpu()
+    learned = smooth.prior.on(_CPU)
+    cores, order, rounding = _train(mixture, learned, bond_dim, site_order, states, exact, used)
+    mixture = mixture.on(_CPU)
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
-    away = (module(site_vectors(ordered, table[:, order])) - exact).numpy()
-    distance = float(np.sqrt(np.average(away**2, axis=0, weights=used).mean()))
-    heaviest = mixture.posteriors[0].prior
+    distance = _distance(module(site_vectors(ordered, table[:, order])), exact, used)
+    # The heaviest that tells columns apart, where there is one.
+    told = sorted((*mixture.column_priors, learned), key=lambda one: one.alike)[0]
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
@@ -184,7 +187,7 @@ def fit(
         ordered,
         target,
         learned,
-        measure_spread(heaviest, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
+        measure_spread(told, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
         replace(rounding, distance=distance),
         _relative_error(target.predict(left_out), targets, used),
         errors,
@@ -257,7 +260,7 @@ def _merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tupl
 
 
 def _given_all(
-    posteriors: Sequence[Posterior],
+    posteriors: Sequence[Posterior[Prior | JointPrior]],
     heavy_tails: bool,
     sites: Sequence[Site],
     target: Target,
@@ -265,7 +268,7 @@ def _given_all(
     targets: np.ndarray,
     weights: np.ndarray,
     device: torch.device | None,
-) -> tuple[Posterior, ...]:
+) -> tuple[Posterior[Prior | JointPrior], ...]:
     """The posteriors of a part of the rows conditioned on all of them."""
     states = [_placed(site.vectors(column), device) for site, column in zip(sites, table.T, strict=True)]
     encoded, given = _placed(target.encode(targets), device), _placed(weights, device)
@@ -285,7 +288,7 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
 
 def _best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
-) -> tuple[Learner, Target, Prior, Posterior, dict[str, float]]:
+) -> tuple[Learner, Target, Prior, Posterior[Prior], dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.
 
     They are those of the prior of columns alike: it has too few scales to take from chance, which a choice by the least
@@ -314,8 +317,19 @@ def _best_scale(
     return learner, target, alike, posterior, errors
 
 
+def _distance(found: Tensor, exact: Tensor, weights: np.ndarray) -> float:  # (B, O), (B, O), (B,)
+    """The root mean square of what lies between."""
+    return float(np.sqrt(np.average((found - exact).numpy() ** 2, axis=0, weights=weights).mean()))
+
+
 def _train(
-    mixture: Mixture, prior: Prior, bond_dim: int | str, site_order: Sequence[int] | str
+    mixture: Mixture,
+    prior: Prior,
+    bond_dim: int | str,
+    site_order: Sequence[int] | str,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    exact: Tensor,  # (B, O): the mixture's mean there
+    weights: np.ndarray,  # (B,)
 ) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
     """Cores of the mixture's mean in the best of the orders tried."""
     largest = LARGEST_BOND
@@ -330,8 +344,14 @@ def _train(
     moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):
-        ordered = [factors[n] for n in order], [moments[n] for n in order]
-        found.append((*round_products(coefficients, *ordered, largest, tolerance), order))
+        ordered = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
+        sites, rows = [kernels[n] for n in order], [states[n].cpu() for n in order]
+
+        def distance(cores: list[Tensor], sites: list[Kernel] = sites, rows: list[Tensor] = rows) -> float:
+            return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
+
+        measured = distance if bond_dim == "auto" else None
+        found.append((*round_products(coefficients, *ordered, largest, tolerance, distance=measured), order))
     cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
     return cores, order, rounding
 

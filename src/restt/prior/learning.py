@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -21,12 +21,12 @@ _FEWEST_ROWS, LEARNING_ROWS = 150, 700
 ITERATIONS = 50
 # Centre and spread of log σ², log s and of a column's log relevance, log length and logit of the line's share, and the
 # bounds of the search. Targets have variance 1 and positions are of order 1, so that these fit any table.
-_GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
+GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0, 3.0, -10.0, 8.0)}
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
 # The same for functions that change fast and are seldom straight.
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
-_UNLIKE = 1.5
+UNLIKE = 1.5
 # In which the search is told the parameters of columns with scales of their own. All rows speak of the noise and of s,
 # a few of a column: in equal units, the first steps would be theirs alone.
 _UNITS = {"noise": 0.15, "scale": 0.5, "relevance": 1.0, "length": 0.7, "line": 1.0}
@@ -66,8 +66,9 @@ class Prior:
     names: tuple[str, ...]
     target_scale: str = "identity"
     evaluations: int = 0  # of the evidence, until it was learned
+    alike: bool = False  # all columns of a kind have one relevance, length and share of straight lines
 
-    def on(self, device: torch.device) -> Prior:
+    def on(self, device: torch.device) -> Self:
         """The same prior for states on another device."""
         return replace(self, kernels=tuple(kernel.on(device) for kernel in self.kernels))
 
@@ -133,12 +134,12 @@ def hyper_prior(
     ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected.
     """
     columns = _ROUGH if rough else _COLUMN
-    rows = [_GLOBAL["noise"], _GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
+    rows = [GLOBAL["noise"], GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
         heavy[_relevances(kernels)] = True
-        centre[heavy], spread[heavy] = around[heavy], _UNLIKE
+        centre[heavy], spread[heavy] = around[heavy], UNLIKE
     return HyperPrior(centre, spread, low, high, heavy)
 
 
@@ -184,7 +185,7 @@ def learn(
             start[kept] = around[kept]
     names = ["noise", "scale", *(name for kernel in kernels for name in kernel.names)]
     units = np.array([_UNITS[name] for name in names])
-    return _climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations, units)
+    return climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations, units)
 
 
 def learn_alike(
@@ -214,14 +215,23 @@ def learn_alike(
         centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
     hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
     objective = Evidence(kernels, states, targets, weights, hyper, ties, trust)
-    theta, evaluations = _climb(objective, start, ITERATIONS)
+    theta, evaluations = climb(objective, start, ITERATIONS)
     return theta[ties], evaluations
+
+
+class Objective(Protocol):
+    """A value to be made small, with its gradient, over parameters that have a prior of their own."""
+
+    hyper_prior: HyperPrior
+    evaluations: int
+
+    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]: ...
 
 
 class _Search:
     """The evidence over parameters in units of their own, the best that were seen, and when to stop."""
 
-    def __init__(self, objective: Evidence, units: np.ndarray) -> None:
+    def __init__(self, objective: Objective, units: np.ndarray) -> None:
         self.objective, self.units = objective, units
         self.best, self.value = np.empty(0), np.inf
         self._reached: list[float] = []  # after each step
@@ -240,9 +250,10 @@ class _Search:
             raise StopIteration
 
 
-def _climb(
-    objective: Evidence, start: np.ndarray, iterations: int, units: np.ndarray | None = None
+def climb(
+    objective: Objective, start: np.ndarray, iterations: int, units: np.ndarray | None = None
 ) -> tuple[np.ndarray, int]:
+    """The best parameters that L-BFGS saw from ``start``, told them in these units, and how many it saw."""
     low, high = objective.hyper_prior.low, objective.hyper_prior.high
     units = np.ones(len(start)) if units is None else units
     search = _Search(objective, units)

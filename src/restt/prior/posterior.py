@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from restt._common.devices import give_back_memory
 from restt.prior.columns import side_by_side, upper_blocks
 from restt.prior.evidence import cholesky, column_slices
+from restt.prior.joint import JointPrior
 from restt.prior.learning import Prior
 
 # Rows whose covariance with those of a posterior is there at once.
@@ -18,18 +20,22 @@ _ROWS_AT_ONCE = 512
 # From so many rows on, 8 MB for every matrix, those of one posterior are not to be held beside those of the next.
 _MANY_ROWS = 1000
 
+# Which of the two priors it is of.
+P = TypeVar("P", bound=Prior | JointPrior)
+P_co = TypeVar("P_co", bound=Prior | JointPrior, covariant=True)
+
 
 @dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(Generic[P_co]):
     """A prior conditioned on rows. Targets and variances are of the standardised target."""
 
-    prior: Prior
+    prior: P_co
     states: tuple[Tensor, ...]  # N of (B, I_n)
     alpha: Tensor  # (B, O): A⁻¹ y
     left_out: Tensor  # (B, O): each row's prediction from the others
     left_out_variance: Tensor  # (B,): of an observation of weight 1 there
 
-    def on(self, device: torch.device) -> Posterior:
+    def on(self, device: torch.device) -> Posterior[Prior | JointPrior]:
         """The same posterior on another device."""
         parts = (part.to(device) for part in (self.alpha, self.left_out, self.left_out_variance))
         return Posterior(self.prior.on(device), tuple(column.to(device) for column in self.states), *parts)
@@ -41,17 +47,19 @@ class Posterior:
 
     def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
         """Coefficients and factors of the mean as a sum over rows of products over sites."""
+        if isinstance(self.prior, JointPrior):
+            return self.prior.products(self.states, self.alpha)
         crosses = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
         return self.prior.scale * self.alpha, [1 + kernel.cross(rows, values) for kernel, rows, values in crosses]
 
 
 @torch.no_grad()
 def condition_on_more(
-    posterior: Posterior,
+    posterior: Posterior[P],
     states: Sequence[Tensor],  # N of (B, I_n)
     targets: Tensor,  # (B, O)
     weights: Tensor,  # (B,)
-) -> Posterior:
+) -> Posterior[P]:
     """The posterior given other rows than its own, as a sum over its own all the same.
 
     The weights of its J rows Z are normal, N(0, K_ZZ⁻¹), and conditioned on all B rows (subset of regressors): exact
@@ -77,11 +85,11 @@ def condition_on_more(
 
 @torch.no_grad()
 def condition(
-    prior: Prior,
+    prior: P,
     states: Sequence[Tensor],  # N of (B, I_n)
     targets: Tensor,  # (B, O)
     weights: Tensor,  # (B,)
-) -> Posterior:
+) -> Posterior[P]:
     """The posterior given rows, with predictions of each row from all others in closed form.
 
     With A = K + σ²/w, a row left out is predicted by y_i - (A⁻¹y)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
@@ -101,11 +109,13 @@ def _make_room(rows: int) -> None:
 
 
 def covariance(
-    prior: Prior,
+    prior: Prior | JointPrior,
     states: Sequence[Tensor],  # N of (B, I_n)
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
-    """s Π_n (1 + k_n) between rows."""
+    """s Π_n (1 + k_n) between rows, or that of a joint prior."""
+    if isinstance(prior, JointPrior):
+        return prior.covariance(states, states if states2 is None else states2)
     if states2 is None:
         return _own_covariance(prior, states)
     found = states[0].new_full((len(states[0]), len(states2[0])), prior.scale)

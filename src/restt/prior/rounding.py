@@ -14,7 +14,7 @@ vectors sum to one, so the cores G_i of any train are those of a residual one: W
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,8 @@ from restt.module import ResTT
 
 # Bonds beyond the wanted one that the random train has.
 _OVERSAMPLING = 10
+# How often the tolerance over independent sites is halved where the rows' sites are not independent.
+_HALVINGS = 6
 # Every state has at least this share of the measure: a level that no row is in has a value all the same.
 _FLOOR = 1e-6
 # Entries of the largest array that is made at once.
@@ -53,19 +55,34 @@ def round_products(
     largest_bond: int,
     tolerance: float,
     seed: int = 0,
+    distance: Callable[[list[Tensor]], float] | None = None,
 ) -> tuple[list[Tensor], Rounding]:
     """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``, on the CPU.
 
-    Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows.
+    Bonds are as small as a root mean square error of ``tolerance`` over independent sites allows. ``distance`` tells
+    that of cores from the sum over rows, whose sites may go together: where it is larger, less is cut away, until it is
+    not or bonds are as large as they may be.
     """
     roots = [_root(moment) for moment in moments]
     whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
-    cores = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
+    compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
     # From here on matrices are small, and singular values of small matrices are slow on a GPU.
-    cores, lost = _truncated([core.cpu() for core in cores], largest_bond, tolerance)
-    cores = [_unwhitened(core, root.cpu()) for core, root in zip(cores, roots, strict=True)]
+    compressed, roots = ([one.cpu() for one in each] for each in (compressed, roots))
+    for halvings in range(_HALVINGS + 1):
+        cores, lost = _truncated(compressed, largest_bond, tolerance / 2**halvings)
+        cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
+        if distance is None or distance(cores) <= tolerance:
+            break
     bonds = tuple(core.shape[2] for core in cores[:-1])
     return cores, Rounding(max(bonds, default=1), bonds, lost)
+
+
+def train_values(cores: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:  # N of (l, I_n, r), (B, I_n) -> (B, O)
+    """What a train of these cores is at rows."""
+    found = states[0].new_ones(len(states[0]), 1)
+    for core, rows in zip(cores, states, strict=True):
+        found = _contract(found, rows, core)
+    return found
 
 
 def _root(moment: Tensor) -> Tensor:  # (I, I), lower; or (I,)

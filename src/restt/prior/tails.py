@@ -15,6 +15,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
+from restt.prior.joint import JointPrior
 from restt.prior.learning import Prior
 from restt.prior.mixture import Learner
 from restt.prior.posterior import Posterior
@@ -42,9 +43,9 @@ def trust_of(squares: Tensor, outputs: int) -> Tensor:  # (B,) -> (B,)
 def heavy_tailed(
     learner: Learner,
     alike: Prior,
-    posterior: Posterior,  # learned around it
+    posterior: Posterior[Prior],  # learned around it
     targets: Tensor,  # (B, O)
-) -> tuple[Learner, Prior, Posterior] | None:
+) -> tuple[Learner, Prior, Posterior[Prior]] | None:
     """A learner that trusts rows unequally, with the prior of columns alike and the posterior that it finds then.
 
     None where normal noise is as good.
@@ -71,14 +72,18 @@ def heavy_tailed(
     return None if worse else (learner, alike, found)
 
 
-def surprise_trust(posterior: Posterior, states: Sequence[Tensor], targets: Tensor) -> Tensor:  # N of (B, I_n), (B, O)
+def surprise_trust(
+    posterior: Posterior[Prior | JointPrior],
+    states: Sequence[Tensor],  # N of (B, I_n)
+    targets: Tensor,  # (B, O)
+) -> Tensor:  # (B,)
     """How far to trust rows that a posterior is yet to be conditioned on."""
     parts = zip(*(column.split(_ROWS_AT_ONCE) for column in states), strict=True)
     mean = torch.cat([posterior.mean(part) for part in parts])
     return trust_of((targets - mean).square().sum(dim=1) / posterior.prior.noise, targets.shape[1])
 
 
-def _likelihoods(posterior: Posterior, targets: Tensor, weights: Tensor) -> tuple[float, float, Tensor]:
+def _likelihoods(posterior: Posterior[Prior], targets: Tensor, weights: Tensor) -> tuple[float, float, Tensor]:
     """Log likelihoods of left-out rows under normal and Student's noise, each of its best size, and their trust."""
     outputs = targets.shape[1]
     squares = ((targets - posterior.left_out).square() / posterior.left_out_variance[:, None]).sum(dim=1).cpu()
@@ -97,5 +102,5 @@ def _likelihoods(posterior: Posterior, targets: Tensor, weights: Tensor) -> tupl
     return normal - widths, student - widths, trust_of(squares / size, outputs).to(targets)
 
 
-def _mean_square(posterior: Posterior, targets: Tensor, weights: Tensor) -> float:
+def _mean_square(posterior: Posterior[Prior], targets: Tensor, weights: Tensor) -> float:
     return float(weights @ (targets - posterior.left_out).square().mean(dim=1))

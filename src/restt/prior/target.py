@@ -23,7 +23,8 @@ _LONG_TAIL = 6.0
 class Target:
     """y as the prior sees it, (g(y) - mean)/std for each output, and back.
 
-    ``smear`` multiplies predictions after a root or logarithm, since y's mean is above what their means say.
+    y's mean is above what the mean of its root or logarithm says: ``lift``, the variance of the root about its
+    prediction, is added to the square of that, and ``smear`` multiplies the exponential.
     """
 
     scale: str
@@ -31,6 +32,7 @@ class Target:
     std: np.ndarray  # (O,)
     shift: np.ndarray  # (O,), asinh: subtracted from y, which is
     width: np.ndarray  # (O,), then divided by this
+    lift: np.ndarray  # (O,)
     smear: float = 1.0
 
     @classmethod
@@ -41,7 +43,8 @@ class Target:
         width = quantiles[:, 2] - quantiles[:, 0]
         spread = weighted_std(y, weights)
         width = np.where(width > 0, width, np.where(spread > 0, spread, 1.0))
-        empty = cls(scale, np.zeros(y.shape[1]), np.ones(y.shape[1]), quantiles[:, 1], width)
+        none = np.zeros(y.shape[1])
+        empty = cls(scale, none, np.ones(y.shape[1]), quantiles[:, 1], width, none)
         seen = empty.encode(y)
         mean = np.average(seen, axis=0, weights=weights)
         std = weighted_std(seen, weights)
@@ -73,11 +76,18 @@ class Target:
 
     def predict(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
         """The mean of y where the standardised target has this mean."""
-        return self.decode(outputs) * self.smear
+        return self.decode(outputs) * self.smear + self.lift
 
     def smeared(self, outputs: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Target:
-        """With the factor under which left-out predictions (B, O) of a root or logarithm meet y best, at least 1."""
-        if self.scale not in ("sqrt", "log"):
+        """With what lifts left-out predictions (B, O) of a root or logarithm to the mean of y (B, O).
+
+        The mean of a square is the square of the mean and the variance; the factor of an exponential is the one of
+        least squares, between 1 and 1.5.
+        """
+        if self.scale == "sqrt":
+            squares = np.average((self.encode(y) - outputs) ** 2, axis=0, weights=weights)
+            return replace(self, lift=self.std**2 * squares)
+        if self.scale != "log":
             return self
         found = self.decode(outputs)
         unit = np.abs(found).max(axis=0)
@@ -89,14 +99,15 @@ class Target:
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; floats survive the round trip through JSON exactly."""
-        arrays = {name: getattr(self, name).tolist() for name in ("mean", "std", "shift", "width")}
+        arrays = {name: getattr(self, name).tolist() for name in ("mean", "std", "shift", "width", "lift")}
         return {"scale": self.scale, **arrays, "smear": self.smear}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Target:
         """The target that :meth:`to_config` described."""
         arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
-        return cls(config["scale"], **arrays, smear=config["smear"])
+        lift = np.array(config["lift"]) if "lift" in config else np.zeros_like(arrays["mean"])  # of models saved before
+        return cls(config["scale"], **arrays, lift=lift, smear=config["smear"])
 
 
 def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
