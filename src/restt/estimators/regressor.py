@@ -36,10 +36,11 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     By default the scales of a prior (how much and how smoothly each column matters, the noise, how much interactions
     weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of bond r
-    (:mod:`restt.prior`). Means of several priors, of smooth functions and of functions that may jump, are weighed by
-    the errors of left-out rows, and a few wild values of y are trusted less than the others. Scales are learned on at
-    most 700 rows and the posterior mean is a sum over at most 2,000, drawn at random, through which the others take
-    part. It runs on the CPU in float64. Rows whose y is beyond all measure are left out, with a warning.
+    (:mod:`restt.prior`). Means of several priors, such as of smooth functions, of functions that may jump and of
+    functions of the distance between rows, are weighed by the errors of left-out rows, and a few wild values of y are
+    trusted less than the others. Scales are learned on at most 700 rows and the posterior mean is a sum over at most
+    2,000, drawn at random, through which the others take part. It runs on the CPU in float64. Rows whose y is beyond
+    all measure are left out, with a warning.
 
     A table of more than 5,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
