@@ -25,9 +25,9 @@ from restt.estimators.candidates import (
     stratified_folds,
     train_candidates,
 )
-from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.encoding import KNOTS, Encoding, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.merged import Merged
 from restt.estimators.modes import FURTHEST, Modes, mode_candidates
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
@@ -67,60 +67,29 @@ class Selected:
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
 
 
-@dataclass(frozen=True, eq=False)
-class _Merged:
-    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
-
-    So a repeated row is a row of weight 2, and never in two folds.
-    """
-
-    columns: tuple[Column, ...]
-    order: tuple[int, ...]
-    numbers: np.ndarray  # (A, C), all rows as they were given
-    table: np.ndarray  # (B, N)
-    classes: np.ndarray  # (B,)
-    weights: np.ndarray  # (B,)
-
-    @classmethod
-    def of(cls, given: Examples, parameters: Parameters) -> _Merged:
-        columns = fit_columns(
-            given.table,
-            given.weights,
-            parameters.categorical_features,
-            parameters.handle_unknown,
-            parameters.handle_missing,
-        )
-        order = site_columns(parameters.site_order, given.table)
-        numbers = read_numbers(columns, given.table)
-        classes = np.unique(given.y, return_inverse=True)[1].ravel()
-        rows = np.column_stack([numbers[:, order], classes]) + 0.0  # -0 becomes 0
-        rows[np.isnan(rows)] = np.nan  # the same bits for all
-        keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-        weights = np.bincount(group.ravel(), given.weights)
-        return cls(columns, tuple(order), numbers, numbers[first][:, order], classes[first], weights)
-
-
 def suffices(given: Examples, parameters: Parameters) -> bool:
     """Whether two classes, and enough rows to judge candidates by, have more than one row each."""
-    _, counts = np.unique(_Merged.of(given, parameters).classes, return_counts=True)
+    merged = Merged.of(given, parameters, FOLDS)
+    counts = np.bincount(merged.classes, merged.pieces)
     return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
 
 
 def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
-    merged = _Merged.of(given, parameters)
+    merged = Merged.of(given, parameters, FOLDS)
     rng = np.random.default_rng(seed)
     columns, order = merged.columns, merged.order
     levels = [None if columns[index].levels is None else columns[index].states for index in order]
     sites = fit_sites(merged.table, merged.weights, levels, FINE_KNOTS, average=False)
+    each = np.repeat(np.arange(len(merged.classes)), merged.pieces)
+    table, classes = merged.table[each], merged.classes[each]
     rows = ClassRows(
         sites,
-        tuple(site.vectors(column) for site, column in zip(sites, merged.table.T, strict=True)),
-        merged.classes,
-        target.row_weights(target.classes[merged.classes], merged.weights),
+        tuple(site.vectors(column) for site, column in zip(sites, table.T, strict=True)),
+        classes,
+        target.row_weights(target.classes[classes], (merged.weights / merged.pieces)[each]),
         target.initial_bias().numpy(),
-        stratified_folds(merged.classes, FOLDS, rng),
+        stratified_folds(merged.classes, FOLDS, rng, merged.pieces),
     )
     settings = settle(
         len(rows),
@@ -132,7 +101,7 @@ def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -
         batch_size=len(rows),
         epochs=STEPS,
     )
-    families = _families(rows, merged.table, settings, rng, seed)
+    families = _families(rows, table, settings, rng, seed)
     weights, temperature = _chosen(rows, families)
     hats, shift, scale = hat_map(sites)
     encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
