@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from inspect import signature
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -240,7 +241,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             print(f"selected · {_shown_candidates(self.candidates_)} · {time.monotonic() - began:.1f} s", flush=True)
 
     def _read_y(self, y: Any) -> np.ndarray:
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(_as_given(y), warn=True)
         absent = np.ma.getmaskarray(y).ravel() if np.ma.is_masked(y) else np.zeros(0, dtype=bool)
         if labels.dtype.kind in "mM":
             absent = np.isnat(labels)
@@ -250,6 +251,8 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             check_array(labels, ensure_2d=False, input_name="y", estimator=self)
         if labels.dtype == object:
             _refuse_missing_or_mixed(labels)
+            if all(isinstance(label, (bool, Integral, np.bool_)) for label in labels):
+                labels = np.array(labels.tolist())  # numbers that came as objects, as they do beside missing ones
         check_classification_targets(labels)
         return labels
 
@@ -300,6 +303,12 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     @property
     def _loss(self) -> str:
         return "cross-entropy" if self.loss == "auto" else self.loss
+
+
+def _as_given(y: Any) -> Any:
+    """Labels of pandas' nullable types as numpy's of the same kind, where none is missing: else 1 would become 1.0."""
+    kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+    return y.to_numpy(dtype=kind) if kind is not None and kind.kind in "biu" and not y.isna().any() else y
 
 
 def _refuse_missing_or_mixed(labels: np.ndarray) -> None:
