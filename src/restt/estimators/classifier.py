@@ -36,12 +36,13 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
 
     With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties, the
-    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, and
-    logistic regressions on straight lines and on curves of single columns. Each is fitted to the rows outside of five
-    folds; those whose average has the least log-loss on the rows inside are averaged, and a temperature is fitted to
-    the same rows, so that probabilities are calibrated as they come. The average is one module, whose members' logits
-    are averaged before the softmax: its explanations are exact. Of more than 5,000 rows a sample chooses among settings
-    of a training that then sees all rows but a tenth, which keeps the best epoch.
+    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, of
+    smooth functions and of functions that may jump, and logistic regressions on straight lines and on curves of single
+    columns. Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows
+    inside are averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they
+    come. The average is one module, whose members' logits are averaged before the softmax: its explanations are exact.
+    Of more than 5,000 rows a sample chooses among settings of a training that then sees all rows but a tenth, which
+    keeps the best epoch.
 
     The parameters are those of :class:`ResTTRegressor`, and:
 
@@ -51,12 +52,16 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         ``"selected"`` as above, ``"gradient"`` trains one model (``runs`` of them) by gradient descent. ``"auto"`` is
         ``"gradient"`` where a parameter that only training has is not at its default (those that
         :class:`ResTTRegressor` names, ``bond_dim``, and ``loss="mse"``), where ``partial_fit`` or ``fit_epochs`` is
-        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 30 different rows,
+        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 10 different rows,
         for a single class, and for more than 500 columns of up to 5,000 rows.
     loss : {"auto", "cross-entropy", "mse"}
         ``"auto"`` is ``"cross-entropy"``: outputs are logits. ``"mse"`` (the paper's choice) fits one-hot targets;
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
         the log-loss of the training rows, or of the held-out rows with ``early_stopping``.
+    handle_unknown : {"other", "error"}
+        As there; but rare are all levels but the 500 most frequent of up to 6 columns, 3,000 over the columns of more,
+        and never of the 100 most frequent those with two rows. Those with less than 1 % of the rows' weight are rare
+        for gradients and for more than 5,000 rows.
     class_weight : "balanced", dict or None
         Factors of the rows' weights by class; ``"balanced"`` makes all classes weigh the same.
 

@@ -37,7 +37,7 @@ from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
 # Fewer rows, of classes that have more than one, are too few to judge candidates by.
-FEWEST_ROWS = 30
+FEWEST_ROWS = 10
 # Knots of a column's finest grid, on which all members live.
 FINE_KNOTS = 16
 # Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
@@ -45,8 +45,11 @@ FINE_KNOTS = 16
 TRAINED_HAT_PENALTIES, TRAINED_LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
 # Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
 BUDGET = 1e11
-# A prior's scales and the bond of straight lines are one for each column and class; beyond these they are left out.
-MOST_MODE_COLUMNS, MOST_CLASSES = 100, 24
+# A prior has scales for each column; a train that holds the logits of K classes needs bonds up to K, or for straight
+# lines up to the number of columns. Beyond these they are left out.
+MOST_MODE_COLUMNS, MOST_BOND = 100, 40
+# Multiplications that the regressions on straight lines may take, with about 720 passes of each fold over the rows.
+LINE_PASSES, LINE_WORK = 720, 1e11
 # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
 MOST_WEIGHTS = 2**23
 # Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
@@ -120,10 +123,11 @@ def _families(
     """All candidates that the budget has room for."""
     families: list[Family] = []
     lines = line_view(rows.sites, constant=False)
-    if rows.classes <= MOST_CLASSES:
+    slopes = float(sum(lines.widths)) * rows.classes
+    if min(rows.classes, sum(lines.widths)) <= MOST_BOND and len(rows) * slopes * FOLDS * LINE_PASSES <= LINE_WORK:
         families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
-        if len(rows.sites) <= MOST_MODE_COLUMNS:
-            families += mode_candidates(rows, rng)
+    if rows.classes <= MOST_BOND and len(rows.sites) <= MOST_MODE_COLUMNS:
+        families += mode_candidates(rows, rng)
     views = [
         line_view(rows.sites, constant=True, furthest=FURTHEST),
         hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
