@@ -59,9 +59,8 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
         the log-loss of the training rows, or of the held-out rows with ``early_stopping``.
     handle_unknown : {"other", "error"}
-        As there; but rare are all levels but the 500 most frequent of up to 6 columns, 3,000 over the columns of more,
-        and never of the 100 most frequent those with two rows. Those with less than 1 % of the rows' weight are rare
-        for gradients and for more than 5,000 rows.
+        As there, with fewer levels in a table of many columns: 500, but at most 3,000 divided by the number of columns
+        and at least 100; of more than 5,000 rows 250, 1,000 and 100.
     class_weight : "balanced", dict or None
         Factors of the rows' weights by class; ``"balanced"`` makes all classes weigh the same.
 

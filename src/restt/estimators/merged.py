@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
+from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers, site_columns
 from restt.estimators.gradient import Examples
 from restt.estimators.parameters import Parameters
 
 # Equal rows are observations of their own where this share of those that are not alone, by weight, is beside an equal
 # row of another class.
 _DISAGREEING = 0.1
-# Levels of a category that have a state of their own: as many as the regressor's, but fewer beside many columns, whose
-# sites are as wide in every member of the average.
-_MOST_LEVELS, _FEWEST_LEVELS, _MOST_STATES = 500, 100, 3000
+# Levels of a category that have a state of their own, and states of all columns in every member of the average.
+_MOST_LEVELS, _MOST_STATES = 500, 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class Merged:
             parameters.categorical_features,
             parameters.handle_unknown,
             parameters.handle_missing,
-            most_levels=int(np.clip(_MOST_STATES // given.table.width, _FEWEST_LEVELS, _MOST_LEVELS)),
+            most_levels=levels_beside(given.table.width, _MOST_LEVELS, _MOST_STATES),
         )
         order = site_columns(parameters.site_order, given.table)
         numbers = read_numbers(columns, given.table)
