@@ -162,6 +162,17 @@ def test_functions_that_jump_are_tried_where_rows_tell():
     assert not any(name.startswith("jumping prior") for name in fewer.candidates_)
 
 
+def test_hundreds_of_columns_are_a_regression():
+    """Ten factors behind 600 columns: gradients alone had a log-loss of 0.39."""
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((500, 10))
+    x = factors @ rng.standard_normal((10, 600)) + 1.5 * rng.standard_normal((500, 600))
+    y = (factors[:, 0] + 0.5 * factors[:, 1] + 0.3 * rng.standard_normal(500) > 0).astype(int)
+    model = ResTTClassifier(random_state=0).fit(x[:100], y[:100])
+    assert {name.split(",")[0] for name in model.candidates_} == {"logistic"}
+    assert log_loss(y[100:], model.predict_proba(x[100:])) < 0.3
+
+
 @pytest.mark.parametrize("many", [5000, 300])
 def test_a_category_of_many_levels_is_no_single_state(monkeypatch, many):
     """Each of 150 levels is less than a hundredth of the rows; all of them as one had a log-loss of 0.66."""

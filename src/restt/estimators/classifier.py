@@ -24,7 +24,7 @@ from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.history import History
 from restt.estimators.many_rows import MANY_ROWS, fit_many
 from restt.estimators.parameters import Parameters
-from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT
+from restt.estimators.posterior import ONLY_GRADIENT
 from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
@@ -53,7 +53,8 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         ``"gradient"`` where a parameter that only training has is not at its default (those that
         :class:`ResTTRegressor` names, ``bond_dim``, and ``loss="mse"``), where ``partial_fit`` or ``fit_epochs`` is
         called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 10 different rows,
-        for a single class, and for more than 500 columns of up to 5,000 rows.
+        for a single class, and of up to 5,000 rows for more than 5,000 columns, or more than 500 that together have
+        more than 2.5 million entries. Of more than 500 columns the candidates are the logistic regressions alone.
     loss : {"auto", "cross-entropy", "mse"}
         ``"auto"`` is ``"cross-entropy"``: outputs are logits. ``"mse"`` (the paper's choice) fits one-hot targets;
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
@@ -222,7 +223,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             if self.solver == "selected":
                 raise ValueError('solver="selected" cannot be used: X is a stream, which is trained on by gradients')
             return False
-        return len(given) > MANY_ROWS or (given.table.width <= MOST_COLUMNS and suffices(given, self))
+        return len(given) > MANY_ROWS or suffices(given, self)
 
     def _solve(self, given: Examples) -> None:
         began = time.monotonic()

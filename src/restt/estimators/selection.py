@@ -50,6 +50,8 @@ BUDGET = 1e11
 MOST_MODE_COLUMNS, MOST_BOND = 100, 40
 # Multiplications that the regressions on straight lines may take, with about 720 passes of each fold over the rows.
 LINE_PASSES, LINE_WORK = 720, 1e11
+# Trains over more columns explode or learn nothing; the regressions do not mind, while all states fit in memory.
+MOST_TRAINED_COLUMNS, MOST_COLUMNS, MOST_ENTRIES = 500, 5000, 2_500_000
 # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
 MOST_WEIGHTS = 2**23
 # Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
@@ -71,7 +73,10 @@ class Selected:
 
 
 def suffices(given: Examples, parameters: Parameters) -> bool:
-    """Whether two classes, and enough rows to judge candidates by, have more than one row each."""
+    """Whether columns are not too many, and two classes have rows enough, more than one each, to judge models by."""
+    columns = given.table.width
+    if columns > MOST_COLUMNS or (columns > MOST_TRAINED_COLUMNS and len(given) * columns > MOST_ENTRIES):
+        return False
     merged = Merged.of(given, parameters, FOLDS)
     counts = np.bincount(merged.classes, merged.pieces)
     return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
@@ -128,6 +133,8 @@ def _families(
         families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
     if rows.classes <= MOST_BOND and len(rows.sites) <= MOST_MODE_COLUMNS:
         families += mode_candidates(rows, rng)
+    if families and len(rows.sites) > MOST_TRAINED_COLUMNS:
+        return families
     views = [
         line_view(rows.sites, constant=True, furthest=FURTHEST),
         hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
