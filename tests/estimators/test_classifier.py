@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import log_loss
@@ -27,6 +28,18 @@ def test_booleans(numbers):
     assert model.classes_.tolist() == [False, True]
     assert model.predict(x).dtype == bool
     assert model.score(x, x[:, 0] > 0) > 0.9
+
+
+@pytest.mark.parametrize("dtype", [object, "nullable"])
+@pytest.mark.parametrize("labels", [[3, 8], [False, True]])
+def test_labels_of_a_column_that_could_miss_some_keep_their_kind(numbers, labels, dtype):
+    """Neither 3.0 for 3 nor an error: columns that were beside missing values are objects or pandas' nullable types."""
+    x, _ = numbers
+    plain = np.array(labels)[(x[:, 0] > 0).astype(int)]
+    nullable = {"i": "Int64", "b": "boolean"}[plain.dtype.kind]
+    model = ResTTClassifier(**QUICK).fit(x, pd.Series(plain, dtype=nullable if dtype == "nullable" else dtype))
+    assert model.classes_.dtype == plain.dtype
+    assert (model.predict(x) == plain).mean() > 0.9
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse"])

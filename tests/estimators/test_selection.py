@@ -135,9 +135,56 @@ def test_training_parameters_choose_gradients_and_refuse_the_selection():
 
 
 def test_too_few_rows_are_left_to_gradients():
-    x, y = interacting(20)
+    x, y = interacting(9)
     assert ResTTClassifier(random_state=0).fit(x, y).solver_ == "gradient"
-    assert ResTTClassifier(random_state=0).fit(x, np.zeros(20)).predict(x).tolist() == [0.0] * 20
+    assert ResTTClassifier(random_state=0).fit(x, np.zeros(9)).predict(x).tolist() == [0.0] * 9
+
+
+def test_two_dozen_rows_are_not_taken_for_certain():
+    """Gradients alone had a log-loss of 1.08, where the shares of the classes have 0.69."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1024, 6))
+    y = np.where(x[:, 0] + rng.standard_normal(1024) > 0, "up", "down")
+    model = ResTTClassifier(random_state=0).fit(x[:24], y[:24])
+    assert model.solver_ == "selected"
+    assert log_loss(y[24:], model.predict_proba(x[24:])) < 0.75
+
+
+def test_functions_that_jump_are_tried_where_rows_tell():
+    """The class changes at a threshold of either column."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(size=(1400, 3))
+    y = ((x[:, 0] > 0.3) ^ (x[:, 1] > 0.6) ^ (rng.random(1400) < 0.05)).astype(int)
+    model = ResTTClassifier(random_state=0).fit(x[:300], y[:300])
+    assert sum(share for name, (_, share) in model.candidates_.items() if name.startswith("jumping prior")) > 0.3
+    assert model.score(x[300:], y[300:]) > 0.92
+    fewer = ResTTClassifier(random_state=0).fit(x[:100], y[:100])
+    assert not any(name.startswith("jumping prior") for name in fewer.candidates_)
+
+
+def test_hundreds_of_columns_are_a_regression():
+    """Ten factors behind 600 columns: gradients alone had a log-loss of 0.39."""
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((500, 10))
+    x = factors @ rng.standard_normal((10, 600)) + 1.5 * rng.standard_normal((500, 600))
+    y = (factors[:, 0] + 0.5 * factors[:, 1] + 0.3 * rng.standard_normal(500) > 0).astype(int)
+    model = ResTTClassifier(random_state=0).fit(x[:100], y[:100])
+    assert {name.split(",")[0] for name in model.candidates_} == {"logistic"}
+    assert log_loss(y[100:], model.predict_proba(x[100:])) < 0.3
+
+
+@pytest.mark.parametrize("many", [5000, 300])
+def test_a_category_of_many_levels_is_no_single_state(monkeypatch, many):
+    """Each of 150 levels is less than a hundredth of the rows; all of them as one had a log-loss of 0.66."""
+    monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", many)
+    rng = np.random.default_rng(0)
+    levels, size = np.arange(1800) % 150, rng.standard_normal(1800)
+    logit = 2 * rng.standard_normal(150)[levels] + size
+    y = (rng.random(1800) < 1 / (1 + np.exp(-logit))).astype(int)
+    frame = pd.DataFrame({"level": [f"l{level}" for level in levels], "size": size})
+    model = ResTTClassifier(random_state=0).fit(frame[:800], y[:800])
+    assert len(model.encoding_.columns[0].levels) == 150
+    assert log_loss(y[800:], model.predict_proba(frame[800:])) < 0.55
 
 
 def test_classes_of_one_row_are_kept():
@@ -150,12 +197,12 @@ def test_classes_of_one_row_are_kept():
     assert model.predict_proba(x)[np.arange(60) != 7, 1].max() < 0.5
 
 
-def test_many_classes_take_trained_candidates_only():
+def test_more_classes_than_a_bond_holds_take_no_prior():
     rng = np.random.default_rng(0)
-    y = np.arange(120) % 40
-    x = np.column_stack([y + 0.1 * rng.standard_normal(120), rng.standard_normal(120)])
+    y = np.arange(150) % 50
+    x = np.column_stack([y + 0.1 * rng.standard_normal(150), rng.standard_normal(150)])
     model = ResTTClassifier(random_state=0).fit(x, y)
-    assert all(name.startswith(("lines", "hats")) for name in model.candidates_)
+    assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "lines", "hats"}
     assert model.score(x, y) > 0.5
 
 

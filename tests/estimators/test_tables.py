@@ -36,6 +36,17 @@ def test_pandas_columns_by_type():
     assert table.categories(5).tolist() == [3, None]
 
 
+def test_categories_that_are_neither_numbers_nor_text_have_names():
+    """Intervals are what pandas.cut makes of a column."""
+    values = pd.Series([0.5, 1.5, np.nan, 0.2])
+    table = PandasTable(
+        pd.DataFrame({"bin": pd.cut(values, [0, 1, 2]), "day": pd.Categorical(pd.to_datetime(["2020"] * 4))})
+    )
+    assert table.holds_categories(0)
+    assert table.categories(0).tolist() == ["(0, 1]", "(1, 2]", None, "(0, 1]"]
+    assert set(table.categories(1)) == {"2020-01-01 00:00:00"}
+
+
 def test_polars_columns_by_type():
     frame = pl.DataFrame(
         {

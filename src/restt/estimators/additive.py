@@ -46,15 +46,18 @@ class Sums:
         total = float(shares.sum())
         if total == 0:
             return []
-        share, folds = shares / total, len(self.views)
-        slopes = sum(
-            torch.block_diag(*view.matrices) @ torch.from_numpy(np.tensordot(share, self.slopes[:, fold], 1)) / folds
-            for fold, view in enumerate(self.views)
-        )
-        assert isinstance(slopes, Tensor)
-        constant = np.einsum("p,pfk->k", share, self.constants) / folds
+        share = shares / total
+        means = (torch.from_numpy(np.tensordot(share, slopes, 1)) for slopes in self.slopes.swapaxes(0, 1))
+        slopes = torch.stack([_over_states(view, mean) for view, mean in zip(self.views, means, strict=True)]).mean(0)
+        constant = np.einsum("p,pfk->k", share, self.constants) / len(self.views)
         whole = whole_view(self.rows.sites)
         return [Member(_train_of_sums(whole.widths, slopes, torch.from_numpy(constant)), whole, total)]
+
+
+def _over_states(view: View, slopes: Tensor) -> Tensor:  # (ΣJ, K) -> (ΣI, K)
+    """Slopes over a view as slopes over the states, site by site: together their matrices are nearly all zeros."""
+    parts = zip(view.matrices, slopes.split(list(view.widths)), strict=True)
+    return torch.cat([matrix @ part for matrix, part in parts])
 
 
 def _train_of_sums(

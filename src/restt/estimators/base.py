@@ -182,10 +182,20 @@ class BaseResTT(FittedResTT):
             return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
 
     def _start_training(
-        self, given: Examples, held_out: Examples | None, *, fresh: bool, once: bool, classes: np.ndarray | None
+        self,
+        given: Examples,
+        held_out: Examples | None,
+        *,
+        fresh: bool,
+        once: bool,
+        classes: np.ndarray | None,
+        most_levels: int | None = None,
     ) -> tuple[Iterator[EpochRecord], int]:
-        """The gradient solver: encoding, target and settings, a module, and its training."""
-        prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes)
+        """The gradient solver: encoding, target and settings, a module, and its training.
+
+        ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
+        """
+        prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
         folder = None if once else self.checkpoint_dir
         records = begin_training(prepared.fit, folder, shared=self._is_clone)
         # Only now that nothing can be refused any more does the estimator change.
@@ -202,6 +212,7 @@ class BaseResTT(FittedResTT):
         once: bool = False,
         classes: np.ndarray | None = None,
         like: Prepared | None = None,
+        most_levels: int | None = None,
     ) -> Prepared:
         """Everything up to the training, which leaves the estimator as it is.
 
@@ -222,6 +233,7 @@ class BaseResTT(FittedResTT):
                 categorical_features=self.categorical_features,
                 handle_unknown=self.handle_unknown,
                 handle_missing=self.handle_missing,
+                most_levels=most_levels,
                 device=likely.device,
             )
             target = self._new_target(given.y, given.weights, classes)

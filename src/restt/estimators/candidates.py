@@ -62,19 +62,31 @@ class ClassRows:
         return found
 
 
-def stratified_folds(numbers: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:  # (B,) -> (B,)
+def stratified_folds(
+    numbers: np.ndarray,  # (B,)
+    count: int,
+    rng: np.random.Generator,
+    pieces: np.ndarray | None = None,  # (B,), of sum P
+) -> np.ndarray:  # (P,)
     """The fold of each row, every class spread evenly; -1 for a class of one row, which every fold has to see.
+
+    A row of several ``pieces``, at most ``count``, is in as many folds, one after the other.
 
     >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2, np.random.default_rng(0)).tolist()
     [1, 0, 1, 0, 1, -1, 0]
+    >>> stratified_folds(np.array([0, 1, 1]), 3, np.random.default_rng(0), np.array([2, 2, 1])).tolist()
+    [0, 1, 2, 0, 1]
     """
-    folds = np.full(len(numbers), -1)
+    sizes = np.ones(len(numbers), dtype=int) if pieces is None else pieces
+    starts = np.cumsum(sizes) - sizes
+    folds = np.full(sizes.sum(), -1)
     dealt = 0
     for number in np.unique(numbers):
-        rows = np.flatnonzero(numbers == number)
-        if len(rows) > 1:
-            folds[rng.permutation(rows)] = np.arange(dealt, dealt + len(rows)) % count
-            dealt += len(rows)
+        rows = rng.permutation(np.flatnonzero(numbers == number))
+        places = np.concatenate([np.arange(starts[row], starts[row] + sizes[row]) for row in rows])
+        if len(places) > 1:
+            folds[places] = np.arange(dealt, dealt + len(places)) % count
+            dealt += len(places)
     return folds
 
 

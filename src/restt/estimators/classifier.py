@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from inspect import signature
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.history import History
 from restt.estimators.many_rows import MANY_ROWS, fit_many
 from restt.estimators.parameters import Parameters
-from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT
+from restt.estimators.posterior import ONLY_GRADIENT
 from restt.estimators.selection import select, suffices
 from restt.estimators.targets import Labels, class_numbers
 
@@ -35,12 +36,13 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     """Classification by a residual tensor train over the columns of a table.
 
     With its defaults it chooses among candidates: trains over hats and over straight lines under several penalties, the
-    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, and
-    logistic regressions on straight lines and on curves of single columns. Each is fitted to the rows outside of five
-    folds; those whose average has the least log-loss on the rows inside are averaged, and a temperature is fitted to
-    the same rows, so that probabilities are calibrated as they come. The average is one module, whose members' logits
-    are averaged before the softmax: its explanations are exact. Of more than 5,000 rows a sample chooses among settings
-    of a training that then sees all rows but a tenth, which keeps the best epoch.
+    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, of
+    smooth functions and of functions that may jump, and logistic regressions on straight lines and on curves of single
+    columns. Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows
+    inside are averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they
+    come. The average is one module, whose members' logits are averaged before the softmax: its explanations are exact.
+    Of more than 5,000 rows a sample chooses among settings of a training that then sees all rows but a tenth, which
+    keeps the best epoch.
 
     The parameters are those of :class:`ResTTRegressor`, and:
 
@@ -50,12 +52,16 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         ``"selected"`` as above, ``"gradient"`` trains one model (``runs`` of them) by gradient descent. ``"auto"`` is
         ``"gradient"`` where a parameter that only training has is not at its default (those that
         :class:`ResTTRegressor` names, ``bond_dim``, and ``loss="mse"``), where ``partial_fit`` or ``fit_epochs`` is
-        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 30 different rows,
-        for a single class, and for more than 500 columns of up to 5,000 rows.
+        called; ``"selected"`` with one of these is an error. Either is ``"gradient"`` for fewer than 10 different rows,
+        for a single class, and of up to 5,000 rows for more than 5,000 columns, or more than 500 that together have
+        more than 2.5 million entries. Of more than 500 columns the candidates are the logistic regressions alone.
     loss : {"auto", "cross-entropy", "mse"}
         ``"auto"`` is ``"cross-entropy"``: outputs are logits. ``"mse"`` (the paper's choice) fits one-hot targets;
         probabilities are then the softmax of the outputs over a temperature that is fitted, after the training, to
         the log-loss of the training rows, or of the held-out rows with ``early_stopping``.
+    handle_unknown : {"other", "error"}
+        As there, with fewer levels in a table of many columns: 500, but at most 3,000 divided by the number of columns
+        and at least 100; of more than 5,000 rows 250, 1,000 and 100.
     class_weight : "balanced", dict or None
         Factors of the rows' weights by class; ``"balanced"`` makes all classes weigh the same.
 
@@ -217,7 +223,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             if self.solver == "selected":
                 raise ValueError('solver="selected" cannot be used: X is a stream, which is trained on by gradients')
             return False
-        return len(given) > MANY_ROWS or (given.table.width <= MOST_COLUMNS and suffices(given, self))
+        return len(given) > MANY_ROWS or suffices(given, self)
 
     def _solve(self, given: Examples) -> None:
         began = time.monotonic()
@@ -240,7 +246,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             print(f"selected · {_shown_candidates(self.candidates_)} · {time.monotonic() - began:.1f} s", flush=True)
 
     def _read_y(self, y: Any) -> np.ndarray:
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(_as_given(y), warn=True)
         absent = np.ma.getmaskarray(y).ravel() if np.ma.is_masked(y) else np.zeros(0, dtype=bool)
         if labels.dtype.kind in "mM":
             absent = np.isnat(labels)
@@ -250,6 +256,8 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             check_array(labels, ensure_2d=False, input_name="y", estimator=self)
         if labels.dtype == object:
             _refuse_missing_or_mixed(labels)
+            if all(isinstance(label, (bool, Integral, np.bool_)) for label in labels):
+                labels = np.array(labels.tolist())  # numbers that came as objects, as they do beside missing ones
         check_classification_targets(labels)
         return labels
 
@@ -300,6 +308,12 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
     @property
     def _loss(self) -> str:
         return "cross-entropy" if self.loss == "auto" else self.loss
+
+
+def _as_given(y: Any) -> Any:
+    """Labels of pandas' nullable types as numpy's of the same kind, where none is missing: else 1 would become 1.0."""
+    kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+    return y.to_numpy(dtype=kind) if kind is not None and kind.kind in "biu" and not y.isna().any() else y
 
 
 def _refuse_missing_or_mixed(labels: np.ndarray) -> None:

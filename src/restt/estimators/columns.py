@@ -154,6 +154,16 @@ def fit_column(
     return column
 
 
+def levels_beside(columns: int, most: int, states: int) -> int:
+    """How many levels have a state of their own beside other columns, whose sites are as wide: most · columns is about
+    ``states``, but there may be as many as shares of :data:`RARE_SHARE` would leave.
+
+    >>> levels_beside(4, 500, 3000), levels_beside(10, 500, 3000), levels_beside(80, 500, 3000)
+    (500, 300, 100)
+    """
+    return min(most, max(states // columns, round(1 / RARE_SHARE)))
+
+
 def _rare_levels(totals: dict[Level, float], weight: float, most_levels: int | None) -> set[Level]:
     """The levels that are learned as one."""
     least = RARE_SHARE * weight if most_levels is None else min(FEWEST_ROWS, RARE_SHARE * weight)

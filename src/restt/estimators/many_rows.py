@@ -17,6 +17,7 @@ from torch import Tensor
 
 from restt._common.devices import read_devices
 from restt.estimators.averaging import fitted_temperature, log_loss
+from restt.estimators.columns import levels_beside
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
@@ -48,6 +49,8 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"feature_map": Trigonometric(outside="clamp"), "bond_dim": LARGEST_BOND, "penalty": None, "lr": 0.003},
     ),
 )
+# Levels of a category that have a state of their own, and states of all columns: a step trains all of them.
+MOST_LEVELS, MOST_STATES = 250, 1000
 # Over more columns than this, products of straight lines and weak penalties of hats explode.
 MOST_UNSTABLE = 100
 # Rows that the sample left out gain most for the settings with most weights: with this many times the sample, the last
@@ -151,7 +154,8 @@ def _trained(
         early_stopping=False,
         random_state=seed,
     )
-    records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes)
+    most_levels = levels_beside(kept.table.width, MOST_LEVELS, MOST_STATES)
+    records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes, most_levels=most_levels)
     with warnings.catch_warnings():
         if held is None:  # one that comes to nothing on the sample is not chosen
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -21,7 +21,7 @@ from restt.module import ResTT
 from restt.prior import Prior, Site
 from restt.prior.classes import Axes
 from restt.prior.evidence import column_slices
-from restt.prior.kernels import Kernel, make_kernel, measure
+from restt.prior.kernels import Kernel, Number, jumping, make_kernel, measure
 from restt.prior.learning import learn
 from restt.prior.posterior import covariance
 from restt.prior.rounding import residual_module, round_products
@@ -39,9 +39,11 @@ _ALL_LINE, _SMALLEST_SPREAD = 20.0, 1e-12
 # A column with less than this share of the largest relevance may as well have none: what nothing was learned of stays
 # near where it began, and many such columns together are noise in every sum.
 _RELEVANT = 0.02
+# Fewer rows do not tell which of so many families is the best one, and functions that may jump are left out.
+_JUMPING_ROWS = 300
 # Multiplications (passes · rows · centres · classes) that modes may take together, and about how many passes they are:
 # there are fewer centres where they would be more, and none below the fewest.
-_MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 5400, 150
+_MODE_WORK, _MODE_PASSES, _FEWEST_CENTRES = 5e10, 6300, 150
 # Sizes of the penalty of a mode, in units of the inverse variance of the logits.
 MODE_PENALTIES = (4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 1024, 1 / 4096, 1 / 16384)
 # The train of a mode may be this far from it, relative to the spread of its logits.
@@ -111,7 +113,8 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes | S
 
     A second family has the same scales but straight lines only, whose products draw sharp borders where an interaction
     changes sign. Where some columns are hardly relevant, both are there without them too. Another has the curves of
-    single columns and no interactions. There are none where rows times classes are too many.
+    single columns and no interactions, and with rows enough one has functions that may jump, as where a class begins at
+    a threshold. There are none where rows times classes are too many.
     """
     weights = torch.from_numpy(rows.weights)
     kernels = tuple(
@@ -130,6 +133,8 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes | S
             groups["straight prior"] = [_straight(prior) for prior in priors]
         if not all(_is_relevant(prior).all() for prior in priors):
             groups |= {f"{name} of few": [_of_few(prior) for prior in each] for name, each in groups.items()}
+        if len(rows) >= _JUMPING_ROWS and any(isinstance(kernel, Number) for kernel in kernels):
+            groups["jumping prior"] = [_learned(rows, jumping(kernels), targets, part, rng) for part in rows.parts]
         curves = curve_candidates(rows, priors, MODE_PENALTIES)
         return [curves, *(_modes(name, rows, each, chosen) for name, each in groups.items())]
 

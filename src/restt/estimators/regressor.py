@@ -319,7 +319,12 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
+        try:
+            values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise ValueError(f"y must hold numbers ({error}); classes are for ResTTClassifier") from None
         if values.ndim not in (1, 2) or values.size == 0:
             raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
         return np.asarray(values)

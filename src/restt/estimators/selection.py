@@ -25,9 +25,9 @@ from restt.estimators.candidates import (
     stratified_folds,
     train_candidates,
 )
-from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.encoding import KNOTS, Encoding, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.merged import Merged
 from restt.estimators.modes import FURTHEST, Modes, mode_candidates
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
@@ -37,7 +37,7 @@ from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
 # Fewer rows, of classes that have more than one, are too few to judge candidates by.
-FEWEST_ROWS = 30
+FEWEST_ROWS = 10
 # Knots of a column's finest grid, on which all members live.
 FINE_KNOTS = 16
 # Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
@@ -45,8 +45,13 @@ FINE_KNOTS = 16
 TRAINED_HAT_PENALTIES, TRAINED_LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
 # Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
 BUDGET = 1e11
-# A prior's scales and the bond of straight lines are one for each column and class; beyond these they are left out.
-MOST_MODE_COLUMNS, MOST_CLASSES = 100, 24
+# A prior has scales for each column; a train that holds the logits of K classes needs bonds up to K, or for straight
+# lines up to the number of columns. Beyond these they are left out.
+MOST_MODE_COLUMNS, MOST_BOND = 100, 40
+# Multiplications that the regressions on straight lines may take, with about 720 passes of each fold over the rows.
+LINE_PASSES, LINE_WORK = 720, 1e11
+# Trains over more columns explode or learn nothing; the regressions do not mind, while all states fit in memory.
+MOST_TRAINED_COLUMNS, MOST_COLUMNS, MOST_ENTRIES = 500, 5000, 2_500_000
 # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
 MOST_WEIGHTS = 2**23
 # Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
@@ -67,60 +72,32 @@ class Selected:
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
 
 
-@dataclass(frozen=True, eq=False)
-class _Merged:
-    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
-
-    So a repeated row is a row of weight 2, and never in two folds.
-    """
-
-    columns: tuple[Column, ...]
-    order: tuple[int, ...]
-    numbers: np.ndarray  # (A, C), all rows as they were given
-    table: np.ndarray  # (B, N)
-    classes: np.ndarray  # (B,)
-    weights: np.ndarray  # (B,)
-
-    @classmethod
-    def of(cls, given: Examples, parameters: Parameters) -> _Merged:
-        columns = fit_columns(
-            given.table,
-            given.weights,
-            parameters.categorical_features,
-            parameters.handle_unknown,
-            parameters.handle_missing,
-        )
-        order = site_columns(parameters.site_order, given.table)
-        numbers = read_numbers(columns, given.table)
-        classes = np.unique(given.y, return_inverse=True)[1].ravel()
-        rows = np.column_stack([numbers[:, order], classes]) + 0.0  # -0 becomes 0
-        rows[np.isnan(rows)] = np.nan  # the same bits for all
-        keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-        weights = np.bincount(group.ravel(), given.weights)
-        return cls(columns, tuple(order), numbers, numbers[first][:, order], classes[first], weights)
-
-
 def suffices(given: Examples, parameters: Parameters) -> bool:
-    """Whether two classes, and enough rows to judge candidates by, have more than one row each."""
-    _, counts = np.unique(_Merged.of(given, parameters).classes, return_counts=True)
+    """Whether columns are not too many, and two classes have rows enough, more than one each, to judge models by."""
+    columns = given.table.width
+    if columns > MOST_COLUMNS or (columns > MOST_TRAINED_COLUMNS and len(given) * columns > MOST_ENTRIES):
+        return False
+    merged = Merged.of(given, parameters, FOLDS)
+    counts = np.bincount(merged.classes, merged.pieces)
     return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
 
 
 def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
-    merged = _Merged.of(given, parameters)
+    merged = Merged.of(given, parameters, FOLDS)
     rng = np.random.default_rng(seed)
     columns, order = merged.columns, merged.order
     levels = [None if columns[index].levels is None else columns[index].states for index in order]
     sites = fit_sites(merged.table, merged.weights, levels, FINE_KNOTS, average=False)
+    each = np.repeat(np.arange(len(merged.classes)), merged.pieces)
+    table, classes = merged.table[each], merged.classes[each]
     rows = ClassRows(
         sites,
-        tuple(site.vectors(column) for site, column in zip(sites, merged.table.T, strict=True)),
-        merged.classes,
-        target.row_weights(target.classes[merged.classes], merged.weights),
+        tuple(site.vectors(column) for site, column in zip(sites, table.T, strict=True)),
+        classes,
+        target.row_weights(target.classes[classes], (merged.weights / merged.pieces)[each]),
         target.initial_bias().numpy(),
-        stratified_folds(merged.classes, FOLDS, rng),
+        stratified_folds(merged.classes, FOLDS, rng, merged.pieces),
     )
     settings = settle(
         len(rows),
@@ -132,7 +109,7 @@ def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -
         batch_size=len(rows),
         epochs=STEPS,
     )
-    families = _families(rows, merged.table, settings, rng, seed)
+    families = _families(rows, table, settings, rng, seed)
     weights, temperature = _chosen(rows, families)
     hats, shift, scale = hat_map(sites)
     encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
@@ -151,10 +128,13 @@ def _families(
     """All candidates that the budget has room for."""
     families: list[Family] = []
     lines = line_view(rows.sites, constant=False)
-    if rows.classes <= MOST_CLASSES:
+    slopes = float(sum(lines.widths)) * rows.classes
+    if min(rows.classes, sum(lines.widths)) <= MOST_BOND and len(rows) * slopes * FOLDS * LINE_PASSES <= LINE_WORK:
         families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
-        if len(rows.sites) <= MOST_MODE_COLUMNS:
-            families += mode_candidates(rows, rng)
+    if rows.classes <= MOST_BOND and len(rows.sites) <= MOST_MODE_COLUMNS:
+        families += mode_candidates(rows, rng)
+    if families and len(rows.sites) > MOST_TRAINED_COLUMNS:
+        return families
     views = [
         line_view(rows.sites, constant=True, furthest=FURTHEST),
         hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),

@@ -162,7 +162,11 @@ class PandasTable(Table):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
 
     def categories(self, column: int) -> np.ndarray:
+        import pandas as pd
+
         series = self.frame.iloc[:, column]
+        if isinstance(series.dtype, pd.CategoricalDtype) and not _are_plain(series.cat.categories):
+            series = series.cat.rename_categories(str)  # intervals, as of pandas.cut, and dates have their names
         pairs = zip(series.astype(object), series.notna(), strict=True)
         return _objects([value if present else None for value, present in pairs])
 
@@ -334,6 +338,11 @@ def _refuse_what_is_no_table(x: Any) -> None:
             )
     if _is_from(x, "polars", "LazyFrame"):
         raise TypeError("X must be a table, got a polars LazyFrame, which holds no rows yet: pass X.collect()")
+
+
+def _are_plain(levels: Any) -> bool:
+    """Whether these are numbers or text."""
+    return all(isinstance(level, (str, Real, np.bool_)) for level in levels)
 
 
 def _is_from(x: Any, library: str, name: str = "DataFrame") -> bool:
