@@ -111,7 +111,7 @@ def _let_whole_numbers_be() -> None:
 
 
 def _describe_each_shape_once() -> None:
-    """Every value and every type describes its shape in objects and in words of its own, which takes most of the time."""
+    """Every value and every type describes its shape in objects and words of its own, most of the work there is."""
     from triton.language import core
 
     make_tensor, make_block = core.tensor.__init__, core.block_type.__init__
