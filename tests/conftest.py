@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Tests use small tensors, where a second thread costs more than it saves, and on a busy machine spinning threads of
-# several processes starve each other. Read by OpenMP when torch is first imported; tests of threads ask for them.
+# several processes starve each other. Read by OpenMP when torch is first imported; tests of threads ask for them, and
+# theirs sleep while they wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
