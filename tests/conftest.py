@@ -21,13 +21,16 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Modules and tests stay to the end: the garbage collector need not look through them while they are collected, nor
+# again with each of its rounds.
+gc.disable()
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: the garbage collector need not look through them again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
