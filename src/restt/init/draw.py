@@ -40,13 +40,13 @@ def draw_weights(
     weights = {role: torch.empty(len(generators), *shape, dtype=drawn) for role, shape in shapes.items()}
     by_run = {role: noise.unbind() for role, noise in weights.items()}
     for run, generator in enumerate(generators):
-        for role, noise in by_run.items():
+        for role, noises in by_run.items():
             if role == "chain" and init == "orthogonal":
                 # Orthogonal matrices have entries of mean square 1/r; like Gaussian ones they are to have 1 here.
                 cores = orthogonal_cores(shapes[role], generator, drawn)
-                noise[run].copy_(cores * cores.shape[-1] ** 0.5)
+                noises[run].copy_(cores * cores.shape[-1] ** 0.5)
             else:
-                noise[run].normal_(generator=generator)
+                noises[run].normal_(generator=generator)
     for role, noise in weights.items():  # of all runs at once: small models are drawn by the thousand
         noise.mul_(_deviation(role, variances, noise.dim() - 1).to(drawn))
     return weights
