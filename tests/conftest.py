@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 # Tests use small tensors, where a second thread costs more than it saves, and on a busy machine spinning threads of
-# several processes starve each other. Read by OpenMP when torch is first imported; tests of threads ask for them.
+# several processes starve each other. Read by OpenMP when torch is first imported; tests of threads ask for them, and
+# theirs sleep while they wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
@@ -18,7 +21,16 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Modules and tests stay to the end: the garbage collector need not look through them while they are collected, nor
+# again with each of its rounds.
+gc.disable()
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

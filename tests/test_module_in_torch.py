@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import restt
 from restt import Topology
+from restt.chain.dispatch import TREE_SITES
 
 # Some of torch's tools are written with deprecated functions of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -100,14 +101,14 @@ class TestTransforms:
 
 
 class TestExport:
-    @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * 18], ids=["even", "packed"])
+    @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * (TREE_SITES - 2)], ids=["even", "packed"])
     @pytest.mark.parametrize("strict", [False, True])
     def test_with_any_number_of_samples(self, strict, widths):
-        module = restt.ResTT(20, widths, 3, 2, bias=True)  # long enough that few samples would go to the tree
-        any_batch, widest = ({0: torch.export.Dim("batch")},), module.feature_dim
-        program = torch.export.export(module, (torch.rand(4, 20, widest),), dynamic_shapes=any_batch, strict=strict)
+        module = restt.ResTT(TREE_SITES, widths, 3, 2, bias=True)  # long enough that few samples would go to the tree
+        any_batch, shape = ({0: torch.export.Dim("batch")},), (TREE_SITES, module.feature_dim)
+        program = torch.export.export(module, (torch.rand(4, *shape),), dynamic_shapes=any_batch, strict=strict)
         for batch in (1, 9):
-            x = torch.rand(batch, 20, widest)
+            x = torch.rand(batch, *shape)
             assert_close(program.module()(x), module(x))
         # It is to run where there is no restt.
         assert not [node for node in program.graph.nodes if "restt" in str(node.target)]

@@ -231,15 +231,17 @@ if Version("1.8") > VERSION:  # from then on it has 15 rows
     SHORT["check_n_features_in_after_fitting"] = "10 samples hold only one window"
 
 
+_CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({}, SEQUENCE | SHORT),
+    ({"memory": 2}, SEQUENCE),
+    ({"memory": 2, "feedback": 1}, SEQUENCE),
+    ({"memory": 2, "solver": "train", "random_state": 0}, SEQUENCE),
+]
+CHECKED = [Checked("restt", "VolterraRegressor", parameters, failing) for parameters, failing in _CASES]
+
+
 def test_check_estimator_fails_only_where_rows_are_a_sequence() -> None:
-    settings: list[tuple[dict[str, Any], dict[str, str]]] = [
-        ({}, SEQUENCE | SHORT),
-        ({"memory": 2}, SEQUENCE),
-        ({"memory": 2, "feedback": 1}, SEQUENCE),
-        ({"memory": 2, "solver": "train", "random_state": 0}, SEQUENCE),
-    ]
-    models = [Checked("restt", "VolterraRegressor", parameters, failing) for parameters, failing in settings]
-    assert_every_check_passes(models, least=[50] * 4)
+    assert_every_check_passes(CHECKED, least=[50] * 4)
 
 
 def test_kernels_can_be_drawn() -> None:

@@ -201,13 +201,12 @@ class ResTT(nn.Module):
     def _draw(self, seed: int, ids: Sequence[int]) -> None:
         variances = weight_variances(self.topology, self.bond_dim, self.sigma2, self.second_moment, self.init)
         shapes = {role: shape for role, shape in self._role_shapes().items() if shape is not None}
-        parts = {role: (getattr(self, role), used) for role in shapes if (used := self.used(role)) is not None}
-        for slot, run in enumerate(ids):
-            drawn = draw_weights(shapes, variances, self.init, run_generator(seed, run), self.first.dtype)
-            for role, values in drawn.items():
-                parameter, used = parts[role]
-                target = parameter if self.runs is None else parameter[slot]
-                target.copy_(values.where(used, 0))
+        generators = [run_generator(seed, run) for run in ids]
+        for role, values in draw_weights(shapes, variances, self.init, generators, self.first.dtype).items():
+            used = self.used(role)
+            assert used is not None
+            values.masked_fill_(~used, 0)
+            getattr(self, role).copy_(values[0] if self.runs is None else values)
 
     def weights(self) -> ChainWeights:
         """The parameters as the chain takes them, with the runs axis in front."""

@@ -1,6 +1,7 @@
 """The examples run."""
 
 import importlib.util
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -36,14 +37,19 @@ def test_optuna_stops_hopeless_trials():
     assert study.best_value < 1
 
 
-def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle():
+def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(monkeypatch):
     distributed = pytest.importorskip("distributed", reason='pip install "dask[distributed]"')
+    # Workers, and the one that takes the place of the killed one, are copies of a process that has loaded everything.
+    dask = pytest.importorskip("dask")
+    monkeypatch.setattr(distributed.utils, "_forkserver_preload_set", True, raising=False)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "restt.estimators"])
     example = script("examples/dask_search.py")
     grid = {"bond_dim": [2, 3]}
     local = GridSearchCV(ResTTRegressor(epochs=20, random_state=0), grid, cv=3).fit(
         *load_diabetes(return_X_y=True, as_frame=True)
     )
     with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -19,19 +19,19 @@ VARIANCES = WeightVariances(4.0, torch.tensor([0.1, 1.0, 10.0]), torch.tensor([0
 
 @pytest.mark.parametrize("init", ["paper", "orthogonal"])
 def test_every_role_and_site_has_its_variance(init):
-    drawn = draw_weights(SHAPES, VARIANCES, init, torch.Generator().manual_seed(0), torch.float32)
+    drawn = draw_weights(SHAPES, VARIANCES, init, [torch.Generator().manual_seed(0)], torch.float32)
     assert list(drawn) == list(SHAPES)
     assert drawn["first"].square().mean().item() == pytest.approx(4.0, rel=0.35)
     assert drawn["last_chain"].square().mean().item() == pytest.approx(0.5, rel=0.2)
     assert drawn["last_skip"].square().mean().item() == pytest.approx(0.5, rel=0.3)
     for n in range(3):
-        assert drawn["chain"][n].square().mean().item() == pytest.approx(VARIANCES.chain[n].item(), rel=0.05)
-        assert drawn["linear"][n].square().mean().item() == pytest.approx(VARIANCES.linear[n].item(), rel=0.5)
+        assert drawn["chain"][0, n].square().mean().item() == pytest.approx(VARIANCES.chain[n].item(), rel=0.05)
+        assert drawn["linear"][0, n].square().mean().item() == pytest.approx(VARIANCES.linear[n].item(), rel=0.5)
 
 
 @pytest.mark.parametrize("init", ["balanced", "orthogonal"])
 def test_half_precision_is_drawn_in_float32(init):
-    drawn = draw_weights(SHAPES, VARIANCES, init, torch.Generator().manual_seed(0), torch.bfloat16)
+    drawn = draw_weights(SHAPES, VARIANCES, init, [torch.Generator().manual_seed(0)], torch.bfloat16)
     assert {value.dtype for value in drawn.values()} == {torch.float32}
 
 

@@ -1,4 +1,4 @@
-"""One of the processes of test_streams_together.py: ``python -m tests.train.streams_together RANK SIZE FOLDER``."""
+"""The processes of test_streams_together.py: ``python -m tests.train.streams_together SIZE FOLDER``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from restt import ResTT
 from restt.data import Stream, stream
 from restt.estimators import ResTTRegressor, posterior, streams
 from restt.train import TrainConfig, train
+from tests.train.forked import fork
 from tests.train.problems import measured, weights
 
 CONFIG = TrainConfig(epochs=3, batch_size=50, lr=1e-2, dropout=0.2, ema=0.9, seed=1)
@@ -100,4 +101,4 @@ def main(rank: int, size: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    fork(lambda rank: main(rank, int(sys.argv[1]), Path(sys.argv[2])), int(sys.argv[1]))

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from tests.train import streams_together as together
-from tests.train.test_together import assert_close, start
+from tests.train.forked import launch
+from tests.train.test_together import assert_close, pytestmark  # noqa: F401
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
-)
 # Rows of the files, and of their row groups: 21 of them, of 7 to 40 rows.
 FILES = ((400, 40), (127, 20), (60, 20), (7, 20))
 ROWS = sum(rows for rows, _ in FILES)
@@ -43,7 +41,7 @@ def begun(tmp_path_factory):
     held = bytearray(page.read_bytes())
     held[4:300] = bytes(296)
     page.write_bytes(held)
-    ends = start("tests.train.streams_together", folder)
+    ends = launch("tests.train.streams_together", "2", str(folder))
     assert [end[0] for end in ends] == [0, 0], ends
     return folder, [torch.load(folder / f"streams-{rank}.pt", weights_only=False) for rank in range(2)]
 

@@ -3,9 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,46 +10,20 @@ import torch
 from restt._common.ranks import Ranks, read_group
 from restt.train.data import Batches, read_data
 from tests.train import together
+from tests.train.forked import launch
 from tests.train.problems import regression
 
 pytestmark = pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
+    not (hasattr(os, "fork") and torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="needs gloo and fork",
 )
-ROOT = Path(__file__).parents[2]
-
-
-def launch(scene: str, folder: Path) -> list[tuple[int, str, str]]:
-    """Two processes of a scene: exit code, output and errors of each."""
-    return start("tests.train.together", folder, scene)
-
-
-def start(module: str, folder: Path, *scene: str) -> list[tuple[int, str, str]]:
-    """Two processes of a module: exit code, output and errors of each."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, *scene, str(rank), "2", str(folder)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        told = [process.communicate(timeout=300) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, *texts) for process, texts in zip(processes, told, strict=True)]
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """The folder of two processes of which the second was killed, what each found, and how each ended."""
     folder = tmp_path_factory.mktemp("together")
-    ends = launch("begun", folder)
+    ends = launch("tests.train.together", "begun", "2", str(folder))
     assert (folder / "begun-0.pt").exists(), ends[0][2]
     assert (folder / "begun-1.pt").exists(), ends[1][2]
     found = [torch.load(folder / f"begun-{rank}.pt", weights_only=False) for rank in range(2)]
@@ -128,7 +99,7 @@ def test_a_killed_process_ends_the_job_and_a_restart_has_the_same_bits(begun):
     shutil.copytree(folder / "killed", folder / "alone")
     alone, _ = together.saved_training(folder / "alone", killed=False)
     assert_close(alone, found[0]["saved"], 1e-6)
-    again = launch("again", folder)
+    again = launch("tests.train.together", "again", "2", str(folder))
     assert [end[0] for end in again] == [0, 0], again
     for rank in range(2):
         resumed = torch.load(folder / f"again-{rank}.pt", weights_only=False)

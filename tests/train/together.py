@@ -1,4 +1,4 @@
-"""One of the processes that test_together.py starts: ``python -m tests.train.together SCENE RANK SIZE FOLDER``."""
+"""The processes that test_together.py starts: ``python -m tests.train.together SCENE SIZE FOLDER``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import Checkpoints
+from tests.train.forked import fork
 from tests.train.problems import classification, measured, regression, small_module, weights
 
 # Uneven subsets, of which the longest ends in a batch of one row; dropout, averaging, clipping, and a rate that
@@ -107,4 +108,6 @@ def main(scene: str, rank: int, size: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    if sys.argv[1] == "begun":
+        import restt.estimators  # noqa: F401
+    fork(lambda rank: main(sys.argv[1], rank, int(sys.argv[2]), Path(sys.argv[3])), int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Drawing one run's weights, Gaussian or, for the chain cores, rotations of the state.
+"""Drawing the weights of each run, Gaussian or, for the chain cores, rotations of the state.
 
 A(n) = Σ_i x(n,i) W(n,1)_i keeps the length of every state, for every x, exactly when W_i W_jᵀ + W_j W_iᵀ = 0 for
 i ≠ j. Multiplication by the units of the complex numbers, quaternions or octonions has that property (they are the
@@ -13,7 +13,7 @@ of 8 take rotations of their own. Lengths then hold in the mean, with fluctuatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import torch
@@ -28,23 +28,27 @@ def draw_weights(
     shapes: Mapping[str, tuple[int, ...]],  # role -> shape without the runs axis
     variances: WeightVariances,
     init: str,
-    generator: torch.Generator,
+    generators: Sequence[torch.Generator],  # one per run
     dtype: torch.dtype,
-) -> dict[str, Tensor]:
-    """Random weights of one run, role by role in the order of ``shapes``, on the CPU in float32 or float64.
+) -> dict[str, Tensor]:  # role -> (S, *shape)
+    """Random weights of every run, role by role in the order of ``shapes``, on the CPU in float32 or float64.
 
     All are Gaussian but for ``init="orthogonal"``, whose chain cores of sites 2…N-1 rotate the state. Entries that the
     model does not use (padding, absent connections) are drawn too; the caller clears them.
     """
     drawn = torch.float64 if dtype == torch.float64 else torch.float32
-    weights = {}
-    for role, shape in shapes.items():
-        if role == "chain" and init == "orthogonal":
-            # An orthogonal matrix has entries of mean square 1/r; like randn's they are to have mean square 1 here.
-            noise = orthogonal_cores(shape, generator, drawn) * shape[-1] ** 0.5
-        else:
-            noise = torch.randn(shape, generator=generator, dtype=drawn)
-        weights[role] = noise * _deviation(role, variances, noise.dim()).to(drawn)
+    weights = {role: torch.empty(len(generators), *shape, dtype=drawn) for role, shape in shapes.items()}
+    by_run = {role: noise.unbind() for role, noise in weights.items()}
+    for run, generator in enumerate(generators):
+        for role, noises in by_run.items():
+            if role == "chain" and init == "orthogonal":
+                # Orthogonal matrices have entries of mean square 1/r; like Gaussian ones they are to have 1 here.
+                cores = orthogonal_cores(shapes[role], generator, drawn)
+                noises[run].copy_(cores * cores.shape[-1] ** 0.5)
+            else:
+                noises[run].normal_(generator=generator)
+    for role, noise in weights.items():  # of all runs at once: small models are drawn by the thousand
+        noise.mul_(_deviation(role, variances, noise.dim() - 1).to(drawn))
     return weights
 
 

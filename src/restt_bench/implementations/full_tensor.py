@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from restt.baselines.tensor import full_tensor
 from restt_bench.case import Case
 from restt_bench.implementations.base import Implementation, TrainingStep, Work
 from restt_bench.parity import cotangent, output_and_gradients
+
+if TYPE_CHECKING:
+    from restt.baselines.tensor import full_tensor
 
 # Weights beyond which the model is only a way to run out of memory.
 MAX_WEIGHTS = 2**26
@@ -35,6 +38,10 @@ class FullTensor(Implementation):
         return case.feature_dim**case.sites * (5 * case.outputs + 4 * case.batch) * case.itemsize
 
     def _model(self, case: Case, seed: int) -> full_tensor.FullTensor:
+        from restt.baselines.tensor import (
+            full_tensor,
+        )  # brings scikit-learn, which a process for one step has no use for
+
         model = full_tensor.FullTensor(case.sites, case.feature_dim, case.outputs, 1, seed, MAX_WEIGHTS)
         return model.to(case.device, getattr(torch, case.dtype))
 

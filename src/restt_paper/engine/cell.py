@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from restt._common.errors import shown
@@ -66,7 +67,7 @@ class Cell:
         """Experiment and name, for people."""
         return f"{self.experiment}/{self.name}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Where the result lies in a results folder, without ``.json``."""
         digest = hashlib.sha256(_canonical(self.settings).encode()).hexdigest()

@@ -6,9 +6,11 @@ every result, and a result is computed from those.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -76,7 +78,13 @@ class Recipe:
 
     def settings(self) -> dict[str, Any]:
         """Everything that fixes a result, as JSON values; :meth:`from_settings` goes back."""
-        return {name: value for name, value in asdict(self).items() if name not in DESCRIPTIONS}
+        found: dict[str, Any] = json.loads(self._written)
+        return found
+
+    @cached_property
+    def _written(self) -> str:
+        """The settings as text, for a report asks thousands of times."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name not in DESCRIPTIONS})
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Recipe:

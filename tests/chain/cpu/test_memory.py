@@ -1,8 +1,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from restt.chain.cpu.memory import scratch, uninitialised
+from restt.chain.cpu.memory import _Scratch, scratch, uninitialised
 
 COUNT = 2_000_000
 
@@ -47,3 +48,10 @@ def test_large_scratch_is_not_kept():
     large = scratch(COUNT, torch.float64)
     assert large.shape == (COUNT,)
     assert scratch(COUNT, torch.float64).data_ptr() != large.data_ptr()
+
+
+def test_scratch_is_real_even_if_a_trace_is_the_first_to_use_it():
+    with FakeTensorMode():
+        assert _Scratch().block.data_ptr() != 0
+    with torch.device("meta"):
+        assert _Scratch().block.data_ptr() != 0

@@ -16,6 +16,7 @@ def mend_interpreter() -> None:
     _patch_the_language_once_a_launch()
     _look_types_up_by_name()
     _let_whole_numbers_be()
+    _describe_each_shape_once()
 
 
 def _let_loops_end_at_arguments() -> None:
@@ -107,3 +108,29 @@ def _let_whole_numbers_be() -> None:
 
     options = interpreter.interpreter_builder.options
     interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
+
+
+def _describe_each_shape_once() -> None:
+    """Every value and every type describes its shape in objects and words of its own, most of the work there is."""
+    from triton.language import core
+
+    make_tensor, make_block = core.tensor.__init__, core.block_type.__init__
+    tensors: dict[Any, dict[str, Any]] = {}
+    blocks: dict[Any, dict[str, Any]] = {}
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        shape = tuple(type.shape) if type.is_block() else ()
+        if shape not in tensors:
+            make_tensor(self, handle, type)
+            tensors[shape] = {name: value for name, value in vars(self).items() if name in ("shape", "numel")}
+        vars(self).update(tensors[shape], handle=handle, type=type, dtype=type.scalar)
+
+    def block(self: Any, element_ty: Any, shape: Any) -> None:
+        key = element_ty.name, tuple([getattr(size, "value", size) for size in shape])
+        if key not in blocks:
+            make_block(self, element_ty, shape)
+            blocks[key] = dict(vars(self))
+        vars(self).update(blocks[key], element_ty=element_ty)
+
+    core.tensor.__init__ = tensor
+    core.block_type.__init__ = block

@@ -15,7 +15,7 @@ pytestmark = storing.pytestmark
 poisoned_memory = storing.poisoned_memory
 no_plans_of_other_tests = storing.no_plans_of_other_tests
 
-MIXED = Topology.residual(20).skip_to_output(2, 8, 14).without_chain(7).without_linear(12).without_skip(16)
+MIXED = Topology.residual(16).skip_to_output(2, 7, 11).without_chain(6).without_linear(9).without_skip(13)
 
 
 class TestRecomputed(storing.TestFusedCuda):

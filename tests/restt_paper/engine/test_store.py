@@ -13,10 +13,14 @@ import pytest
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import LOCKS, Store, Work
 
-# What another process does: compute cells, noting in a file which it began, slowly enough to meet or be killed.
+# What another process does: compute cells, noting in a file which it began, slowly enough to meet or be killed. Torch,
+# which is asked for its threads alone, takes longer to load than all the rest.
 OTHER = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
+
+sys.modules["torch"] = SimpleNamespace(device=lambda name: SimpleNamespace(type=name), get_num_threads=lambda: 1)
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import Store
 

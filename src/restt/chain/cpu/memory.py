@@ -13,6 +13,7 @@ import weakref
 
 import torch
 from torch import Tensor
+from torch.utils._mode_utils import no_dispatch
 
 _KEPT_FROM_BYTES = 4 * 2**20
 _KEPT_UP_TO_BYTES = 2**30
@@ -40,7 +41,9 @@ def uninitialised(count: int, dtype: torch.dtype) -> Tensor:
 
 class _Scratch(threading.local):
     def __init__(self) -> None:
-        self.block = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8)
+        # The first use may be within a trace, whose tensors have no memory, or where another device is the default.
+        with no_dispatch():
+            self.block = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device="cpu")
 
 
 _scratch = _Scratch()
