@@ -137,6 +137,16 @@ def test_wide_tables_are_left_to_gradients(monkeypatch):
         ResTTRegressor(solver="posterior").fit(x, y)
 
 
+def test_a_wide_table_that_is_long_too_is_left_to_gradients(monkeypatch):
+    monkeypatch.setattr("restt.estimators.regressor.MOST_OWN_COLUMNS", 3)
+    monkeypatch.setattr("restt.estimators.regressor.MOST_ENTRIES", 100)
+    x, y, _ = product(30)
+    assert ResTTRegressor().fit(x[:25], y[:25]).solver_ == "posterior"
+    assert ResTTRegressor(epochs=1).fit(x, y).solver_ == "gradient"
+    with pytest.raises(ValueError, match=r"X has 30 rows of 4 columns, and of more than 3 columns the posterior solver"):
+        ResTTRegressor(solver="posterior").fit(x, y)
+
+
 def test_a_table_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(posterior, "available_memory", lambda device: 2.0**20)
     x, y, _ = product(400)

@@ -172,3 +172,17 @@ def test_usual_weights_count_as_many_rows_as_they_are_told_to():
     assert found[-1] == pytest.approx(0.5, abs=0.001)
     # The least of 200 (2w)² + 2 rows (½ - w)², in units of the variance of y: w = rows / (800 + 2 rows).
     assert found[2] == pytest.approx(45 / 890, rel=1e-3)
+
+
+def test_many_columns_share_their_scales(monkeypatch):
+    monkeypatch.setattr("restt.prior.mixture.MOST_OWN_COLUMNS", 20)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 40))
+    y = x @ rng.standard_normal(40) + rng.standard_normal(300)
+    fitted = prior.fit(x[:100], y[:100])
+    assert all(one.prior.alike for one in fitted.mixture.posteriors)
+    assert np.ptp(fitted.prior.relevance) == 0
+    error = np.mean((fitted.predict(x[100:])[:, 0] - y[100:]) ** 2) / y[100:].var()
+    assert error < 0.1
+    inside = fitted.predict_interval(x[100:])[..., 0]
+    assert 0.85 < np.mean((inside[:, 0] < y[100:]) & (y[100:] < inside[:, 1])) <= 1

@@ -46,8 +46,9 @@ ONLY_GRADIENT = (
     "warm_start",
     "checkpoint_dir",
 )
-# More columns than this are left to gradients: each is three scales to be learned.
-MOST_COLUMNS = 500
+# More columns than this are left to gradients, and so are more than have scales of their own where together they have
+# more entries than this: each of them is a site vector.
+MOST_COLUMNS, MOST_ENTRIES = 2_000, 250_000
 
 
 # Longer tables are refined by gradients: the solver sees this many rows of them at most.

@@ -20,10 +20,11 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import ROWS_AT_ONCE
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
-from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT, solve, spread_states
+from restt.estimators.posterior import MOST_COLUMNS, MOST_ENTRIES, ONLY_GRADIENT, solve, spread_states
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
 from restt.prior import Prior, Spread
+from restt.prior.mixture import MOST_OWN_COLUMNS
 from restt.topology import Topology
 
 
@@ -54,7 +55,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         parameter that only training has is not at its default (``feature_map``, ``topology``, ``sigma2``, ``loss``
         other than squares, ``epochs``, ``lr``, ``schedule``, ``batch_size``, ``penalty``, ``dropout``, ``runs``,
         ``early_stopping``, ``warm_start``, ``checkpoint_dir``), where ``partial_fit`` or ``fit_epochs`` is called, and
-        for more than 500 columns; ``"posterior"`` with one of these is an error.
+        for more than 2,000 columns, or more than 500 that together have more than a quarter of a million entries;
+        ``"posterior"`` with one of these is an error. Of more than 500 columns all share their relevance and length.
     bond_dim : "auto" or int
         Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
         train within a tenth of the noise from the exact posterior, at most 32; 10 for gradients.
@@ -307,6 +309,18 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         if reasons and self.solver == "posterior":
             raise ValueError(f'solver="posterior" cannot be used: {reasons[0]}')
         return not reasons
+
+    def _has_enough(self, given: Examples) -> bool:
+        """Whether a wide table is short enough."""
+        rows, columns = len(given), given.table.width
+        if columns <= MOST_OWN_COLUMNS or rows * columns <= MOST_ENTRIES:
+            return True
+        if self.solver == "posterior":
+            raise ValueError(
+                f'solver="posterior" cannot be used: X has {rows} rows of {columns} columns, and of more than '
+                f"{MOST_OWN_COLUMNS} columns the posterior solver takes up to {MOST_ENTRIES} entries"
+            )
+        return False
 
     def _solve(self, given: Examples) -> None:
         names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))

@@ -41,6 +41,10 @@ _USUAL_FEW, _USUAL_ROWS_FEW = (
     45,
 )
 _SHARED = ("straight", "alike", "alike jumping")
+# More columns than this have no scales of their own: instead of kinds that would, those of shared ones are learned.
+MOST_OWN_COLUMNS = 500
+_WITHOUT_OWN = {"smooth": "alike", "rough": "alike", "jumping": "alike jumping"}
+_USUAL_WIDE = {"straight": 0.4, "alike": 0.3, "alike jumping": 0.3}
 # A distance in all columns is learned from more than so many rows, and from at most so many.
 _FEWEST_JOINT_ROWS, _JOINT_ROWS = 200, 500
 # Errors beyond this many times the median's do not count for more in the weights: one row does not decide.
@@ -91,6 +95,7 @@ class Learner:
         iterations: int = ITERATIONS,
     ) -> Prior:
         """The prior of this kind; scales of each column's own are drawn ``around`` those of the one alike."""
+        kind = _WITHOUT_OWN.get(kind, kind) if len(self.kernels) > MOST_OWN_COLUMNS else kind
         given, trust = self._given(targets, rows)
         kernels = self.jumping if kind.endswith("jumping") else self.kernels
         if kind in _SHARED:
@@ -165,7 +170,7 @@ def mix(
 ) -> Mixture:
     """The posteriors beside ``smooth``, and the weights of all."""
     row_weights = learner.precision.cpu().numpy()
-    usual, usual_rows = _usual_weights(len(targets))
+    usual, usual_rows = _usual_weights(len(targets), len(learner.kernels))
     kinds, weights = tuple(usual), np.array(list(usual.values()))
     there = {"alike": learner.condition(alike, targets), "smooth": smooth}
     posteriors: list[Posterior[Prior | JointPrior]] = [
@@ -198,8 +203,10 @@ def mix(
     return Mixture(tuple(posteriors[k] for k in order), weights, residuals)
 
 
-def _usual_weights(rows: int) -> tuple[dict[str, float], int]:
+def _usual_weights(rows: int, columns: int) -> tuple[dict[str, float], int]:
     """The kinds of priors of a table with their usual weights, and how many rows these count as much as."""
+    if columns > MOST_OWN_COLUMNS:
+        return _USUAL_WIDE, _USUAL_ROWS
     if rows > _FEW_ROWS:
         return _USUAL, _USUAL_ROWS
     if rows <= _FEWEST_JOINT_ROWS:
@@ -229,7 +236,8 @@ def _predict_fresh(
     But around the scales that all columns share, which are too few to take from chance.
     """
     parts = np.array_split(rng.permutation(learner.rows), _PARTS)
-    parts = parts[: -(-_FRESH_ROWS * _PARTS // len(learner.rows))]
+    wide = len(learner.kernels) > MOST_OWN_COLUMNS  # and slow, but shared scales are few
+    parts = parts[: 1 if wide else -(-_FRESH_ROWS * _PARTS // len(learner.rows))]
     found = []
     for part in parts:
         seen = np.setdiff1d(learner.rows, part)
