@@ -16,6 +16,7 @@ symmetric is found from its diagonal on, a block of rows at a time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,12 +84,49 @@ def cholesky(
     raise ValueError("the covariance of the rows has no Cholesky factor: a parameter of the prior is out of range")
 
 
-class Evidence:
-    """The objective over one set of rows; called with a parameter vector, returns (value, gradient).
+class Objective(ABC):
+    """What L-BFGS makes least over one set of rows; called with a parameter vector, returns (value, gradient).
 
     ``ties``: which of the given parameters each of the prior's is, where columns share them. ``trust``: how far each
     row's y is to be trusted, whose noise is σ²/(w·trust); unlike a weight it does not make more rows of one.
     """
+
+    def __init__(
+        self,
+        targets: Tensor,  # (B, O)
+        weights: Tensor,  # (B,)
+        hyper_prior: HyperPrior,
+        ties: np.ndarray | None = None,  # (T,)
+        trust: Tensor | None = None,  # (B,)
+    ) -> None:
+        self.targets, self.weights = targets, weights
+        self.precision = weights if trust is None else weights * trust
+        self.hyper_prior, self.ties = hyper_prior, ties
+        self.evaluations = 0
+        # Matrices of all rows are made once: to have the system find that much memory for every evaluation takes longer
+        # than what is done with it.
+        rows = len(targets)
+        self._covariance, self._lower, self._inverse = targets.new_empty(3, rows, rows)
+
+    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
+        self.evaluations += 1
+        penalty, by_penalty = self.hyper_prior(given)
+        try:
+            value, gradient = self.likelihood(given if self.ties is None else given[self.ties])
+        except ValueError:
+            # A step of the line search went too far: a wall that it turns back from.
+            return 1e15, by_penalty
+        if self.ties is not None:
+            gradient = np.bincount(self.ties, gradient, len(given))
+        return value + penalty, gradient + by_penalty
+
+    @abstractmethod
+    def likelihood(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Its negative logarithm and the gradient of that, without hyper-priors."""
+
+
+class Evidence(Objective):
+    """The objective of a prior with a covariance for each column."""
 
     def __init__(
         self,
@@ -100,35 +138,18 @@ class Evidence:
         ties: np.ndarray | None = None,  # (T,)
         trust: Tensor | None = None,  # (B,)
     ) -> None:
-        self.states, self.targets, self.weights = states, targets, weights
-        self.precision = weights if trust is None else weights * trust
-        self.hyper_prior, self.ties = hyper_prior, ties
+        super().__init__(targets, weights, hyper_prior, ties, trust)
+        self.states = states
         self.columns = side_by_side(kernels, states, column_slices(kernels))
         self.order = np.concatenate([one.places.ravel() for one in self.columns])
-        self.evaluations = 0
-        # Matrices of all rows are made once: to have the system find that much memory for every evaluation takes longer
-        # than what is done with it.
-        rows = len(targets)
-        self._covariance, self._lower, self._inverse = targets.new_empty(3, rows, rows)
         self._blocks = [
             (*block, [targets.new_empty(len(one.places), *self._covariance[block].shape) for one in self.columns])
-            for block in upper_blocks(rows, targets.device)
+            for block in upper_blocks(len(targets), targets.device)
         ]
 
-    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
-        self.evaluations += 1
-        theta = given if self.ties is None else given[self.ties]
-        penalty, by_penalty = self.hyper_prior(given)
-        try:
-            value, gradient = self._likelihood(theta)
-            if not np.isfinite(gradient).all():
-                value, gradient = self._likelihood(theta, _SMALLEST_FACTOR)
-        except ValueError:
-            # A step of the line search went too far: a wall that it turns back from.
-            return 1e15, by_penalty
-        if self.ties is not None:
-            gradient = np.bincount(self.ties, gradient, len(given))
-        return value + penalty, gradient + by_penalty
+    def likelihood(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self._likelihood(theta)
+        return (value, gradient) if np.isfinite(gradient).all() else self._likelihood(theta, _SMALLEST_FACTOR)
 
     def _likelihood(self, theta: np.ndarray, smallest_factor: float = 0.0) -> tuple[float, np.ndarray]:
         """Without hyper-priors; factors of 0 are ``smallest_factor``."""

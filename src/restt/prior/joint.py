@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from restt.features.base import tensor64
-from restt.prior.evidence import NOISE, HyperPrior, cholesky
+from restt.prior.evidence import NOISE, HyperPrior, Objective, cholesky
 from restt.prior.kernels import Kernel, Number
 from restt.prior.learning import GLOBAL, ITERATIONS, UNLIKE, climb
 
@@ -154,11 +154,8 @@ def _pairs(rows: Tensor) -> Tensor:  # (2, P)
     return torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
 
 
-class JointEvidence:
-    """The objective of :class:`~restt.prior.evidence.Evidence` for this prior; called with a parameter vector.
-
-    ``ties``: which of the given parameters each of the prior's is.
-    """
+class JointEvidence(Objective):
+    """The objective of this prior."""
 
     def __init__(
         self,
@@ -169,28 +166,13 @@ class JointEvidence:
         ties: np.ndarray | None = None,  # (T,)
         trust: Tensor | None = None,  # (B,)
     ) -> None:
-        self.squares, self.targets, self.weights = squares, targets, weights
-        self.precision = weights if trust is None else weights * trust
-        self.hyper_prior, self.ties = hyper_prior, ties
-        self.evaluations = 0
+        super().__init__(targets, weights, hyper_prior, ties, trust)
+        self.squares = squares
         self._first, self._second = _pairs(targets)
         self._places = self._first * len(targets) + self._second
         self._halves = tensor64(np.array(SCALES) / 2).to(targets)[:, None]
-        self._covariance, self._lower, self._inverse = targets.new_empty(3, len(targets), len(targets))
 
-    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]:
-        self.evaluations += 1
-        penalty, by_penalty = self.hyper_prior(given)
-        try:
-            value, gradient = self._likelihood(given if self.ties is None else given[self.ties])
-        except ValueError:
-            # A step of the line search went too far: a wall that it turns back from.
-            return 1e15, by_penalty
-        if self.ties is not None:
-            gradient = np.bincount(self.ties, gradient, len(given))
-        return value + penalty, gradient + by_penalty
-
-    def _likelihood(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+    def likelihood(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         outputs, noise = self.targets.shape[1], float(np.exp(theta[NOISE]))
         weights, nearness = (tensor64(np.exp(part)).to(self.targets) for part in (theta[1:_FIRST], theta[_FIRST:]))
         terms = torch.exp(-self._halves * (nearness @ self.squares)) * weights[:, None]  # (Q, P)

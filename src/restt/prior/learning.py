@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
-from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, column_slices
+from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, Objective, column_slices
 from restt.prior.kernels import SMOOTH, Kernel, Number
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
@@ -175,7 +175,7 @@ def learn(
 
     ``around``, ``rough``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the lengths and
     lines.
-    ``trust``: see :class:`~restt.prior.evidence.Evidence`.
+    ``trust``: see :class:`~restt.prior.evidence.Objective`.
     """
     hyper = hyper_prior(kernels, around, rough)
     if start is None:
@@ -217,15 +217,6 @@ def learn_alike(
     objective = Evidence(kernels, states, targets, weights, hyper, ties, trust)
     theta, evaluations = climb(objective, start, ITERATIONS)
     return theta[ties], evaluations
-
-
-class Objective(Protocol):
-    """A value to be made small, with its gradient, over parameters that have a prior of their own."""
-
-    hyper_prior: HyperPrior
-    evaluations: int
-
-    def __call__(self, given: np.ndarray) -> tuple[float, np.ndarray]: ...
 
 
 class _Search:

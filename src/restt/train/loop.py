@@ -1,8 +1,8 @@
 """The training loop: a plain generator of one record per epoch. Read it from the top; all else is detail.
 
 :func:`train` reads the arguments (training.py) and goes on from a checkpoint where there is one (checkpoint.py).
-:func:`_epochs` is the loop itself. What a step does is in step.py, what goes into it in data.py, what an epoch leaves
-behind in state.py.
+:func:`_epochs` is the loop itself. What a step does is in step.py, what goes into it in data.py, which runs go on after
+an epoch in verdicts.py, what it leaves behind in state.py.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
-from restt.train.guard import Guard, RunState, update_best
-from restt.train.objective import RISING, evaluate
+from restt.train.guard import Guard
+from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
 from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
+from restt.train.verdicts import check_runs, judge, train_on
 
 
 def train(
@@ -181,7 +182,7 @@ def _open(
     try:
         events, lengthened = checkpoints.load(training.state)
         if lengthened:
-            events += _train_on(training, lengthened)
+            events += train_on(training, lengthened)
         training.seeds = checkpoints.seeds = checkpoints.seeds or training.seeds
         # At once, so that a folder that cannot be written is known before any work is done.
         checkpoints.save(training.state)
@@ -215,14 +216,14 @@ def _epochs(
                 seconds, losses, norms, firsts = ranks.same((time.perf_counter() - began, losses, norms, firsts))
 
                 events += _memory_events(training, step, batches)
-                rolled_back, failed = _guard(training, losses, norms, firsts, largest)
+                rolled_back, failed = check_runs(training, losses, norms, firsts, largest)
                 scores: dict[str, list[float]] = {}
                 if validation is not None:
                     weights = None if state.ema is None else state.current_weights()
                     scores = evaluate(
                         state.working, validation, training.loss, training.classes, weights, step.micro_batch, ranks
                     )
-            judged, improved, stopped = _judge(training, epoch, losses, scores, failed)
+            judged, improved, stopped = judge(training, epoch, losses, scores, failed)
 
             record = EpochRecord(
                 epoch,
@@ -320,66 +321,6 @@ def _epoch_means(
     totals, norms, firsts, (found, *_) = rows.tolist()
     losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
     return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts, found
-
-
-def _guard(
-    training: Training, losses: list[float], norms: list[float], firsts: list[float], largest: float
-) -> tuple[list[Event], list[int]]:
-    """Which runs have exploded and were rolled back, and which of them for the last time."""
-    state = training.state
-    if state.guard is None:
-        return [], []
-    for run, first in zip(state.runs, firsts, strict=True):
-        if math.isnan(run.reference):
-            run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
-    return state.guard.check(state.runs, losses, norms, largest)
-
-
-def _judge(
-    training: Training, epoch: int, losses: list[float], scores: dict[str, list[float]], failed: list[int]
-) -> tuple[list[Event], list[int], list[int]]:
-    """Events, and the slots of the runs that are at their best and of those that stop here."""
-    config = training.config
-    monitored = scores.get(config.monitor, losses)
-    sign = -1.0 if config.monitor in RISING else 1.0
-    events, stopped, improved = [], list(failed), []
-    for slot, run in enumerate(training.state.runs):
-        if update_best(run, sign * monitored[slot], epoch, config.min_delta):
-            improved.append(slot)
-        if slot in failed:
-            continue
-        event = _verdict(training, run, epoch)
-        if event is not None:
-            events.append(event)
-            if event.kind != "rate-lowered":
-                stopped.append(slot)
-    return events, improved, sorted(stopped)
-
-
-def _verdict(training: Training, run: RunState, epoch: int) -> Event | None:
-    """Whether the run stops after this epoch or lowers its rate, and why."""
-    config = training.config
-    if epoch >= training.epochs[run.place]:
-        return Event("finished", f"all {epoch} epochs done", run.place)
-    if config.patience is not None and run.waited >= config.patience:
-        text = f"no better {config.monitor} for {run.waited} epochs; best epoch {run.best_epoch}"
-        return Event("early-stopped", text, run.place)
-    if config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
-        run.plateau_scale *= config.plateau_factor
-        run.plateau_waited = 0
-        return Event("rate-lowered", f"no better {config.monitor}: rate × {run.plateau_scale:g}", run.place)
-    return None
-
-
-def _train_on(training: Training, runs: Sequence[int]) -> list[Event]:
-    """Finished runs go on, after the verdict on their last epoch that being done with all epochs had forestalled."""
-    state = training.state
-    state.continue_finished(runs)
-    verdicts = [_verdict(training, run, state.epoch) for run in state.runs]
-    stopped = [slot for slot, event in enumerate(verdicts) if event is not None and event.kind == "early-stopped"]
-    if stopped:
-        state.let_go(stopped)
-    return [event for event in verdicts if event is not None]
 
 
 def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:
