@@ -149,6 +149,18 @@ def test_the_average_state_has_no_covariance():
     assert not kernel.cross(kernel.site.vectors(np.array([1.0])), np.array([0.5]))[:, -1].any()
 
 
+def test_the_mean_of_all_levels_has_no_covariance_either():
+    # What an encoding without an average state makes of a level that the fit did not see.
+    levels = fit_sites(NUMBERS[:, 2:3], WEIGHTS, [4], average=False)[0]
+    states = levels.vectors(NUMBERS[:, 2])
+    kernel = make_kernel(levels, measure(levels, states, torch.from_numpy(WEIGHTS)))
+    some = torch.cat([kernel.mean[None], states[:3]])
+    expected = (kernel.cross(some, np.array([0.5])) + 1) @ states.T
+    assert torch.allclose(kernel.factor(some, states, np.array([0.5])), expected)
+    assert torch.allclose(kernel.factor(states, some, np.array([0.5])), expected.T)
+    assert torch.allclose(expected[0], torch.ones(80, dtype=torch.float64))
+
+
 def test_functions_that_may_jump_differ_more_between_neighbours():
     found, states = kernels()
     values = np.array([0.0, 0.0, -8.0])

@@ -23,8 +23,8 @@ KNOTS = 32
 # Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.
 _FURTHEST = 1e100
 _TAIL = 10.0
-# How far the knot beyond a column's end is, in mean excesses over the outermost values: that many of them, or this
-# share of all where it is more.
+# How far the knot beyond a column's end is, in mean excesses of the outermost values: that many of them, or this share
+# of all where it is more. Of less than twice as many, nothing is known beyond the ends.
 _REACH, _OUTERMOST, _OUTERMOST_SHARE = 3.0, 5, 0.2
 
 
@@ -209,8 +209,8 @@ def _reach(
     faster. A value that several rows have is the end of a scale.
     """
     total = counts.sum()
-    outermost = np.cumsum(counts) - counts < min(max(_OUTERMOST, _OUTERMOST_SHARE * total), total / 2)
-    if counts[0] >= 2 or outermost.all():
+    outermost = np.cumsum(counts) - counts < max(_OUTERMOST, _OUTERMOST_SHARE * total)
+    if counts[0] >= 2 or total < 2 * _OUTERMOST or outermost.all():
         return 0.0
     excess = float(np.average(values[outermost], weights=counts[outermost]) - values[~outermost][0])
     reach = min(_REACH * excess, _TAIL - values[0])
