@@ -82,9 +82,9 @@ class Spread:
         """
         found = states[0].new_ones(len(states[0]))
         for kernel, rows, relevance in zip(self.prior.kernels, states, self.prior.relevance, strict=True):
-            # Rows of the fit are in one state, or between two knots.
-            states_of_one = 1 if kernel.site.knots is None else 2
-            average = (rows != 0).sum(dim=1) > states_of_one
+            # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
+            count = (rows != 0).sum(dim=1)
+            average = (count == 0) | (count > (1 if kernel.site.knots is None else 2))
             if kernel.site.average:
                 average |= rows[:, -1] != 0
             found = torch.where(average, found * (1 + relevance), found)
