@@ -177,7 +177,8 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
     distinct, inverse = np.unique(scaled, return_inverse=True)
     if len(distinct) == 1:
         return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift), scale=float(scale))
-    share = np.bincount(inverse, used) / used.sum()
+    counts = np.bincount(inverse, used)
+    share = counts / used.sum()
     # Straight lines end where a tail becomes an accident.
     bounded = np.clip(distinct, -_TAIL, _TAIL) if top > bottom else distinct
     mean = share @ bounded
@@ -190,7 +191,7 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
     found = np.stack([distinct, position, straight])[:, chosen]
     ends = (0, 0)
     if beyond:
-        counts, further = share * used.sum(), np.array([1.0, 0.5 / size, 1 / size])
+        further = np.array([1.0, 0.5 / size, 1 / size])
         low, high = _reach(-bounded, counts), _reach(bounded[::-1], counts[::-1])
         left, right = found[:, :1] - low * further[:, None], found[:, -1:] + high * further[:, None]
         ends = int(low > 0), int(high > 0)
