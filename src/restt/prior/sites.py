@@ -26,6 +26,8 @@ _TAIL = 10.0
 # How far the knot beyond a column's end is, in mean excesses of the outermost values: that many of them, or this share
 # of all where it is more. Of less than twice as many, nothing is known beyond the ends.
 _REACH, _OUTERMOST, _OUTERMOST_SHARE = 3.0, 5, 0.2
+# In standard deviations of the column it is at most so far: what goes on with a long tail is seldom a straight line.
+_FURTHEST_REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
     ends = (0, 0)
     if beyond:
         further = np.array([1.0, 0.5 / size, 1 / size])
-        low, high = _reach(-bounded, counts), _reach(bounded[::-1], counts[::-1])
+        low, high = _reach(-bounded, counts, size), _reach(bounded[::-1], counts[::-1], size)
         left, right = found[:, :1] - low * further[:, None], found[:, -1:] + high * further[:, None]
         ends = int(low > 0), int(high > 0)
         found = np.hstack([left[:, : ends[0]], found, right[:, : ends[1]]])
@@ -203,6 +205,7 @@ def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bo
 def _reach(
     values: np.ndarray,  # (D,), the outermost first and the largest
     counts: np.ndarray,  # (D,)
+    size: float,  # their standard deviation
 ) -> float:
     """How far beyond the outermost value a new one may be expected; 0 where it is not a single row's, or no tail's.
 
@@ -214,7 +217,7 @@ def _reach(
     if counts[0] >= 2 or total < 2 * _OUTERMOST or outermost.all():
         return 0.0
     excess = float(np.average(values[outermost], weights=counts[outermost]) - values[~outermost][0])
-    reach = min(_REACH * excess, _TAIL - values[0])
+    reach = min(_REACH * excess, _FURTHEST_REACH * size, _TAIL - values[0])
     return reach if values[0] + reach > values[0] else 0.0
 
 
