@@ -315,10 +315,10 @@ def spread_states(encoding: Encoding, numbers: np.ndarray) -> list[Tensor]:  # (
                 numbers[numbers[:, index] == other, index] = AVERAGE
     parts: list[list[Tensor]] = [[] for _ in encoding.columns]
     for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        for n, column in enumerate(encoding.order):
+        for site, index in enumerate(encoding.order):
             # A copy: the vectors are padded to the widest site, which may be much wider than the others.
-            parts[column].append(vectors[:, n, : encoding.widths[n]].clone())
-    return [torch.cat(column) for column in parts]
+            parts[index].append(vectors[:, site, : encoding.widths[site]].clone())
+    return [torch.cat(part) for part in parts]
 
 
 def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:
