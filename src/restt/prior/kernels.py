@@ -48,6 +48,19 @@ class Kernel(ABC):
         """1 + k of rows with others."""
         return (self.cross(states, values) + 1) @ others.T  # site vectors sum to one
 
+    def variance(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B,)
+        """k of rows with themselves; a where a row is the average of the column's states.
+
+        That stands for a level that the fit did not see, or a value missing where none was: it has an effect as far
+        from the average as those of the fit have.
+        """
+        # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
+        count = (states != 0).sum(dim=1)
+        average = (count == 0) | (count > (1 if self.site.knots is None else 2))
+        if self.site.average:
+            average |= states[:, -1] != 0
+        return torch.where(average, float(np.exp(values[0])), (self.cross(states, values) * states).sum(dim=1))
+
 
 class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.

@@ -141,8 +141,8 @@ def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (
 
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
-    """The prior's variance of rows: the diagonal of their covariance."""
+    """The prior's variance of rows: the diagonal of their covariance, and more where a column is averaged."""
     total = states[0].new_full((len(states[0]),), prior.scale)
     for kernel, rows, values in zip(prior.kernels, states, prior.parts, strict=True):
-        total *= 1 + (kernel.cross(rows, values) * rows).sum(dim=1)
+        total *= 1 + kernel.variance(rows, values)
     return total

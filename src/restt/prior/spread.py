@@ -70,25 +70,9 @@ class Spread:
         for start in range(0, len(states[0]), _ROWS_AT_ONCE):
             part = [column[start : start + _ROWS_AT_ONCE] for column in states]
             solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, part), upper=False)
-            known = variance(self.prior, part) * self._average_factor(part) - solved.square().sum(dim=0)
+            known = variance(self.prior, part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
-
-    def _average_factor(self, states: Sequence[Tensor]) -> Tensor:  # C of (B, I_n) -> (B,)
-        """Π_n (1 + a_n) over columns that are the average of their states: what is there has an effect nonetheless.
-
-        A new level, or a value missing where none was, is as far from the average as those of the fit are, of which a
-        is the mean variance.
-        """
-        found = states[0].new_ones(len(states[0]))
-        for kernel, rows, relevance in zip(self.prior.kernels, states, self.prior.relevance, strict=True):
-            # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
-            count = (rows != 0).sum(dim=1)
-            average = (count == 0) | (count > (1 if kernel.site.knots is None else 2))
-            if kernel.site.average:
-                average |= rows[:, -1] != 0
-            found = torch.where(average, found * (1 + relevance), found)
-        return found
 
     @torch.no_grad()
     def term_deviations(
