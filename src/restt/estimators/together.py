@@ -36,6 +36,7 @@ class Job:
     sample_weight: Any
     rows: Hashable  # jobs with the same name here have the same x, y, sample_weight and asked
     asked: Any = None  # a table whose outputs will be asked for
+    truth: Any = None  # (B,): the targets that they will be compared with
     error: Exception | None = None  # what its fit would have raised
     told: list[warnings.WarningMessage] = field(default_factory=list)  # its warnings, which are not shown
     seconds: float = 0.0  # its share of the time

@@ -91,6 +91,11 @@ class Guard:
         # It needs no scratch tensor.
         return torch.stack(torch._foreach_norm(_floats(self.watched), math.inf)).max()
 
+    def is_well(self, runs: Sequence[RunState], losses: Sequence[float], largest: float) -> bool:
+        """Whether :meth:`check` would roll back none."""
+        exploded = any(has_exploded(run, loss) for run, loss in zip(runs, losses, strict=True))
+        return math.isfinite(largest) and not exploded
+
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
     ) -> tuple[list[Event], list[int]]:

@@ -1,8 +1,8 @@
 """The training loop: a plain generator of one record per epoch. Read it from the top; all else is detail.
 
 :func:`train` reads the arguments (training.py) and goes on from a checkpoint where there is one (checkpoint.py).
-:func:`_epochs` is the loop itself. What a step does is in step.py, what goes into it in data.py, which runs go on after
-an epoch in verdicts.py, what it leaves behind in state.py.
+:func:`_epochs` is the loop itself. An epoch's steps are in epoch.py, what a step does in step.py, what goes into it in
+data.py, which runs go on after an epoch in verdicts.py, what it leaves behind in state.py.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from restt._common.ranks import LostRank, read_group
 from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
-from restt.train.config import TrainConfig, rate_factor
+from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
-from restt.train.guard import Guard
+from restt.train.epoch import LaunchedEpoch, Pace, can_go_ahead, launch_epoch
 from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
-from restt.train.step import RunGroup, TrainStep
+from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
 from restt.train.verdicts import check_runs, judge, train_on
@@ -200,6 +199,7 @@ def _epochs(
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
+        ahead: LaunchedEpoch | None = None
         while state.runs:
             if ready is None:
                 ready = training.prepare()
@@ -209,11 +209,21 @@ def _epochs(
             epoch, runs = state.epoch + 1, [run.place for run in state.runs]
 
             with _multiplying(training.config):
-                began = time.perf_counter()
-                rates = _train_epoch(training, batches, step, pace, epoch)
-                losses, norms, firsts, largest = _epoch_means(step, batches, state.guard)
+                current, ahead = ahead or launch_epoch(training, batches, step, pace, epoch), None
+                if can_go_ahead(training, batches, step, epoch):
+                    state.set_aside()
+                    ahead = launch_epoch(training, batches, step, pace, epoch + 1, ahead=True)
+                losses, norms, firsts, largest = current.means(batches)
+                now = time.perf_counter()
                 # The clock is rank 0's, as is every number that something is decided by.
-                seconds, losses, norms, firsts = ranks.same((time.perf_counter() - began, losses, norms, firsts))
+                seconds, losses, norms, firsts = ranks.same((now - current.began, losses, norms, firsts))
+                for run, steps in zip(state.runs, batches.steps, strict=True):
+                    run.steps += steps
+                if ahead is not None:
+                    ahead.began = now
+                    if state.guard is not None and not state.guard.is_well(state.runs, losses, largest):
+                        state.go_back()
+                        ahead = None
 
                 events += _memory_events(training, step, batches)
                 rolled_back, failed = check_runs(training, losses, norms, firsts, largest)
@@ -229,7 +239,7 @@ def _epochs(
                 epoch,
                 tuple(runs),
                 _spread(losses, runs, total),
-                _spread(rates, runs, total),
+                _spread(current.rates, runs, total),
                 _spread(norms, runs, total),
                 {name: _spread(values, runs, total) for name, values in scores.items()},
                 seconds,
@@ -237,7 +247,7 @@ def _epochs(
                 (*events, *rolled_back, *judged),
             )
             events = []
-            state.end_epoch(record, improved, stopped)
+            state.end_epoch(record, improved, stopped, published=ahead is not None)
             if stopped or rolled_back:
                 ready = None  # other runs, or other limits to their gradients
             if ready is None or judged:
@@ -267,60 +277,6 @@ def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
     if state.rewind() and checkpoints.ours:
         checkpoints.save(state)
     return checkpoints.how_to_resume()
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The groups of runs that move together, and how fast; the same from epoch to epoch until something happens."""
-
-    groups: list[RunGroup]
-    scale: list[float]  # of each group's rate
-    epochs: list[int]  # of each group
-
-    @classmethod
-    def of(cls, training: Training, batches: Batches | StreamBatches) -> Pace:
-        runs = training.state.runs
-        scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in runs]
-        epochs = [training.epochs[run.place] for run in runs]
-        decay = [training.weight_decay[run.place] for run in runs]
-        agreement = list(zip(scale, epochs, batches.steps, strict=True))
-        groups = training.state.adam.groups(agreement, decay, [run.steps for run in runs])
-        return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
-
-
-def _train_epoch(
-    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int
-) -> list[float]:  # S
-    """All batches of the epoch; returns the rates of each run's last step."""
-    state, config = training.state, training.config
-    last = [0.0] * len(pace.groups)
-    step.totals.zero_()
-    for number, batch in enumerate(batches.epoch(epoch)):
-        rates: list[tuple[RunGroup, int, float]] = []
-        for place, group in enumerate(pace.groups):
-            steps = batches.steps[group.start]
-            if number >= steps:
-                continue
-            done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
-            last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
-            rates.append((group, state.runs[group.start].steps + number, last[place]))
-        step(batch, rates, first=number == 0)
-    for trained, steps in zip(state.runs, batches.steps, strict=True):
-        trained.steps += steps
-    return [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
-
-
-def _epoch_means(
-    step: TrainStep, batches: Batches | StreamBatches, guard: Guard | None
-) -> tuple[list[float], list[float], list[float], float]:
-    """Mean loss, mean gradient norm and first loss of each run, and what the guard has to know of the weights: the one
-    place where an epoch waits for the device, after everything is launched.
-    """
-    largest = step.totals.new_zeros(()) if guard is None else guard.largest().to(step.totals)
-    rows = torch.cat((step.totals, largest.expand(1, step.totals.shape[1])))
-    totals, norms, firsts, (found, *_) = rows.tolist()
-    losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
-    return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts, found
 
 
 def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:

@@ -24,8 +24,8 @@ class TrainState:
     """The runs still in training, on a working copy of the module, and what is known of all.
 
     The user's module (``published``) holds, after every epoch, each run's weights of that epoch, or its final ones once
-    it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch`
-    writes to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else back there too.
+    it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch` and
+    :meth:`set_aside` write to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else back there too.
     """
 
     def __init__(self, module: nn.Module, config: TrainConfig, saved: bool) -> None:
@@ -61,6 +61,7 @@ class TrainState:
         failures = self.config.max_failures
         self.guard = None if failures is None else Guard(self.tensors, failures, self.working.weights)
         self._epoch_tensors = {name: value.clone() for name, value in self.tensors.items()} if self.saved else {}
+        self._aside: dict[str, Tensor] = {}
         self._note_epoch()
 
     def _note_epoch(self) -> None:
@@ -82,16 +83,33 @@ class TrainState:
         return {**self.working.weights, **(self.ema or {})}
 
     @torch.no_grad()
-    def end_epoch(self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int]) -> None:
+    def set_aside(self) -> None:
+        """Publish the weights and keep what a step changes: the next step comes before :meth:`end_epoch` of this one."""
+        self._publish()
+        if not self._aside:
+            self._aside = {name: torch.empty_like(value) for name, value in self.tensors.items()}
+        torch._foreach_copy_(list(self._aside.values()), list(self.tensors.values()))
+
+    @torch.no_grad()
+    def go_back(self) -> None:
+        """Back to what was set aside."""
+        torch._foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
+
+    @torch.no_grad()
+    def end_epoch(
+        self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int], *, published: bool = False
+    ) -> None:
         """The epoch is done: its weights become the module's, and working runs that have stopped are let go.
 
         ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
+        ``published`` where the weights were :meth:`set_aside` and the working ones are those of the next epoch.
         """
         with _uninterrupted():
             self._ending = True
             if self.guard is not None:
                 self.guard.take_snapshots()
-            self._publish()
+            if not published:
+                self._publish()
             self._remember_best(improved)
             self.epoch = record.epoch
             self.history.append(record)
