@@ -1,8 +1,8 @@
 """One epoch of all runs: its steps, launched one after the other, and the numbers that come back from the device.
 
 What the loop does between two epochs takes as long for a hundred runs as their step does on a GPU. Where nothing can
-follow from an epoch but the next one, that one is launched before the loop looks at the first: the device is never idle.
-Should a run have exploded after all, the state goes back to where it was set aside.
+follow from an epoch but the next one, that one is launched before the loop looks at the first, so that the device is
+never idle. Should a run have exploded after all, the state goes back to where it was set aside.
 """
 
 from __future__ import annotations

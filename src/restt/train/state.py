@@ -25,7 +25,8 @@ class TrainState:
 
     The user's module (``published``) holds, after every epoch, each run's weights of that epoch, or its final ones once
     it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch` and
-    :meth:`set_aside` write to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else back there too.
+    :meth:`set_aside` write to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else
+    back there too.
     """
 
     def __init__(self, module: nn.Module, config: TrainConfig, saved: bool) -> None:
@@ -84,7 +85,7 @@ class TrainState:
 
     @torch.no_grad()
     def set_aside(self) -> None:
-        """Publish the weights and keep what a step changes: the next step comes before :meth:`end_epoch` of this one."""
+        """Publish the weights and keep what a step changes: the next one comes before :meth:`end_epoch`."""
         self._publish()
         if not self._aside:
             self._aside = {name: torch.empty_like(value) for name, value in self.tensors.items()}
