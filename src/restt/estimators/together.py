@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import validate_parameter_constraints
 from torch import Tensor
 
 from restt._common.errors import shown
-from restt.estimators.base import BaseResTT
+from restt.estimators.base import PLAIN, BaseResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared, site_vectors
 from restt.estimators.side_by_side import Trained, train_side_by_side
@@ -67,15 +69,13 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     refuse_lost_threads("fit")
     waiting: list[tuple[Job, Prepared]] = []
     known: dict[Hashable, tuple[Job, Prepared]] = {}
-    accepted: set[Hashable] = set()  # parameters
+    accepted: set[Hashable] = set()  # values of parameters
     held: dict[int, int] = {}  # bytes of encoded rows
     for job in jobs:
         began, estimator = time.perf_counter(), job.estimator
         with _apart(job):
             parameters = estimator.get_params(deep=False)
-            if (given := _key(estimator, parameters)) not in accepted:
-                estimator._validate_params()
-                accepted.add(given)
+            _check_parameters(estimator, parameters, accepted)
             of_rows = {name: value for name, value in parameters.items() if name not in ONLY_TRAINING}
             key = job.rows, _key(estimator, of_rows)
             prepared = _prepared(job, *known.get(key, (None, None)))
@@ -89,6 +89,18 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
             _train(waiting, threads, runs_at_once)
             waiting, known, held = [], {}, {}
     _train(waiting, threads, runs_at_once)
+
+
+def _check_parameters(estimator: BaseResTT, parameters: dict[str, Any], accepted: set[Hashable]) -> None:
+    """What ``fit`` does first, for those parameters whose values were not ``accepted`` before."""
+    kind = type(estimator)
+    if kind._validate_params is not BaseEstimator._validate_params:
+        estimator._validate_params()
+        return
+    keys = {name: (kind, name, type(value), value) for name, value in parameters.items() if type(value) in PLAIN}
+    left = {name: value for name, value in parameters.items() if keys.get(name) not in accepted}
+    validate_parameter_constraints(estimator._parameter_constraints, left, caller_name=kind.__name__)
+    accepted.update(keys.values())
 
 
 def _key(estimator: BaseResTT, parameters: dict[str, Any]) -> Hashable:
