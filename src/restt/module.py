@@ -193,8 +193,6 @@ class ResTT(nn.Module):
         ids = list(range(count)) if run_ids is None else [check_int("run_ids", k, minimum=0) for k in run_ids]
         if len(ids) != count:
             raise ValueError(f"run_ids must name {count} run(s), got {len(ids)}")
-        if self.first.is_meta:  # weights that are not there yet, such as `to_empty` makes room for
-            return
         with torch.device("cpu"):
             self._draw(seed, ids)
         if self.bias is not None:

@@ -162,8 +162,8 @@ def new_module(
         bias=True,
         runs=int(parameters.runs),
         dtype=settings.dtype,
-        device="meta",  # or they would be drawn twice
-    ).to_empty(device=settings.device)
+        device=settings.device,
+    )
     module.reset_parameters(seed=seed)
     assert module.bias is not None
     with torch.no_grad():
