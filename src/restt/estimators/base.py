@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +16,14 @@ from sklearn.base import _fit_context, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_consistent_length
+from torch import Tensor
 
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.columns import chosen_columns
-from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
+from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.fitted import FittedResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
@@ -203,6 +205,8 @@ class BaseResTT(FittedResTT):
         records = begin_training(prepared.fit, folder, shared=self._is_clone)
         # Only now that nothing can be refused any more does the estimator change.
         self._adopt(prepared, fresh=fresh)
+        if fresh:
+            self.site_covariances_ = prepared.covariances()
         settings = prepared.fit.settings
         return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
 
@@ -274,10 +278,7 @@ class BaseResTT(FittedResTT):
             None if self._is_unseeded() else seed + done,
             once=once,
         )
-        covariances = None if like is None else like.covariances
-        if fresh and like is None:
-            numbers = encoding.numbers(given.table)
-            covariances = site_covariances(encoding, numbers, given.weights, settings.device)
+        covariances = like.covariances if like is not None else cache(partial(_covariances, given, encoding, settings))
         fit = Fit(module, rows, held_rows, config, settings, streamed)
         return Prepared(fit, given, encoding, target, covariances, kept, held, seed)
 
@@ -285,9 +286,9 @@ class BaseResTT(FittedResTT):
         """Hold what was prepared, as a training begins."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
-            self.site_means_, self.site_covariances_ = prepared.encoding.site_means, prepared.covariances
-            for name in ("prior_", "spread_", "candidates_", "_read_history"):
+            for name in ("prior_", "spread_", "candidates_", "_unread"):
                 self.__dict__.pop(name, None)
+            self.site_means_ = prepared.encoding.site_means
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
 
@@ -435,3 +436,7 @@ class BaseResTT(FittedResTT):
             return None
         made = type(self)(**parameters)
         return made if all(vars(made).get(name) is value for name, value in parameters.items()) else None
+
+
+def _covariances(given: Examples, encoding: Encoding, settings: Settings) -> Tensor | None:  # (N, I, I)
+    return site_covariances(encoding, encoding.numbers(given.table), given.weights, settings.device)

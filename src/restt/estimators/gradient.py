@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Prepared:
     given: Examples
     encoding: Encoding
     target: Target
-    covariances: Tensor | None  # (N, I, I)
+    covariances: Callable[[], Tensor | None]  # (N, I, I), computed when they are first asked for
     kept: Examples
     held: Examples | None
     seed: int

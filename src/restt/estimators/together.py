@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import validate_parameter_constraints
 from torch import Tensor
 
+from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.estimators.base import PLAIN, BaseResTT
 from restt.estimators.forks import refuse_lost_threads
@@ -24,6 +25,8 @@ from restt.estimators.tables import read_x
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
+# Multiplications that a table's entry is worth when it is encoded.
+ENTRY_WORK = 100.0
 # Bytes of encoded rows that are prepared before they are trained on and let go.
 HELD_BYTES = 2**30
 
@@ -115,8 +118,10 @@ def _prepared(job: Job, first: Job | None, like: Prepared | None) -> Prepared:
     """What ``fit`` does before it trains, taken from the ``first`` job with the same rows where there is one."""
     estimator = job.estimator
     if first is None or like is None:
-        prepared = estimator._prepare(estimator._read_examples(job.x, job.y, job.sample_weight, reset=True))
-        return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
+        given = estimator._read_examples(job.x, job.y, job.sample_weight, reset=True)
+        with fitting_threads(float(given.table.rows) * given.table.width * ENTRY_WORK):
+            prepared = estimator._prepare(given)
+            return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
     job.told += first.told
     known = vars(first.estimator)
     estimator.__dict__.update({name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known})
@@ -158,7 +163,7 @@ def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
     estimator.module_, estimator.n_iter_ = found.module, found.epochs
-    estimator._read_history_later(found.history)
+    estimator._read_later(history_=found.history, site_covariances_=prepared.covariances)
     estimator._finish(prepared.judged)
     estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers

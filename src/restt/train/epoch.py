@@ -108,19 +108,17 @@ def can_go_ahead(training: Training, batches: Batches | StreamBatches, step: Tra
     if not _is_even(training, batches) or epoch < 2 or step.micro_batch != state.micro_batch:
         return False
     since = 0 if state.guard is None else 1 + max(run.steps - run.snapshot_steps for run in state.runs)
-    return since < STEPS_BETWEEN_SNAPSHOTS and epoch < min(training.epochs[run.place] for run in state.runs)
+    return since < STEPS_BETWEEN_SNAPSHOTS and epoch < training.next_end
 
 
 def _is_even(training: Training, batches: Batches | StreamBatches) -> bool:
     """Whether epochs are single steps of many runs, after which nothing is decided but whether one has exploded."""
-    state, config = training.state, training.config
+    state = training.state
     return (
         state.published.device.type in ASYNCHRONOUS
         and len(state.runs) >= RUNS_WORTH_IT
         and max(batches.steps) == 1
         and training.validation is None
-        and config.patience is None
-        and config.schedule != "plateau"
-        and state.best is None
+        and not training.compares_epochs
         and training.ranks.size == 1
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -105,7 +105,8 @@ class TrainState:
         ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
         ``published`` where the weights were :meth:`set_aside` and the working ones are those of the next epoch.
         """
-        with _uninterrupted():
+        # Where all copies are made, there is nothing to be left half done.
+        with nullcontext() if published and not stopped else _uninterrupted():
             self._ending = True
             if self.guard is not None:
                 self.guard.take_snapshots()

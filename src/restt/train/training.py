@@ -125,6 +125,17 @@ class Training:
             values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
         return read_data(values, target, weight, subset, model.runs, "validation_subset", self.held_out_map)
 
+    @property
+    def compares_epochs(self) -> bool:
+        """Whether something depends on which epoch is a run's best."""
+        config = self.config
+        return config.patience is not None or config.schedule == "plateau" or self.state.best is not None
+
+    @property
+    def next_end(self) -> int:
+        """The first epoch after which one of the runs in training is done."""
+        return min(self.epochs[run.place] for run in self.state.runs)
+
     def fingerprint(self, extra: Mapping[str, Any]) -> dict[str, Any]:
         """What must be the same for a checkpoint to go on."""
         return fingerprint(self.module, self.config, self.data, self.validation, self.feature_map, extra)

@@ -18,8 +18,8 @@ def check_runs(
     state = training.state
     if state.guard is None:
         return [], []
-    for run, first in zip(state.runs, firsts, strict=True):
-        if math.isnan(run.reference):
+    if math.isnan(state.runs[0].reference):  # and so of all: they begin together
+        for run, first in zip(state.runs, firsts, strict=True):
             run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
     return state.guard.check(state.runs, losses, norms, largest)
 
@@ -29,6 +29,8 @@ def judge(
 ) -> tuple[list[Event], list[int], list[int]]:
     """Events, and the slots of the runs that are at their best and of those that stop here."""
     config = training.config
+    if not failed and not training.compares_epochs and epoch < training.next_end:
+        return [], [], []
     monitored = scores.get(config.monitor, losses)
     sign = -1.0 if config.monitor in RISING else 1.0
     events, stopped, improved = [], list(failed), []
