@@ -15,7 +15,6 @@ from torch import Tensor
 
 from restt.train.config import rate_factor
 from restt.train.data import Batches
-from restt.train.guard import STEPS_BETWEEN_SNAPSHOTS
 from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
@@ -100,15 +99,11 @@ def launch_epoch(
 
 
 def can_go_ahead(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> bool:
-    """Whether the epoch after this one can be launched before this one is looked at.
-
-    So it is where no run ends with this one, is judged by it, or has its state copied after it.
+    """Whether the epoch after this one can be launched before this one is looked at: no run ends with this one or is
+    judged by it, and its batch is known to fit into memory.
     """
-    state = training.state
-    if not _is_even(training, batches) or epoch < 2 or step.micro_batch != state.micro_batch:
-        return False
-    since = 0 if state.guard is None else 1 + max(run.steps - run.snapshot_steps for run in state.runs)
-    return since < STEPS_BETWEEN_SNAPSHOTS and epoch < training.next_end
+    fits = epoch > 1 and step.micro_batch == training.state.micro_batch
+    return fits and _is_even(training, batches) and epoch < training.next_end
 
 
 def _is_even(training: Training, batches: Batches | StreamBatches) -> bool:

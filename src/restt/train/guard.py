@@ -134,12 +134,15 @@ class Guard:
                 events.append(Event("rolled-back", text, run.place))
         return events, failed
 
-    def take_snapshots(self) -> None:
-        """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
+    def take_snapshots(self, tensors: dict[str, Tensor] | None = None) -> None:
+        """Bring both snapshots up to what the last check found. Until then they are those of the epoch before.
+
+        ``tensors`` are those of the epoch that was checked, where the own ones are not any more.
+        """
         if not self._good and not self._rolled_back:
             return
         _copy(self.newest, self.proven, self._good)
-        _copy(self.tensors, self.newest, self._good)
+        _copy(self.tensors if tensors is None else tensors, self.newest, self._good)
         _copy(self.proven, self.newest, self._rolled_back)
         self._good, self._rolled_back = [], []
 

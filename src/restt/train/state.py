@@ -105,11 +105,11 @@ class TrainState:
         ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
         ``published`` where the weights were :meth:`set_aside` and the working ones are those of the next epoch.
         """
-        # Where all copies are made, there is nothing to be left half done.
-        with nullcontext() if published and not stopped else _uninterrupted():
+        # The module is whole, and what a training without checkpoints holds beside it is let go with it.
+        with nullcontext() if published else _uninterrupted():
             self._ending = True
             if self.guard is not None:
-                self.guard.take_snapshots()
+                self.guard.take_snapshots(self._aside if published else None)
             if not published:
                 self._publish()
             self._remember_best(improved)
