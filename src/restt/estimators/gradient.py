@@ -23,7 +23,7 @@ from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
-from restt.module import ResTT
+from restt.module import ResTT, undrawn
 from restt.train import EpochRecord, Event, TrainConfig, train
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
@@ -150,20 +150,21 @@ def new_module(
     """A module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
     shares = torch.from_numpy(weights / weights.sum()).to(vectors)
     moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=LEAST_SECOND_MOMENT)
-    module = ResTT(
-        sites=len(encoding.order),
-        feature_dim=encoding.widths,
-        bond_dim=parameters._trained_bond,
-        outputs=target.outputs,
-        topology=parameters.topology,
-        sigma2=parameters.sigma2,
-        second_moment=moment,
-        init=parameters._init,
-        bias=True,
-        runs=int(parameters.runs),
-        dtype=settings.dtype,
-        device=settings.device,
-    )
+    with undrawn():
+        module = ResTT(
+            sites=len(encoding.order),
+            feature_dim=encoding.widths,
+            bond_dim=parameters._trained_bond,
+            outputs=target.outputs,
+            topology=parameters.topology,
+            sigma2=parameters.sigma2,
+            second_moment=moment,
+            init=parameters._init,
+            bias=True,
+            runs=int(parameters.runs),
+            dtype=settings.dtype,
+            device=settings.device,
+        )
     module.reset_parameters(seed=seed)
     assert module.bias is not None
     with torch.no_grad():
