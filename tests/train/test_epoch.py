@@ -1,4 +1,4 @@
-"""Epochs launched ahead of what is decided after the one before them: the same trainings to the last bit."""
+"""Epochs launched at once and looked at together: the same trainings to the last bit."""
 
 import pytest
 import torch
@@ -25,29 +25,20 @@ def counted(monkeypatch):
     return counts
 
 
-def trained(monkeypatch, *, ahead, stop_after=None, **settings):
-    """Module and records, and the weights of the module after each of them."""
-    monkeypatch.setattr(epoch, "ASYNCHRONOUS", ("cpu", "cuda") if ahead else ())
-    monkeypatch.setattr(epoch, "RUNS_WORTH_IT", 2)
+def trained(monkeypatch, *, at_once, **settings):
+    """Module and records of a training that nobody watches."""
+    monkeypatch.setattr(epoch, "ASYNCHRONOUS", ("cpu", "cuda") if at_once else ())
     x, y = regression()
     module = small_module(runs=len(RATES))
     options = {name: settings.pop(name) for name in ("validation", "checkpoint_dir") if name in settings}
     config = TrainConfig(**{"epochs": 50, "batch_size": None, "lr": RATES, "seed": 0, **settings})
-    records, after = [], []
-    for record in train(module, x, y, config=config, **options):
-        records.append(record)
-        after.append(weights(module))
-        if record.epoch == stop_after:
-            break
-    return module, records, after
+    return module, list(train(module, x, y, config=config, **options).unwatched())
 
 
 def compare(found, wanted):
     assert_same_bits(found[0], wanted[0])
     assert [measured(record) for record in found[1]] == [measured(record) for record in wanted[1]]
     assert [record.events for record in found[1]] == [record.events for record in wanted[1]]
-    for mine, other in zip(found[2], wanted[2], strict=True):
-        assert all(torch.equal(mine[name], value) for name, value in other.items())
 
 
 @pytest.mark.parametrize(
@@ -60,31 +51,53 @@ def compare(found, wanted):
         {"max_failures": None},
     ],
 )
-def test_launching_ahead_changes_nothing(monkeypatch, counted, settings):
-    wanted = trained(monkeypatch, ahead=False, **settings)
+def test_epochs_at_once_change_nothing(monkeypatch, counted, settings):
+    wanted = trained(monkeypatch, at_once=False, **settings)
     assert counted == {"set_aside": 0, "go_back": 0}
-    compare(trained(monkeypatch, ahead=True, **settings), wanted)
-    assert counted["set_aside"] >= 25
+    compare(trained(monkeypatch, at_once=True, **settings), wanted)
+    assert 2 < counted["set_aside"] < 8
     assert counted["go_back"] == 0
 
 
-def test_a_run_that_explodes_is_rolled_back_as_if_nothing_had_been_launched(monkeypatch, counted):
+def test_a_run_that_explodes_is_rolled_back_as_it_would_be_one_by_one(monkeypatch, counted):
     settings = {"lr": (1e-3, 1.0, 3.0), "epochs": 80, "max_failures": 3}
-    wanted = trained(monkeypatch, ahead=False, **settings)
+    wanted = trained(monkeypatch, at_once=False, **settings)
     kinds = {event.kind for record in wanted[1] for event in record.events}
     assert kinds >= {"rolled-back", "failed", "finished"}
-    compare(trained(monkeypatch, ahead=True, **settings), wanted)
+    compare(trained(monkeypatch, at_once=True, **settings), wanted)
     assert counted["go_back"] > 0
 
 
-def test_leaving_early_leaves_the_weights_of_that_epoch(monkeypatch, counted):
-    wanted = trained(monkeypatch, ahead=False, stop_after=9)
-    compare(trained(monkeypatch, ahead=True, stop_after=9), wanted)
-    assert counted["set_aside"] == 8
+def test_who_watches_sees_the_weights_of_each_epoch(monkeypatch, counted):
+    after = {}
+    for at_once in (False, True):
+        monkeypatch.setattr(epoch, "ASYNCHRONOUS", ("cpu", "cuda") if at_once else ())
+        module = small_module(runs=2)
+        stream = train(module, *regression(), config=TrainConfig(epochs=30, batch_size=None, seed=0))
+        after[at_once] = [weights(module) for _ in stream]
+    assert counted["set_aside"] == 0
+    for mine, other in zip(after[True], after[False], strict=True):
+        assert all(torch.equal(mine[name], value) for name, value in other.items())
 
 
-@pytest.mark.parametrize("decided", ["validation", "patience", "plateau", "keep", "checkpoint", "batches", "one run"])
-def test_nothing_is_launched_ahead_of_a_decision(monkeypatch, counted, tmp_path, decided):
+def test_who_does_not_watch_may_leave_early(monkeypatch, counted):
+    monkeypatch.setattr(epoch, "ASYNCHRONOUS", ("cpu", "cuda"))
+    module = small_module(runs=2)
+    stream = train(module, *regression(), config=TrainConfig(epochs=50, batch_size=None, seed=0)).unwatched()
+    seen = [next(stream).epoch for _ in range(10)]
+    stream.close()
+    assert seen == list(range(1, 11))
+    # Those of the twentieth, the last of those that were trained at once.
+    monkeypatch.setattr(epoch, "ASYNCHRONOUS", ())
+    expected = small_module(runs=2)
+    for record in train(expected, *regression(), config=TrainConfig(epochs=50, batch_size=None, seed=0)):
+        if record.epoch == 20:
+            break
+    assert_same_bits(module, expected)
+
+
+@pytest.mark.parametrize("decided", ["validation", "patience", "plateau", "keep", "checkpoint", "batches"])
+def test_epochs_after_which_something_is_decided_are_launched_one_by_one(monkeypatch, counted, tmp_path, decided):
     x, y = regression()
     settings = {
         "validation": {"validation": (x, y)},
@@ -93,24 +106,20 @@ def test_nothing_is_launched_ahead_of_a_decision(monkeypatch, counted, tmp_path,
         "keep": {"keep": "best"},
         "checkpoint": {"checkpoint_dir": tmp_path},
         "batches": {"batch_size": 16},
-        "one run": {"epochs": (1, 1, 8)},
     }[decided]
-    trained(monkeypatch, ahead=True, **{"epochs": 8, **settings})
+    trained(monkeypatch, at_once=True, **{"epochs": 8, **settings})
     assert counted == {"set_aside": 0, "go_back": 0}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("lr", [RATES, (1e-3, 1.0, 3.0)])
-def test_launching_ahead_changes_nothing_on_a_gpu(monkeypatch, counted, lr):
-    x, y = regression()
+def test_epochs_at_once_change_nothing_on_a_gpu(monkeypatch, counted, lr):
     found = []
     for asynchronous in ((), ("cuda",)):
         monkeypatch.setattr(epoch, "ASYNCHRONOUS", asynchronous)
-        monkeypatch.setattr(epoch, "RUNS_WORTH_IT", 2)
         module = small_module(runs=3, device="cuda")
         config = TrainConfig(epochs=60, batch_size=None, lr=lr, seed=0, max_failures=3)
-        records = list(train(module, x, y, config=config))
-        found.append((module, records))
-    assert counted["set_aside"] > 20
+        found.append((module, list(train(module, *regression(), config=config).unwatched())))
+    assert counted["set_aside"] > 2
     assert [record.events for record in found[1][1]] == [record.events for record in found[0][1]]
     assert_same_bits(found[1][0], found[0][0])

@@ -81,7 +81,7 @@ def test_all_is_well_where_no_run_would_be_rolled_back(loss, largest):
     guard = Guard(tensors, max_failures=2)
     for lowest in (0.001, 0.1):
         runs = [RunState(0, reference=1.0, lowest=lowest), RunState(1, reference=1.0)]
-        is_well = guard.is_well(runs, [loss, 0.5], guard.largest().item())
+        is_well = guard.is_well(runs, [[loss, 0.5]], guard.largest().item())
         events, _ = guard.check(runs, [loss, 0.5], [1.0, 1.0], guard.largest().item())
         assert is_well == (not events)
 

@@ -42,7 +42,7 @@ from restt.estimators.gradient import (
     why_it_failed,
 )
 from restt.estimators.history import History
-from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
+from restt.estimators.progress import fits_are_unwatched, shown_progress, told_to_callbacks, with_callbacks
 from restt.estimators.settings import Settings, check_fits, settle
 from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
@@ -116,7 +116,8 @@ class BaseResTT(FittedResTT):
         -------
         self
         """
-        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh())
+        unwatched = fits_are_unwatched() and not self._shown and not self.__dict__.get("_skl_callbacks")
+        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh(), unwatched=unwatched)
         records = shown_progress(records, epochs, self._shown)
         for _ in told_to_callbacks(self, records, epochs, X, y, self._state_of_this_epoch):
             pass
@@ -164,11 +165,12 @@ class BaseResTT(FittedResTT):
         once: bool = False,
         validation: Any = None,
         classes: np.ndarray | None = None,
+        unwatched: bool = False,
     ) -> tuple[Iterator[EpochRecord], int]:
         """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
 
         ``fresh`` begins with new weights; ``stepwise`` yields epochs, which only gradients have; ``once`` is a single
-        pass over the rows.
+        pass over the rows; ``unwatched`` where nobody looks at the estimator between epochs.
         """
         refuse_lost_threads("fit")
         if self.checkpoint_dir == "":
@@ -184,7 +186,7 @@ class BaseResTT(FittedResTT):
                 self._solve(given)
                 return iter(()), 0
             held_out = None if validation is None else self._read_validation(validation)
-            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
+            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes, unwatched=unwatched)
 
     def _start_training(
         self,
@@ -195,6 +197,7 @@ class BaseResTT(FittedResTT):
         once: bool,
         classes: np.ndarray | None,
         most_levels: int | None = None,
+        unwatched: bool = False,
     ) -> tuple[Iterator[EpochRecord], int]:
         """The gradient solver: encoding, target and settings, a module, and its training.
 
@@ -203,6 +206,7 @@ class BaseResTT(FittedResTT):
         prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
         folder = None if once else self.checkpoint_dir
         records = begin_training(prepared.fit, folder, shared=self._is_clone)
+        records = records.unwatched() if unwatched else records
         # Only now that nothing can be refused any more does the estimator change.
         self._adopt(prepared, fresh=fresh)
         if fresh:

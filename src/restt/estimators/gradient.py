@@ -24,7 +24,8 @@ from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.module import ResTT, undrawn
-from restt.train import EpochRecord, Event, TrainConfig, train
+from restt.train import Event, TrainConfig, train
+from restt.train.records import RecordStream
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -203,7 +204,7 @@ def train_config(
     )
 
 
-def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Iterator[EpochRecord]:
+def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:
     """The records of a training that was begun, or found in ``folder``.
 
     A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
@@ -219,7 +220,7 @@ def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Iterator[EpochReco
     return _train(fit, _own_folder(folder, fit.config, fit.module, fit.rows, fit.held_rows))
 
 
-def _train(fit: Fit, folder: Any) -> Iterator[EpochRecord]:
+def _train(fit: Fit, folder: Any) -> RecordStream:
     held = fit.held_rows
     given = {
         "config": fit.config,

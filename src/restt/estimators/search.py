@@ -21,6 +21,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_features
 
 from restt.estimators.base import BaseResTT
+from restt.estimators.progress import unwatched_fits
 from restt.estimators.scoring import known_result
 from restt.estimators.together import Job, fit_together, why_alone
 from restt.module import ResTT
@@ -126,7 +127,7 @@ class ResTTSearchCV(GridSearchCV):
         as in ``GridSearchCV``.
         """
         backend = TogetherBackend(self.n_jobs, None if self.runs_at_once == "auto" else int(self.runs_at_once))
-        with backend.registered():
+        with backend.registered(), unwatched_fits():
             super().fit(X, y, **params)
         self.beside_, self.alone_ = dict(backend.beside), dict(backend.alone)
         return self

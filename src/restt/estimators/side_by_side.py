@@ -203,7 +203,7 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     records = []
     precision, work = fits[0].settings.precision, sum(fit.settings.step_work for fit in fits)
     with chain.precision(multiplication(precision)), fitting_threads(work):
-        for record in stream:
+        for record in stream.unwatched():
             records.append(record)
             if stop is not None and stop.is_set():
                 break

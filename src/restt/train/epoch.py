@@ -1,28 +1,27 @@
-"""One epoch of all runs: its steps, launched one after the other, and the numbers that come back from the device.
+"""Epochs of all runs: their steps, launched one after the other, and the numbers that come back from the device.
 
-What the loop does between two epochs takes as long for a hundred runs as their step does on a GPU. Where nothing can
-follow from an epoch but the next one, that one is launched before the loop looks at the first, so that the device is
-never idle. Should a run have exploded after all, the state goes back to where it was set aside.
+A step of a graph takes a GPU less time than the loop takes between two epochs. Where nothing can follow from an epoch
+but the next one, and nobody looks at the module in between, several are launched at once and looked at together. Should
+a run have exploded in one of them, the state goes back to before the first, and they are trained one by one.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from restt.train.config import rate_factor
 from restt.train.data import Batches
+from restt.train.guard import STEPS_BETWEEN_SNAPSHOTS
 from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
 
 # Kinds of devices that work while Python does something else.
 ASYNCHRONOUS = ("cuda",)
-# For fewer runs, setting their state aside takes longer than the loop does between epochs.
-RUNS_WORTH_IT = 16
 
 
 @dataclass(frozen=True)
@@ -44,37 +43,55 @@ class Pace:
         return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
 
 
-@dataclass
-class LaunchedEpoch:
-    """An epoch that may still be under way on the device."""
+@dataclass(frozen=True, eq=False)
+class LaunchedEpochs:
+    """K epochs that may still be under way on the device."""
 
-    rates: list[float]  # S: of each run's last step
-    began: float  # when it was launched or, where it was launched ahead, when the epoch before it was done
-    numbers: Tensor  # (4, S): the step's totals, and what the guard has to know of the weights
-    arrived: torch.cuda.Event | None  # None where the numbers are to be asked for
+    rates: list[list[float]]  # K of S: of each run's last step
+    totals: Tensor  # (K, 3, S): those of the step, after each epoch
+    largest: Tensor  # (): what the guard has to know of the weights after the last one
 
-    def means(self, batches: Batches | StreamBatches) -> tuple[list[float], list[float], list[float], float]:
-        """Mean loss, mean gradient norm and first loss of each run, and what the guard has to know of the weights: the
-        one place where an epoch waits for the device.
-        """
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        totals, norms, firsts, (largest, *_) = self.numbers.tolist()
-        losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
-        return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts, largest
+    def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], float]:
+        """What came of each epoch, and what the guard has to know: here alone the loop waits for the device."""
+        flat = torch.cat((self.totals.flatten(), self.largest.to(self.totals).view(1))).tolist()
+        width, found = self.totals.shape[2], []
+        for number, rates in enumerate(self.rates):
+            first = 3 * width * number
+            totals, norms, firsts = (flat[first + width * row : first + width * (row + 1)] for row in range(3))
+            losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
+            norms = [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)]
+            found.append(EpochMeans(rates, losses, norms, firsts))
+        return found, flat[-1]
 
 
-def launch_epoch(
-    training: Training,
-    batches: Batches | StreamBatches,
-    step: TrainStep,
-    pace: Pace,
-    epoch: int,
-    *,
-    ahead: bool = False,
-) -> LaunchedEpoch:
-    """All batches of the epoch; ``ahead`` where the steps of the one before it are not counted yet."""
-    began, state, config = time.perf_counter(), training.state, training.config
+class EpochMeans(NamedTuple):
+    """Rate, mean loss, mean gradient norm and first loss of each of S runs in an epoch."""
+
+    rates: list[float]
+    losses: list[float]
+    norms: list[float]
+    firsts: list[float]
+
+
+def launch_epochs(
+    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int, count: int
+) -> LaunchedEpochs:
+    """All batches of ``count`` epochs, of which ``epoch`` is the first."""
+    guard, totals, rates = training.state.guard, step.totals.unsqueeze(0), []
+    if count > 1:
+        totals = totals.new_empty(count, *totals.shape[1:])
+    for number in range(count):
+        rates.append(_launch_epoch(training, batches, step, pace, epoch + number, number))
+        if count > 1:
+            totals[number].copy_(step.totals)
+    return LaunchedEpochs(rates, totals, totals.new_zeros(()) if guard is None else guard.largest())
+
+
+def _launch_epoch(
+    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int, uncounted: int
+) -> list[float]:  # S
+    """All batches of an epoch, after some whose steps are not counted yet; the rates of each run's last step."""
+    state, config = training.state, training.config
     last = [0.0] * len(pace.groups)
     step.totals.zero_()
     for number, batch in enumerate(batches.epoch(epoch)):
@@ -85,35 +102,30 @@ def launch_epoch(
                 continue
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
             last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
-            before = state.runs[group.start].steps + (steps if ahead else 0)
-            rates.append((group, before + number, last[place]))
+            rates.append((group, state.runs[group.start].steps + uncounted * steps + number, last[place]))
         step(batch, rates, first=number == 0)
-    of_runs = [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
-    largest = step.totals.new_zeros(()) if state.guard is None else state.guard.largest().to(step.totals)
-    numbers, arrived = torch.cat((step.totals, largest.expand(1, step.totals.shape[1]))), None
-    if numbers.is_cuda and _is_even(training, batches):
-        # Without an event to wait for, they would be waited for behind all that is launched after them.
-        numbers, arrived = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
-        arrived.record()
-    return LaunchedEpoch(of_runs, began, numbers, arrived)
+    return [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
 
 
-def can_go_ahead(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> bool:
-    """Whether the epoch after this one can be launched before this one is looked at: no run ends with this one or is
-    judged by it, and its batch is known to fit into memory.
+def epochs_at_once(training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int) -> int:
+    """How many epochs from this one on can be launched before the first is looked at.
+
+    More than one only where they are single steps that are known to fit into memory, and where nothing is decided after
+    them but whether a run has exploded. The last may be one after which runs end or their state is to be kept.
     """
-    fits = epoch > 1 and step.micro_batch == training.state.micro_batch
-    return fits and _is_even(training, batches) and epoch < training.next_end
-
-
-def _is_even(training: Training, batches: Batches | StreamBatches) -> bool:
-    """Whether epochs are single steps of many runs, after which nothing is decided but whether one has exploded."""
     state = training.state
-    return (
-        state.published.device.type in ASYNCHRONOUS
-        and len(state.runs) >= RUNS_WORTH_IT
-        and max(batches.steps) == 1
-        and training.validation is None
-        and not training.compares_epochs
-        and training.ranks.size == 1
-    )
+    if (
+        training.is_watched
+        or epoch == 1
+        or state.published.device.type not in ASYNCHRONOUS
+        or max(batches.steps) > 1
+        or step.micro_batch != state.micro_batch
+        or training.validation is not None
+        or training.compares_epochs
+        or training.ranks.size > 1
+    ):
+        return 1
+    left = training.next_end - epoch + 1
+    if state.guard is not None:
+        left = min(left, *(STEPS_BETWEEN_SNAPSHOTS + run.snapshot_steps - run.steps for run in state.runs))
+    return max(1, min(left, STEPS_BETWEEN_SNAPSHOTS))

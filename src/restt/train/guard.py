@@ -92,12 +92,24 @@ class Guard:
         # It needs no scratch tensor.
         return torch.stack(torch._foreach_norm(_floats(self.watched), math.inf)).max()
 
-    def is_well(self, runs: Sequence[RunState], losses: Sequence[float], largest: float) -> bool:
-        """Whether :meth:`check` would roll back none."""
-        pairs = zip(runs, losses, strict=True)
+    def is_well(self, runs: Sequence[RunState], epochs: Sequence[Sequence[float]], largest: float) -> bool:
+        """Whether :meth:`check` would roll back none after any of several epochs, with these losses of the runs.
+
+        ``largest`` is what :meth:`largest` finds after the last of them: what is lost stays lost.
+        """
+        if not math.isfinite(largest):
+            return False
         # Mostly no loss is above an untrained model's, which takes a tenth of the time to see.
-        near = [(run, loss) for run, loss in pairs if not loss <= run.reference < math.inf]
-        return math.isfinite(largest) and not any(has_exploded(run, loss) for run, loss in near)
+        ceiling = [run.reference for run in runs]
+        if all(loss <= top < math.inf for losses in epochs for loss, top in zip(losses, ceiling, strict=True)):
+            return True
+        lowest = [run.lowest for run in runs]
+        for losses in epochs:
+            for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
+                if has_exploded(run, loss, lowest[slot]):
+                    return False
+                lowest[slot] = min(lowest[slot], loss)
+        return True
 
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
@@ -108,7 +120,7 @@ class Guard:
         :meth:`largest` found. Returns what happened and which of the working runs have failed for good; those stand at
         their proven state.
         """
-        if self.is_well(runs, losses, largest):
+        if self.is_well(runs, [losses], largest):
             is_due = any(run.steps - run.snapshot_steps >= STEPS_BETWEEN_SNAPSHOTS for run in runs)
             for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
                 if loss < run.lowest:
@@ -134,15 +146,12 @@ class Guard:
                 events.append(Event("rolled-back", text, run.place))
         return events, failed
 
-    def take_snapshots(self, tensors: dict[str, Tensor] | None = None) -> None:
-        """Bring both snapshots up to what the last check found. Until then they are those of the epoch before.
-
-        ``tensors`` are those of the epoch that was checked, where the own ones are not any more.
-        """
+    def take_snapshots(self) -> None:
+        """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
         if not self._good and not self._rolled_back:
             return
         _copy(self.newest, self.proven, self._good)
-        _copy(self.tensors if tensors is None else tensors, self.newest, self._good)
+        _copy(self.tensors, self.newest, self._good)
         _copy(self.proven, self.newest, self._rolled_back)
         self._good, self._rolled_back = [], []
 
@@ -173,8 +182,8 @@ def _copy(source: dict[str, Tensor], target: dict[str, Tensor], slots: Sequence[
         torch._foreach_copy_([into for into, _ in pairs], [value for _, value in pairs])
 
 
-def has_exploded(run: RunState, loss: float) -> bool:
-    """Whether an epoch's mean loss is beyond what noise can do.
+def has_exploded(run: RunState, loss: float, lowest: float | None = None) -> bool:
+    """Whether an epoch's mean loss is beyond what noise can do; ``lowest`` is the lowest before it, the run's own.
 
     >>> run = RunState(0, reference=1.0, lowest=0.005)
     >>> [has_exploded(run, loss) for loss in (0.004, 0.3, 2.0, 1e24, math.nan)]
@@ -183,7 +192,7 @@ def has_exploded(run: RunState, loss: float) -> bool:
     if not math.isfinite(loss):
         return True
     scale = run.reference if math.isfinite(run.reference) else math.inf
-    return loss > EXPLODED * scale or (loss > scale and loss > LOST * run.lowest)
+    return loss > EXPLODED * scale or (loss > scale and loss > LOST * (run.lowest if lowest is None else lowest))
 
 
 def finite_runs(tensors: dict[str, Tensor]) -> list[bool]:  # S

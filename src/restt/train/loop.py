@@ -22,7 +22,7 @@ from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
-from restt.train.epoch import LaunchedEpoch, Pace, can_go_ahead, launch_epoch
+from restt.train.epoch import Pace, epochs_at_once, launch_epochs
 from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
@@ -30,7 +30,7 @@ from restt.train.state import TrainState
 from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
-from restt.train.verdicts import check_runs, judge, train_on
+from restt.train.verdicts import check_runs, is_well, judge, train_on
 
 
 def train(
@@ -170,7 +170,8 @@ def train(
     if ranks.size > 1:
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
-    return RecordStream(_epochs(training, checkpoints, events), None if checkpoints is None else checkpoints.release)
+    release = None if checkpoints is None else checkpoints.release
+    return RecordStream(_epochs(training, checkpoints, events), release, training.leave_unwatched)
 
 
 def _open(
@@ -199,31 +200,37 @@ def _epochs(
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
-        ahead: LaunchedEpoch | None = None
+        one_by_one = 0  # the last epoch that is not to be launched with others
         while state.runs:
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
             if pace is None:
                 pace = Pace.of(training, batches)
-            epoch, runs = state.epoch + 1, [run.place for run in state.runs]
+            epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
+            count = 1 if epoch <= one_by_one else epochs_at_once(training, batches, step, epoch)
             with _multiplying(training.config):
-                current, ahead = ahead or launch_epoch(training, batches, step, pace, epoch), None
-                if can_go_ahead(training, batches, step, epoch):
+                began = time.perf_counter()
+                if count > 1:
                     state.set_aside()
-                    ahead = launch_epoch(training, batches, step, pace, epoch + 1, ahead=True)
-                losses, norms, firsts, largest = current.means(batches)
-                now = time.perf_counter()
+                means, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
                 # The clock is rank 0's, as is every number that something is decided by.
-                seconds, losses, norms, firsts = ranks.same((now - current.began, losses, norms, firsts))
+                seconds, means = ranks.same(((time.perf_counter() - began) / count, means))
+                samples = sum(batches.data.sizes) / seconds
+                if count > 1 and not is_well(training, [each.losses for each in means], largest):
+                    state.go_back()
+                    one_by_one = epoch + count - 1
+                    continue
+                passed = []
+                for rates, losses, norms, _ in means[:-1]:
+                    values = (_spread(each, runs, total) for each in (losses, rates, norms))
+                    passed.append(EpochRecord(epoch, runs, *values, seconds=seconds, samples_per_second=samples))
+                    state.pass_epoch(passed[-1], losses)
+                    epoch += 1
+                rates, losses, norms, firsts = means[-1]
                 for run, steps in zip(state.runs, batches.steps, strict=True):
                     run.steps += steps
-                if ahead is not None:
-                    ahead.began = now
-                    if state.guard is not None and not state.guard.is_well(state.runs, losses, largest):
-                        state.go_back()
-                        ahead = None
 
                 events += _memory_events(training, step, batches)
                 rolled_back, failed = check_runs(training, losses, norms, firsts, largest)
@@ -237,23 +244,24 @@ def _epochs(
 
             record = EpochRecord(
                 epoch,
-                tuple(runs),
+                runs,
                 _spread(losses, runs, total),
-                _spread(current.rates, runs, total),
+                _spread(rates, runs, total),
                 _spread(norms, runs, total),
                 {name: _spread(values, runs, total) for name, values in scores.items()},
                 seconds,
-                sum(batches.data.sizes) / seconds,
+                samples,
                 (*events, *rolled_back, *judged),
             )
             events = []
-            state.end_epoch(record, improved, stopped, published=ahead is not None)
+            state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
                 ready = None  # other runs, or other limits to their gradients
             if ready is None or judged:
                 pace = None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
+            yield from passed
             yield record
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_stop(state, checkpoints)}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,8 @@ class TrainState:
     """The runs still in training, on a working copy of the module, and what is known of all.
 
     The user's module (``published``) holds, after every epoch, each run's weights of that epoch, or its final ones once
-    it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch` and
-    :meth:`set_aside` write to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else
-    back there too.
+    it has stopped. It is never half-way through an epoch, whatever interrupts the training: only :meth:`end_epoch`
+    writes to it. With ``saved`` (a training with checkpoints) :meth:`rewind` brings everything else back there too.
     """
 
     def __init__(self, module: nn.Module, config: TrainConfig, saved: bool) -> None:
@@ -85,8 +84,7 @@ class TrainState:
 
     @torch.no_grad()
     def set_aside(self) -> None:
-        """Publish the weights and keep what a step changes: the next one comes before :meth:`end_epoch`."""
-        self._publish()
+        """Keep what steps change, for :meth:`go_back`."""
         if not self._aside:
             self._aside = {name: torch.empty_like(value) for name, value in self.tensors.items()}
         torch._foreach_copy_(list(self._aside.values()), list(self.tensors.values()))
@@ -96,22 +94,25 @@ class TrainState:
         """Back to what was set aside."""
         torch._foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
 
+    def pass_epoch(self, record: EpochRecord, losses: Sequence[float]) -> None:
+        """An epoch of a single step after which all went on at once: it leaves nothing behind but its record."""
+        for run, loss in zip(self.runs, losses, strict=True):
+            run.steps += 1
+            run.lowest = min(run.lowest, loss)
+        self.epoch = record.epoch
+        self.history.append(record)
+
     @torch.no_grad()
-    def end_epoch(
-        self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int], *, published: bool = False
-    ) -> None:
+    def end_epoch(self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int]) -> None:
         """The epoch is done: its weights become the module's, and working runs that have stopped are let go.
 
         ``improved`` and ``stopped`` are slots of the working runs: those at their best, and those that end here.
-        ``published`` where the weights were :meth:`set_aside` and the working ones are those of the next epoch.
         """
-        # The module is whole, and what a training without checkpoints holds beside it is let go with it.
-        with nullcontext() if published else _uninterrupted():
+        with _uninterrupted():
             self._ending = True
             if self.guard is not None:
-                self.guard.take_snapshots(self._aside if published else None)
-            if not published:
-                self._publish()
+                self.guard.take_snapshots()
+            self._publish()
             self._remember_best(improved)
             self.epoch = record.epoch
             self.history.append(record)

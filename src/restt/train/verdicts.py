@@ -11,6 +11,12 @@ from restt.train.records import Event
 from restt.train.training import Training
 
 
+def is_well(training: Training, losses: Sequence[Sequence[float]], largest: float) -> bool:
+    """Whether :func:`check_runs` would find that no run has exploded in any of several epochs."""
+    guard = training.state.guard
+    return guard is None or guard.is_well(training.state.runs, losses, largest)
+
+
 def check_runs(
     training: Training, losses: list[float], norms: list[float], firsts: list[float], largest: float
 ) -> tuple[list[Event], list[int]]:
