@@ -22,7 +22,7 @@ from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
-from restt.train.epoch import Pace, epochs_at_once, launch_epochs
+from restt.train.epoch import EpochMeans, Pace, epochs_at_once, launch_epochs
 from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
@@ -223,12 +223,11 @@ def _epochs(
                     one_by_one = epoch + count - 1
                     continue
                 passed = []
-                for rates, losses, norms, _ in means[:-1]:
-                    values = (_spread(each, runs, total) for each in (losses, rates, norms))
-                    passed.append(EpochRecord(epoch, runs, *values, seconds=seconds, samples_per_second=samples))
-                    state.pass_epoch(passed[-1], losses)
+                for each in means[:-1]:
+                    passed.append(_told(epoch, runs, total, each, {}, seconds, samples, ()))
+                    state.pass_epoch(passed[-1], each.losses)
                     epoch += 1
-                rates, losses, norms, firsts = means[-1]
+                _, losses, norms, firsts = means[-1]
                 for run, steps in zip(state.runs, batches.steps, strict=True):
                     run.steps += steps
 
@@ -242,17 +241,8 @@ def _epochs(
                     )
             judged, improved, stopped = judge(training, epoch, losses, scores, failed)
 
-            record = EpochRecord(
-                epoch,
-                runs,
-                _spread(losses, runs, total),
-                _spread(rates, runs, total),
-                _spread(norms, runs, total),
-                {name: _spread(values, runs, total) for name, values in scores.items()},
-                seconds,
-                samples,
-                (*events, *rolled_back, *judged),
-            )
+            told = (*events, *rolled_back, *judged)
+            record = _told(epoch, runs, total, means[-1], scores, seconds, samples, told)
             events = []
             state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
@@ -306,6 +296,30 @@ def _memory_events(training: Training, step: TrainStep, batches: Batches | Strea
 def _multiplying(config: TrainConfig) -> contextlib.AbstractContextManager[None]:
     """The configured precision, for as long as an epoch computes and not for what happens between epochs."""
     return contextlib.nullcontext() if config.precision is None else precision(config.precision)
+
+
+def _told(
+    epoch: int,
+    runs: tuple[int, ...],
+    total: int,
+    means: EpochMeans,
+    scores: Mapping[str, list[float]],
+    seconds: float,
+    samples: float,
+    events: tuple[Event, ...],
+) -> EpochRecord:
+    """The record of an epoch in which these of ``total`` runs were in training."""
+    return EpochRecord(
+        epoch,
+        runs,
+        _spread(means.losses, runs, total),
+        _spread(means.rates, runs, total),
+        _spread(means.norms, runs, total),
+        {name: _spread(values, runs, total) for name, values in scores.items()},
+        seconds,
+        samples,
+        events,
+    )
 
 
 def _spread(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:
