@@ -125,7 +125,8 @@ def epochs_at_once(training: Training, batches: Batches | StreamBatches, step: T
         or training.ranks.size > 1
     ):
         return 1
-    left = training.next_end - epoch + 1
+    due = STEPS_BETWEEN_SNAPSHOTS
     if state.guard is not None:
-        left = min(left, *(STEPS_BETWEEN_SNAPSHOTS + run.snapshot_steps - run.steps for run in state.runs))
-    return max(1, min(left, STEPS_BETWEEN_SNAPSHOTS))
+        due -= max(run.steps - run.snapshot_steps for run in state.runs)
+    # A run that explodes mostly does so in its first epochs, and takes all that were launched with it back.
+    return max(1, min(due, epoch, training.next_end - epoch + 1))

@@ -222,12 +222,14 @@ def _epochs(
                     state.go_back()
                     one_by_one = epoch + count - 1
                     continue
-                passed = []
-                for each in means[:-1]:
-                    passed.append(_told(epoch, runs, total, each, {}, seconds, samples, ()))
-                    state.pass_epoch(passed[-1], each.losses)
-                    epoch += 1
-                _, losses, norms, firsts = means[-1]
+                passed = [
+                    _told(epoch + number, runs, total, each, {}, seconds, samples, ())
+                    for number, each in enumerate(means[:-1])
+                ]
+                if passed:
+                    by_run = zip(*(each.losses for each in means[:-1]), strict=True)
+                    state.pass_epochs(passed, [min(losses) for losses in by_run])
+                epoch, (_, losses, norms, firsts) = epoch + count - 1, means[-1]
                 for run, steps in zip(state.runs, batches.steps, strict=True):
                     run.steps += steps
 

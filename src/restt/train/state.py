@@ -94,13 +94,16 @@ class TrainState:
         """Back to what was set aside."""
         torch._foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
 
-    def pass_epoch(self, record: EpochRecord, losses: Sequence[float]) -> None:
-        """An epoch of a single step after which all went on at once: it leaves nothing behind but its record."""
-        for run, loss in zip(self.runs, losses, strict=True):
-            run.steps += 1
+    def pass_epochs(self, records: Sequence[EpochRecord], lowest: Sequence[float]) -> None:
+        """Epochs of a single step after which all runs went on at once: they leave nothing behind but their records.
+
+        ``lowest`` is each run's lowest loss in them.
+        """
+        for run, loss in zip(self.runs, lowest, strict=True):
+            run.steps += len(records)
             run.lowest = min(run.lowest, loss)
-        self.epoch = record.epoch
-        self.history.append(record)
+        self.epoch = records[-1].epoch
+        self.history += records
 
     @torch.no_grad()
     def end_epoch(self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int]) -> None:
