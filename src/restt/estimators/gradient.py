@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -190,18 +191,28 @@ def train_config(
     parameters: Parameters, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
     """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
-    return TrainConfig(
-        epochs=1 if once else settings.epochs,
-        batch_size=settings.batch_size,
-        lr=float(parameters.lr),
-        schedule="constant" if once else parameters.schedule,
-        loss=loss,
-        penalty=read_penalty(parameters.penalty, target.auto_penalty(rows)),
-        dropout=float(parameters.dropout),
-        patience=None if once else read_patience(parameters.early_stopping),
-        keep="best" if parameters.early_stopping and not once else "last",
-        seed=seed,
-    )
+    values: dict[str, Any] = {
+        "epochs": 1 if once else settings.epochs,
+        "batch_size": settings.batch_size,
+        "lr": float(parameters.lr),
+        "schedule": "constant" if once else parameters.schedule,
+        "loss": loss,
+        "penalty": read_penalty(parameters.penalty, target.auto_penalty(rows)),
+        "dropout": float(parameters.dropout),
+        "patience": None if once else read_patience(parameters.early_stopping),
+        "keep": "best" if parameters.early_stopping and not once else "last",
+        "seed": seed,
+    }
+    try:
+        return _known_config(**values)
+    except TypeError:  # a penalty for each run cannot be hashed
+        return TrainConfig(**values)
+
+
+@lru_cache(maxsize=1024)
+def _known_config(**values: Any) -> TrainConfig:
+    """Checked once for all folds of a search."""
+    return TrainConfig(**values)
 
 
 def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:

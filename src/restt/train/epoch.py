@@ -103,7 +103,8 @@ def _launch_epoch(
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
             last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
             rates.append((group, state.runs[group.start].steps + uncounted * steps + number, last[place]))
-        step(batch, rates, first=number == 0)
+        # What an explosion is measured against is known by the time that several epochs are launched at once.
+        step(batch, rates, first=number == 0 and uncounted == 0)
     return [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
 
 
