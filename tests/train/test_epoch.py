@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from restt.train import Penalty, TrainConfig, epoch, train
+from restt.train import Penalty, TrainConfig, cuda_graph, epoch, train, training
 from restt.train.state import TrainState
 from tests.train.problems import assert_same_bits, measured, regression, small_module, weights
 
@@ -66,6 +66,26 @@ def test_a_run_that_explodes_is_rolled_back_as_it_would_be_one_by_one(monkeypatc
     assert kinds >= {"rolled-back", "failed", "finished"}
     compare(trained(monkeypatch, at_once=True, **settings), wanted)
     assert counted["go_back"] > 0
+
+
+def test_steps_that_are_recorded_may_be_replayed_at_once(monkeypatch, counted):
+    class RecordedStep(cuda_graph.GraphedStep):
+        captures = 0
+
+        @staticmethod
+        def capture(work, device):
+            RecordedStep.captures += 1
+            return work
+
+    settings = {"lr": (1e-3, 1.0, 0.02), "epochs": 60, "schedule": "cosine", "ema": 0.9}
+    wanted = trained(monkeypatch, at_once=False, **settings)
+    monkeypatch.setattr(training, "TrainStep", RecordedStep)
+    found = trained(monkeypatch, at_once=True, **settings)
+    assert RecordedStep.captures > 0
+    assert counted["set_aside"] > 2
+    assert [record.events for record in found[1]] == [record.events for record in wanted[1]]
+    for name, value in wanted[0].state_dict().items():
+        torch.testing.assert_close(found[0].state_dict()[name], value, rtol=1e-5, atol=1e-6)
 
 
 def test_who_watches_sees_the_weights_of_each_epoch(monkeypatch, counted):
