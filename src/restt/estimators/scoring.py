@@ -70,7 +70,7 @@ def known_metric(scorer: Any, estimator: Any) -> Metric | None:
     >>> from restt import ResTTRegressor
     >>> known_metric(get_scorer("r2"), ResTTRegressor()) is r_squared
     True
-    >>> known_metric(get_scorer("max_error"), ResTTRegressor()) is None
+    >>> known_metric(get_scorer("neg_mean_squared_error"), ResTTRegressor()) is None
     True
     """
     function: Any = None
