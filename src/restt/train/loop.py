@@ -20,6 +20,7 @@ from torch import nn
 
 from restt._common.ranks import LostRank, read_group
 from restt.chain.precision import precision
+from restt.train.adam import RunGroup
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
@@ -28,7 +29,7 @@ from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
-from restt.train.step import RunGroup, TrainStep
+from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
 from restt.train.verdicts import check_runs, judge, train_on

@@ -36,12 +36,8 @@ class KernelCall:
         return bool(self._launchers)
 
     def __call__(self, *pointers: Any) -> None:
-        """Launch; a pointer is a tensor or a tensor descriptor, always the same kind at the same place."""
-        aligned = 0
-        for pointer in pointers:
-            aligned *= 2
-            if not isinstance(pointer, Tensor) or pointer.data_ptr() % ALIGNMENT == 0:
-                aligned += 1
+        """Launch; a pointer is a tensor, a tuple of them or a tensor descriptor, always the same at the same place."""
+        aligned = _alignments(pointers)
         launch = self._launchers.get(aligned)
         if launch is None:
             self._first_launch(aligned, pointers)
@@ -66,6 +62,19 @@ class KernelCall:
     def _defaults(self) -> dict[str, Any]:
         """Of the parameters that a call may leave out."""
         return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}
+
+
+def _alignments(pointers: tuple[Any, ...]) -> int:
+    """Which pointers are aligned, one bit each."""
+    aligned = 1
+    for pointer in pointers:
+        if isinstance(pointer, tuple):
+            aligned = (aligned << (len(pointer) + 1)) | _alignments(pointer)
+            continue
+        aligned *= 2
+        if not isinstance(pointer, Tensor) or pointer.data_ptr() % ALIGNMENT == 0:
+            aligned += 1
+    return aligned
 
 
 class Beside:
