@@ -54,7 +54,7 @@ class _Chain(ctypes.Structure):
 
 # The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
 _ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
-_NO_GRADIENTS = (None,) * (2 + len(ROLES))
+_NO_GRADIENTS = (0,) * (2 + len(ROLES))
 
 
 class _Library(NamedTuple):
@@ -141,7 +141,10 @@ def _forward(
     saved, room = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
     shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
     output = x.new_empty(shape)
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, output, *_NO_GRADIENTS, saved, room)))
+    _ADDRESSES.pack_into(
+        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), output.data_ptr(), *_NO_GRADIENTS,
+        saved.data_ptr(), room.data_ptr(),
+    )  # fmt: skip
     _library(x.dtype).forward(ctypes.byref(call))
     del held
     return output, saved
@@ -183,7 +186,10 @@ def _backward(
     room = scratch(call.backward_size, x)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, room)))
+    _ADDRESSES.pack_into(
+        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), 0, grad.data_ptr(), *_addresses(made),
+        saved.data_ptr(), room.data_ptr(),
+    )  # fmt: skip
     _library(x.dtype).backward(ctypes.byref(call))
     del held
     return made
