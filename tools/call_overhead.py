@@ -42,7 +42,8 @@ def timed(sites: int, bond: int) -> dict[str, float]:
     torch.set_num_threads(1)
     module = restt.ResTT(sites, 2, bond, 10)
     x, grad, clock = torch.rand(1, sites, 2), torch.ones(1, 10), time.perf_counter
-    parameters, found = list(module.parameters()), {name: [] for name in ("infer", "forward", "backward", "kernel")}
+    parameters = list(module.parameters())
+    found: dict[str, list[float]] = {name: [] for name in ("infer", "forward", "backward", "kernel")}
 
     def step(kinds: bool) -> None:
         for parameter in parameters:

@@ -219,7 +219,7 @@ class GraphedWhole(_Whole):
 
     def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
         samples = (self.x.clone(), self.target.clone())
-        made: Callable[..., Any] = torch.cuda.make_graphed_callables(step, samples)  # type: ignore[arg-type]
+        made: Callable[..., Any] = torch.cuda.make_graphed_callables(step, samples)
         return made
 
 
@@ -262,11 +262,11 @@ class CompiledWhole(TrainingStep):
         parameters = list(parameters)
         super().__init__(model, parameters, case, seed)
         rate = torch.tensor(LEARNING_RATE, device=case.device)
-        moments = [[torch.zeros_like(parameter) for parameter in parameters] for _ in range(2)]
+        first, second = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
         steps = [torch.zeros((), device=case.device) for _ in parameters]
-        for parameter, first, second, count in zip(parameters, *moments, steps, strict=True):
-            self.optimizer.state[parameter] = {"exp_avg": first, "exp_avg_sq": second, "step": count}
-        for tensor in (*parameters, *moments[0], *moments[1], *steps, rate):
+        for parameter, average, square, count in zip(parameters, first, second, steps, strict=True):
+            self.optimizer.state[parameter] = {"exp_avg": average, "exp_avg_sq": square, "step": count}
+        for tensor in (*parameters, *first, *second, *steps, rate):
             torch._dynamo.mark_static_address(tensor)  # a graph may write to what stays where it is
 
         def step(x: Tensor, target: Tensor) -> Tensor:
@@ -276,7 +276,8 @@ class CompiledWhole(TrainingStep):
                 adam(
                     parameters,
                     gradients,
-                    *moments,
+                    first,
+                    second,
                     [],
                     steps,
                     foreach=True,

@@ -19,11 +19,11 @@ ALIGNMENT = 16  # bytes; what Triton asks of a pointer
 class KernelCall:
     """One kernel, grid and set of numbers and constants, for one device.
 
-    The kernel's parameters are its pointers, then ``numbers``, then ``constants``, which are given by name and may hold
-    launch options (``num_warps``) too.
+    The kernel's parameters are its pointers, then ``numbers`` or tuples of them, then ``constants``, which are given by
+    name and may hold launch options (``num_warps``) too.
     """
 
-    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[int, ...], constants: dict[str, Any]) -> None:
+    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[Any, ...], constants: dict[str, Any]) -> None:
         self.kernel, self.grid = kernel, (*grid, 1, 1)[:3]
         self.numbers, self.constants = numbers, constants
         self.remembers = True
