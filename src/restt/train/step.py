@@ -7,12 +7,14 @@ cuda_graph.py replays the same step as one CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from restt._common.ranks import ALONE, Ranks
+from restt.chain.cuda.calls import Beside
 from restt.train.adam import Adam, RunGroup
 from restt.train.data import Batch
 from restt.train.objective import RowLoss
@@ -93,7 +95,10 @@ class TrainStep:
                 if norm is None and found is not None:
                     group.of(self.totals[1]).add_(found)
                 self._average(group, forget)
-            self.totals[0] += loss * batch.count
+            if isinstance(batch.count, float):
+                self.totals[0].add_(loss, alpha=batch.count)
+            else:
+                self.totals[0] += loss * batch.count
             if norm is not None:
                 self.totals[1] += norm
         self.working.clear_gradients()
@@ -119,9 +124,11 @@ class TrainStep:
         total: Tensor | None = None
         for piece in batch.split(self.micro_batch):
             rows = self.loss(self.working(piece.x), piece.target)  # (S, B)
+            beside = Beside(rows.device)
+            loss = beside.launch(partial(_added_up, rows.detach(), piece.share))
             # As of the sum over runs and rows, whose gradients would take launches of their own.
             rows.backward(piece.share.expand_as(rows))
-            loss = (rows.detach() * piece.share).sum(1)
+            beside.join()
             total = loss if total is None else total + loss
         assert total is not None
         return total
@@ -131,6 +138,13 @@ class TrainStep:
             return
         for name, average in self.ema.items():
             group.of(average).lerp_(group.of(self.working.weights[name]), forget)
+
+
+def _added_up(
+    rows: Tensor,  # (S, B)
+    share: Tensor,  # (S or 1, B)
+) -> Tensor:  # (S,)
+    return (rows * share).sum(1)
 
 
 def gradient_norm(gradients: dict[str, Tensor]) -> Tensor:  # (S,)

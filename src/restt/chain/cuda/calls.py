@@ -8,10 +8,12 @@ alignment matters. So the compiled kernel of the first launch serves all others 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 ALIGNMENT = 16  # bytes; what Triton asks of a pointer
 
@@ -90,14 +92,16 @@ class Beside:
         if is_recording(device):
             self._current, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
 
-    def launch(self, call: Callable[[], None]) -> None:
-        """Launch after everything launched so far, here and on the usual stream."""
+    def launch(self, call: Callable[[], T]) -> T:
+        """Launch after everything launched so far, here and on the usual stream.
+
+        What the call reads must be held until :meth:`join`, and what it returns read after that.
+        """
         if self._current is None or self._stream is None:
-            call()
-            return
+            return call()
         self._stream.wait_stream(self._current)
         with torch.cuda.stream(self._stream):
-            call()
+            return call()
 
     def join(self) -> None:
         """Have later launches wait for these."""
