@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.ranks import Ranks
+from restt.train.adam import Adam
 from restt.train.config import TrainConfig
 from restt.train.guard import Guard, RunState
 from restt.train.records import EpochRecord
 from restt.train.runs import RunsView, working_copy
-from restt.train.step import Adam
 
 
 class TrainState:
