@@ -19,7 +19,6 @@ from torch import nn
 
 from restt._common.ranks import LostRank, read_group
 from restt.chain.precision import precision
-from restt.train.adam import RunGroup
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
