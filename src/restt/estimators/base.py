@@ -50,9 +50,6 @@ from restt.estimators.targets import Target
 from restt.train import EpochRecord, Event
 
 WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
-# Kinds of parameters that need no copy, and what else scikit-learn carries over to a clone.
-PLAIN = (str, int, float, bool, type(None))
-CLONED_TOO = {"_metadata_request", "_sklearn_output_config", "_skl_callbacks"}
 
 
 class BaseResTT(FittedResTT):
@@ -420,26 +417,6 @@ class BaseResTT(FittedResTT):
 
     def _is_unseeded(self) -> bool:
         return self.random_state is None and self.checkpoint_dir is not None
-
-    @property
-    def _is_clone(self) -> bool:
-        return bool(self.__dict__.get("_cloned", False))
-
-    def __sklearn_clone__(self) -> Self:
-        made: Self = self._plainly_cloned() or super().__sklearn_clone__()
-        made._cloned = True
-        return made
-
-    def _plainly_cloned(self) -> Self | None:
-        """What scikit-learn makes, in a quarter of the time, as searches clone by the hundred; None where it is asked.
-
-        It is where a parameter is not a plain value, or not what the constructor was given, which is an error there.
-        """
-        parameters = self.get_params(deep=False)
-        if CLONED_TOO & vars(self).keys() or not all(type(value) in PLAIN for value in parameters.values()):
-            return None
-        made = type(self)(**parameters)
-        return made if all(vars(made).get(name) is value for name, value in parameters.items()) else None
 
 
 def _covariances(given: Examples, encoding: Encoding, settings: Settings) -> Tensor | None:  # (N, I, I)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
-from restt.estimators.base import PLAIN, BaseResTT
+from restt.estimators.base import BaseResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared, site_vectors
+from restt.estimators.parameters import PLAIN
 from restt.estimators.side_by_side import Trained, train_side_by_side
 from restt.estimators.tables import read_x
 
