@@ -97,10 +97,9 @@ def test_parabolas_are_centred_and_apart_from_straight_lines():
         if isinstance(kernel, Number):
             assert float((kernel.measure * kernel.parabola).sum()) == pytest.approx(1)
             assert kernel.bend == 0.5
-            rank = torch.zeros(kernel.site.width, dtype=torch.float64)
-            position, value = (tensor64(each) for each in (kernel.site.positions, kernel.site.values))
-            rank[: len(position)] = 2 * position - value
-            moments = kernel.parabola @ kernel.measure @ torch.stack([torch.ones_like(rank), rank], dim=1)
+            value = torch.zeros(kernel.site.width, dtype=torch.float64)
+            value[: len(kernel.site.values)] = tensor64(kernel.site.values).clamp(-2.5, 2.5)
+            moments = kernel.parabola @ kernel.measure @ torch.stack([torch.ones_like(value), value], dim=1)
             assert moments.abs().max() < 1e-10
     two, _ = bound(np.column_stack([np.arange(20) % 2, np.arange(20), np.arange(20) % 4]).astype(float), np.ones(20))
     assert [kernel.bend for kernel in bent(two)[:2]] == [0.0, 0.5]

@@ -23,6 +23,8 @@ _LEAST_VARIANCE = 1e-14
 SMOOTH, JUMPING = 2.0, 1.0
 # The share of parabolas in functions that are such in part.
 _BEND = 0.5
+# Standard deviations from the mean beyond which a parabola is flat.
+_TAIL = 2.5
 # Less of a square that is not straight is rounding.
 _LEAST_SHARE = 1e-9
 
@@ -56,8 +58,8 @@ class Kernel(ABC):
 class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.
 
-    ``bend`` of the function is a parabola, of the value's rank since one of the value is all tail where there is one. A
-    length that leaves room for little else leaves none for a curve that goes down and up again.
+    ``bend`` of the function is a parabola that is flat beyond the tails, of which it would else be all: a length that
+    leaves room for little else leaves none for a curve that goes down and up again.
 
     The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
     power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
@@ -82,8 +84,7 @@ class Number(Kernel):
         line = measure.new_zeros(size)
         line[:knots] = value
         self.line = scaled_table(torch.outer(line, line), self.centre, measure)[0]
-        # Positions are half the value and half its rank.
-        self.parabola = _parabola(2 * position - value, self.centre, measure)
+        self.parabola = _parabola(value.clamp(-_TAIL, _TAIL), self.centre, measure)
         # A column of two values has none.
         self.bend = bend if bool(self.parabola.any()) else 0.0
 
@@ -106,13 +107,13 @@ class Number(Kernel):
 
 
 def _parabola(
-    rank: Tensor,  # (K,)
+    value: Tensor,  # (K,)
     centre: Tensor,  # (I, I)
     measure: Tensor,  # (I, I)
 ) -> Tensor:  # (I, I)
-    """The table of the rank's square less what of it is straight; 0 where nothing is left."""
+    """The table of a value's square less what of it is straight; 0 where nothing is left."""
     powers = measure.new_zeros(len(measure), 2)
-    powers[: len(rank)] = torch.stack([rank, rank.square()], dim=1)
+    powers[: len(value)] = torch.stack([value, value.square()], dim=1)
     centred = centre @ powers
     (variance, shared), (_, whole) = (centred.T @ measure @ centred).tolist()
     slope = shared / variance if variance > _LEAST_VARIANCE else 0.0

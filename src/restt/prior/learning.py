@@ -26,9 +26,11 @@ _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0)
 # The same for functions that change fast and are seldom straight.
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # Spread and bounds of the logarithm of a main effect's variance, where it is learned apart.
-_APART_SPREAD, _APART_BOUNDS = 2.0, (-14.0, 6.0)
+_APART_SPREAD, _APART_BOUNDS = 3.0, (-14.0, 6.0)
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
 UNLIKE = 1.5
+# The same where main effects are learned apart: a column may matter and still take part in nothing.
+_UNLIKE_APART = 2.0
 # In which the search is told the parameters of columns with scales of their own. All rows speak of the noise and of s,
 # a few of a column: in equal units, the first steps would be theirs alone.
 _UNITS = {"noise": 0.15, "scale": 0.5, "relevance": 1.0, "length": 0.7, "line": 1.0, "apart": 1.0}
@@ -161,7 +163,7 @@ def hyper_prior(
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
         heavy[_relevances(kernels)] = True
-        centre[heavy], spread[heavy] = around[heavy], UNLIKE
+        centre[heavy], spread[heavy] = around[heavy], _UNLIKE_APART if apart else UNLIKE
     weak = HyperPrior(centre, spread, low, high, heavy)
     if not apart:
         return weak
