@@ -21,6 +21,12 @@ from restt.prior.sites import Site
 _LEAST_VARIANCE = 1e-14
 # Powers of the distance in a number's covariance.
 SMOOTH, JUMPING = 2.0, 1.0
+# The share of parabolas in functions that are such in part.
+_BEND = 0.5
+# Standard deviations from the mean beyond which a parabola is flat.
+_TAIL = 2.5
+# Less of a square that is not straight is rounding.
+_LEAST_SHARE = 1e-9
 
 
 class Kernel(ABC):
@@ -65,13 +71,16 @@ class Kernel(ABC):
 class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.
 
+    ``bend`` of the function is a parabola that is flat beyond the tails, of which it would else be all: a length that
+    leaves room for little else leaves none for a curve that goes down and up again.
+
     The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
     power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
     """
 
     names = ("relevance", "length", "line")
 
-    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH) -> None:
+    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> None:
         super().__init__(site, measure)
         self.power = power
         size, knots = site.width, len(site.positions)
@@ -88,9 +97,12 @@ class Number(Kernel):
         line = measure.new_zeros(size)
         line[:knots] = value
         self.line = scaled_table(torch.outer(line, line), self.centre, measure)[0]
+        self.parabola = _parabola(value.clamp(-_TAIL, _TAIL), self.centre, measure)
+        # A column of two values has none.
+        self.bend = bend if bool(self.parabola.any()) else 0.0
 
     def on(self, device: torch.device) -> Number:
-        return Number(self.site, self.measure.to(device), self.power)
+        return Number(self.site, self.measure.to(device), self.power, self.bend)
 
     @property
     def mean(self) -> Tensor:
@@ -100,10 +112,28 @@ class Number(Kernel):
         scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
         curved = torch.exp(self.distances * (-0.5 * float(np.exp(-self.power * values[1])))) * self.within
         unit, _ = scaled_table(curved, self.centre, self.measure)
+        unit = (1 - self.bend) * unit + self.bend * self.parabola
         return scale * ((1 - share) * unit + share * self.line)
 
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         return states @ self.table(values)
+
+
+def _parabola(
+    value: Tensor,  # (K,)
+    centre: Tensor,  # (I, I)
+    measure: Tensor,  # (I, I)
+) -> Tensor:  # (I, I)
+    """The table of a value's square less what of it is straight; 0 where nothing is left."""
+    powers = measure.new_zeros(len(measure), 2)
+    powers[: len(value)] = torch.stack([value, value.square()], dim=1)
+    centred = centre @ powers
+    (variance, shared), (_, whole) = (centred.T @ measure @ centred).tolist()
+    slope = shared / variance if variance > _LEAST_VARIANCE else 0.0
+    if whole - slope * shared <= _LEAST_SHARE * whole:
+        return torch.zeros_like(measure)
+    rest = powers[:, 1] - slope * powers[:, 0]
+    return scaled_table(torch.outer(rest, rest), centre, measure)[0]
 
 
 def scaled_table(
@@ -194,11 +224,16 @@ def measure(
     return share @ states if site.knots is None else (states * share[:, None]).T @ states
 
 
-def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH) -> Kernel:
-    """The kernel of a column, centred under this measure; ``power``: see :class:`Number`."""
-    return Levels(site, measure) if site.knots is None else Number(site, measure, power)
+def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> Kernel:
+    """The kernel of a column, centred under this measure; ``power``, ``bend``: see :class:`Number`."""
+    return Levels(site, measure) if site.knots is None else Number(site, measure, power, bend)
 
 
 def jumping(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The same kernels for functions that may jump."""
     return tuple(make_kernel(kernel.site, kernel.measure, JUMPING) for kernel in kernels)
+
+
+def bent(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The same kernels for functions that are parabolas in part."""
+    return tuple(make_kernel(kernel.site, kernel.measure, bend=_BEND) for kernel in kernels)

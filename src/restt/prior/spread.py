@@ -84,7 +84,7 @@ class Spread:
 
         The term of columns S is linear in the function: each column of S less its mean, every other one at its mean. So
         it is normal too, of covariance s Π_{n∈S} k_n(x - μ, x' - μ) Π_{n∉S} (1 + k_n(μ, μ)); at the means of the fit,
-        where the kernels are centred, the second product is 1.
+        where the kernels are centred, the second product is 1. A main effect of its own adds b_n k_n/a_n to that of n.
         """
         rows, lower = self._lower
         shape = [len(vectors) for vectors in points.values()]
@@ -103,7 +103,9 @@ class Spread:
             part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
             total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
             for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
-                total, cross = total * own[n][0][place], cross * own[n][1][place]
+                # What is no product is in the term of its column alone.
+                ratio = self.prior.effects_apart[n] if len(points) == 1 else 0.0
+                total, cross = (total + ratio) * own[n][0][place], (cross + ratio) * own[n][1][place]
             solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
             parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
         return torch.cat(parts).reshape(shape)
@@ -164,6 +166,7 @@ class Spread:
             "names": list(self.prior.names),
             "target_scale": self.prior.target_scale,
             "power": self.prior.power,
+            "bend": self.prior.bend,
             "extra": self.extra,
         }
 
@@ -177,8 +180,9 @@ class Spread:
     def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Spread:
         """The spread that :meth:`to_config` and :meth:`tensors` described."""
         sites = [Site.from_config(site) for site in config["sites"]]
-        power = config.get("power", SMOOTH)  # models saved before there was another have none
-        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power) for n, site in enumerate(sites))
+        # Models saved before there were others have none of these.
+        power, bend = config.get("power", SMOOTH), config.get("bend", 0.0)
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power, bend) for n, site in enumerate(sites))
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
