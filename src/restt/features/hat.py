@@ -14,7 +14,7 @@ from restt.features.numeric import NumericMap
 
 PLACEMENTS = ("quantile", "uniform")
 # Up to this many knots a value is compared with each of them: a search takes fewer steps, but none of them is foreseen.
-FEW_KNOTS = 32
+FEW_KNOTS = 34
 # Numbers that are sorted at once, and so held four times.
 NUMBERS_AT_ONCE = 2**18
 

@@ -54,6 +54,19 @@ class Kernel(ABC):
         """1 + k of rows with others."""
         return (self.cross(states, values) + 1) @ others.T  # site vectors sum to one
 
+    def variance(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B,)
+        """k of rows with themselves; a where a row is the average of the column's states.
+
+        That stands for a level that the fit did not see, or a value missing where none was: it has an effect as far
+        from the average as those of the fit have.
+        """
+        # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
+        count = (states != 0).sum(dim=1)
+        average = (count == 0) | (count > (1 if self.site.knots is None else 2))
+        if self.site.average:
+            average |= states[:, -1] != 0
+        return torch.where(average, float(np.exp(values[0])), (self.cross(states, values) * states).sum(dim=1))
+
 
 class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.
@@ -142,7 +155,7 @@ class LevelRows:
 
     codes: Tensor  # (B,): their levels
     share: Tensor  # (B,): of the rows of the fit that are in the same
-    known: Tensor | None  # (B,), 0 for those in the average state; None where there is no such state
+    known: Tensor | None  # (B,), 0 for those that are the average of the levels; None where none is
 
     def take(self, rows: slice) -> LevelRows:
         return LevelRows(self.codes[rows], self.share[rows], None if self.known is None else self.known[rows])
@@ -181,8 +194,11 @@ class Levels(Kernel):
 
     def read(self, states: Tensor) -> LevelRows:  # (B, I)
         """The rows, for :meth:`compare`."""
-        known = (states[:, -1] == 0).to(states) if self.site.average else None
-        return LevelRows(states.argmax(dim=1), states @ self.measure, known)
+        largest, codes = states.max(dim=1)
+        known = largest == 1
+        if self.site.average:
+            known &= states[:, -1] == 0
+        return LevelRows(codes, states @ self.measure, None if bool(known.all()) else known.to(states))
 
     def compare(self, rows: LevelRows, others: LevelRows, values: np.ndarray, out: Tensor) -> Tensor:  # (B, B2)
         """:meth:`factor`, into ``out``, at the cost of a comparison whatever the number of levels."""
@@ -191,8 +207,10 @@ class Levels(Kernel):
         out.copy_(rows.codes[:, None] == others.codes[None, :])
         torch.add(left[:, None], out, alpha=size, out=out)
         out -= right[None, :]
-        if rows.known is not None and others.known is not None:
-            out *= rows.known[:, None] * others.known[None, :]
+        if rows.known is not None:
+            out *= rows.known[:, None]
+        if others.known is not None:
+            out *= others.known[None, :]
         return out.add_(1.0)
 
 

@@ -171,11 +171,11 @@ def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (
 
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
-    """The prior's variance of rows: the diagonal of their covariance."""
+    """The prior's variance of rows: the diagonal of their covariance, and more where a column is averaged."""
     total = states[0].new_full((len(states[0]),), prior.scale)
     effects = torch.zeros_like(total)
     for kernel, rows, values, apart in zip(prior.kernels, states, prior.parts, prior.effects_apart, strict=True):
-        own = (kernel.cross(rows, values) * rows).sum(dim=1)
+        own = kernel.variance(rows, values)
         total *= 1 + own
         effects += apart * own
     return total + effects

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive
@@ -30,7 +30,7 @@ from restt.prior.target import Target
 KEPT_ROWS = 1000
 # The levels at which residuals are kept, and how many residuals of a Gaussian count beside those of the table.
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
-_GAUSSIAN_ROWS = 20
+_GAUSSIAN_ROWS, _FEWEST_DEGREES = 20, 3
 _ROWS_AT_ONCE = 512
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
@@ -234,10 +234,10 @@ def _quantiles(
     weights: np.ndarray,  # (B,)
     precision: np.ndarray | None = None,  # (B,): by which rows count in a Gaussian's size
 ) -> np.ndarray:  # (len(LEVELS), O)
-    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's."""
+    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's whose size they tell: Student's."""
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights if precision is None else precision))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
-    gaussian = norm.ppf(LEVELS)[:, None] * size
+    gaussian = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size
     share = len(scaled) / (len(scaled) + _GAUSSIAN_ROWS)
     return share * own + (1 - share) * gaussian
 
