@@ -1,14 +1,14 @@
 """More than one fit where time does not matter: public estimators, weighed by rows that they have not seen.
 
-The posterior of y, of √y and of log y, and three trainings, with four averaged runs each: sums of functions of single
-columns and trains of few hats, both of log y, and trains of hats at quantiles of y itself. scikit-learn's
-``StackingRegressor`` fits all of them on five folds, and :class:`Average` weighs them by their predictions of the rows
-left out. Nothing is chosen by hand for a table.
+Three posteriors: of y from the columns as they are, and of y and of log y from their powers, by scikit-learn's
+``PowerTransformer``, which make skewed columns even. Three trainings, with four averaged runs each: sums of functions
+of single columns, of log y, and trains of a few hats of powers, of y under a mild penalty and of log y under a stronger
+one. ``StackingRegressor`` fits all of them on five folds, and :class:`Average` weighs them by their predictions of the
+rows left out. Nothing is chosen by hand for a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +16,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import StackingRegressor
 from sklearn.model_selection import KFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import PowerTransformer
 
 from restt import ResTTRegressor
 from restt.features import Hat
@@ -31,16 +33,17 @@ if TYPE_CHECKING:
 
 STACKED = "restt, stacked"
 EPOCHS, RATE, RUNS, BOND, FOLDS = 200, 0.1, 4, 8, 5
-# What the posteriors weigh together before any row is seen: on most tables no training comes near them.
-POSTERIORS = 2 / 3
+# The trains: hats of a column, and the penalties.
+MILD = 6, {"chain": 0.01, "linear": 0.01, "head": 0.003}
+STRONG = 8, {"chain": 0.01, "linear": 0.03, "head": 0.001}
+# Functions of single columns alone.
+SUMS = 16, {"linear": 0.1, "head": 0.001}
 # Means over the random splits that the stack should reach.
 WANTED = {"boston": 0.895, "ale": 0.785}
 
 
 class Average(RegressorMixin, BaseEstimator):
-    """The weighted mean of the columns: no weight below 0, all of sum 1, drawn a little towards ``usual`` ones.
-
-    ``usual``: as many weights of sum 1, by default equal ones.
+    """The weighted mean of the columns: no weight below 0, all of sum 1, drawn a little towards equal ones.
 
     >>> y = np.random.default_rng(0).standard_normal(200)
     >>> Average().fit(np.column_stack([y, -y]), y).weights_.round(2)
@@ -49,14 +52,10 @@ class Average(RegressorMixin, BaseEstimator):
 
     weights_: np.ndarray  # (K,)
 
-    def __init__(self, usual: Sequence[float] | None = None) -> None:
-        self.usual = usual
-
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:  # (B, K), (B,)
         mean, spread = y.mean(), y.std() or 1.0
         members, targets = ((X - mean) / spread)[:, None], ((y - mean) / spread)[:, None]
-        usual = np.full(X.shape[1], 1 / X.shape[1]) if self.usual is None else np.array(self.usual)
-        self.weights_ = weights_of(members, targets, np.ones(len(y)), usual)
+        self.weights_ = weights_of(members, targets, np.ones(len(y)), np.full(X.shape[1], 1 / X.shape[1]))
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:  # (B, K) -> (B,)
@@ -64,48 +63,51 @@ class Average(RegressorMixin, BaseEstimator):
 
 
 def stacked(seed: int = 0, *, log: bool = True, epochs: int = EPOCHS) -> StackingRegressor:
-    """The stack, unfitted; ``log``: with members of √y and log y, which has to be above 0, otherwise all are of y.
+    """The stack for a table of numbers, unfitted; ``log``: with members of log y, which has to be above 0.
 
     >>> [name for name, _ in stacked(log=False).estimators]
-    ['posterior', 'sums', 'few hats', 'hats at quantiles']
+    ['posterior', 'posterior of powers', 'sums', 'mild trains of powers', 'strong trains of powers']
     """
     posterior = ResTTRegressor(random_state=seed)
-    posteriors: dict[str, Any] = {"posterior": posterior}
-    trainings: dict[str, Any] = dict(_trainings(seed, epochs))
-    if log:
-        posteriors |= {"posterior of √y": _of(posterior, np.sqrt, np.square)}
-        posteriors |= {"posterior of log y": _of(posterior, np.log, np.exp)}
-        trainings |= {name: _of(trainings[name], np.log, np.exp) for name in ("sums", "few hats")}
-    usual = [POSTERIORS / len(posteriors)] * len(posteriors) + [(1 - POSTERIORS) / len(trainings)] * len(trainings)
-    folds = KFold(FOLDS, shuffle=True, random_state=seed)
-    return StackingRegressor([*posteriors.items(), *trainings.items()], Average(usual), cv=folds)
-
-
-def _trainings(seed: int, epochs: int) -> Iterator[tuple[str, ResTTRegressor]]:
-    """Functions of single columns, trains that may follow the rows closely, and trains in between."""
-    kinds: dict[str, dict[str, Any]] = {
-        "sums": {"feature_map": Hat(16), "topology": "linear", "penalty": {"linear": 0.1, "head": 0.001}},
-        "few hats": {"feature_map": Hat(8), "penalty": {"chain": 0.003, "linear": 0.01, "head": 0.001}},
-        "hats at quantiles": {"penalty": {"chain": 0.01, "linear": 0.03, "head": 0.001}},
+    sums = _trained(seed, epochs, *SUMS, topology="linear")
+    mild, strong = (_of_powers(_trained(seed, epochs, *kind)) for kind in (MILD, STRONG))
+    members = {
+        "posterior": posterior,
+        "posterior of powers": _of_powers(posterior),
+        "sums": _of_log(sums) if log else sums,
+        "mild trains of powers": mild,
+        "strong trains of powers": _of_log(strong) if log else strong,
     }
-    for name, kind in kinds.items():
-        member = ResTTRegressor(
-            solver="gradient",
-            bond_dim=BOND,
-            epochs=epochs,
-            lr=RATE,
-            runs=RUNS,
-            precision="float32",
-            device="cpu",
-            random_state=seed,
-            **kind,
-        )
-        yield name, member
+    if log:
+        members["posterior of powers, log y"] = _of_log(_of_powers(posterior))
+    folds = KFold(FOLDS, shuffle=True, random_state=seed)
+    return StackingRegressor(list(members.items()), Average(), cv=folds)
 
 
-def _of(member: ResTTRegressor, func: np.ufunc, inverse: np.ufunc) -> TransformedTargetRegressor:
-    """The member, of a function of y."""
-    return TransformedTargetRegressor(member, func=func, inverse_func=inverse, check_inverse=False)
+def _trained(
+    seed: int, epochs: int, hats: int, penalty: dict[str, float], topology: str = "residual"
+) -> ResTTRegressor:
+    return ResTTRegressor(
+        solver="gradient",
+        bond_dim=BOND,
+        feature_map=Hat(hats),
+        topology=topology,
+        penalty=penalty,
+        epochs=epochs,
+        lr=RATE,
+        runs=RUNS,
+        precision="float32",
+        device="cpu",
+        random_state=seed,
+    )
+
+
+def _of_powers(member: ResTTRegressor) -> Pipeline:
+    return make_pipeline(PowerTransformer(), member)
+
+
+def _of_log(member: ResTTRegressor | Pipeline) -> TransformedTargetRegressor:
+    return TransformedTargetRegressor(member, func=np.log, inverse_func=np.exp, check_inverse=False)
 
 
 def stacking(device: str, settings: Settings, console: Console) -> dict[str, Any]:
