@@ -140,8 +140,22 @@ def test_every_player_can_be_fitted(task):
 
 def test_the_stack_has_members_of_log_y_only_where_it_is_asked_for():
     own, both = stacked(log=False).estimators, stacked().estimators
-    assert [name for name, _ in both[:3]] == [name for name, _ in own]
-    assert [isinstance(member, TransformedTargetRegressor) for _, member in both] == [False] * 3 + [True] * 3
+    assert not any(isinstance(member, TransformedTargetRegressor) for _, member in own)
+    logs = {name for name, member in both if isinstance(member, TransformedTargetRegressor)}
+    assert logs == {"posterior of powers, log y", "sums", "strong trains of powers"}
+    assert {name for name, _ in both} == {name for name, _ in own} | logs
+
+
+def test_members_of_powers_follow_columns_whose_scale_is_skewed():
+    rng = np.random.default_rng(0)
+    even = rng.standard_normal((80, 2))
+    y = even[:, 0] + 0.1 * rng.standard_normal(80)
+    members = dict(stacked(log=False).estimators)
+    plain, powers = (
+        members[name].fit(np.exp(2 * even[:60]), y[:60]).score(np.exp(2 * even[60:]), y[60:])
+        for name in ("posterior", "posterior of powers")
+    )
+    assert powers > max(plain, 0.95)
 
 
 def test_the_stack_weighs_members_by_rows_that_they_have_not_seen():
@@ -149,10 +163,10 @@ def test_the_stack_weighs_members_by_rows_that_they_have_not_seen():
     x = rng.random((60, 2))
     y = np.exp(3 * x[:, 0]) + 0.1 * rng.random(60)
     model = stacked(log=False, epochs=1).fit(x, y)
-    trusted, *untrained = model.final_estimator_.weights_
-    assert trusted > 0.9
-    assert min(untrained) >= 0
-    assert trusted + sum(untrained) == pytest.approx(1)
+    *trusted, sums, mild, strong = model.final_estimator_.weights_
+    assert sum(trusted) > 0.9
+    assert min(sums, mild, strong) >= 0
+    assert sum(trusted) + sums + mild + strong == pytest.approx(1)
     assert np.corrcoef(model.predict(x), y)[0, 1] > 0.99
 
 
