@@ -6,29 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from restt.estimators import ResTTClassifier, ResTTRegressor, additive, candidates, modes, selection
-from restt.prior import joint, learning
+from restt.estimators import ResTTClassifier, ResTTRegressor
 
 # Enough to see that something was learned; every test that needs more says so.
 QUICK = {"bond_dim": 3, "epochs": 30, "random_state": 0}
 # For fits of a few epochs, which may well end worse than a constant.
 short_fits = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default solvers in a hurry, for tests of how a model is handled: every part of them, none for long."""
-    climb = learning.climb
-
-    def climb_a_little(objective, start, iterations, *rest):
-        return climb(objective, start, min(iterations, 3), *rest)
-
-    for module in (learning, joint):
-        monkeypatch.setattr(module, "climb", climb_a_little)
-    for module in (candidates, selection):
-        monkeypatch.setattr(module, "STEPS", 20)
-    monkeypatch.setattr(modes, "MODE_PENALTIES", modes.MODE_PENALTIES[1::3])
-    monkeypatch.setattr(additive, "LOGISTIC_PENALTIES", additive.LOGISTIC_PENALTIES[1::3])
 
 
 @pytest.fixture

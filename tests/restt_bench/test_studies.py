@@ -52,7 +52,7 @@ def run_and_saved(name, quiet, folder):
         pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
     ],
 )
-def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path):
+def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty):
     if name in NEED_DATA and not data.describe(NEED_DATA[name]).ready:
         pytest.skip(f"{NEED_DATA[name]} is not here: run `restt data fetch {NEED_DATA[name]}`")
     if name in ("tune", "tune-step"):
