@@ -106,7 +106,9 @@ def _described(module: ResTT) -> dict[str, Any]:
 
 
 class _Outline(ResTT):
-    """A module's shapes alone: nothing is drawn, and on the device ``"meta"`` nothing is allocated."""
+    """A module's shapes alone, for weights that come from elsewhere: nothing is drawn, which takes longer than reading
+    and would move the caller's random numbers on. On the device ``"meta"`` nothing is allocated either.
+    """
 
     def reset_parameters(self, *arguments: Any, **options: Any) -> None:
         pass
@@ -125,10 +127,9 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
         warnings.simplefilter("ignore")  # the module itself warns below
         outline = _Outline(**options, device="meta")
     _check_tensors(outline.state_dict(), tensors)
-    # A new module draws weights, which are replaced; reading a file must not move the caller's random numbers on.
-    with torch.random.fork_rng(devices=[]):
-        module = ResTT(**options)
+    module = _Outline(**options)
     module.load_state_dict(tensors)
+    module.__class__ = ResTT
     return module
 
 
