@@ -127,7 +127,7 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
         warnings.simplefilter("ignore")  # the module itself warns below
         outline = _Outline(**options, device="meta")
     _check_tensors(outline.state_dict(), tensors)
-    module = _Outline(**options)
+    module: ResTT = _Outline(**options)
     module.load_state_dict(tensors)
     module.__class__ = ResTT
     return module
