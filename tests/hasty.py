@@ -27,6 +27,7 @@ def hasty_solvers() -> Iterator[None]:
         patch.setattr(mixture, "_FRESH_ROWS", 10)
         for module in (candidates, selection):
             patch.setattr(module, "STEPS", 20)
+            patch.setattr(module, "FOLDS", 3)
         patch.setattr(modes, "MODE_PENALTIES", modes.MODE_PENALTIES[1::3])
         patch.setattr(additive, "LOGISTIC_PENALTIES", additive.LOGISTIC_PENALTIES[1::3])
         yield
