@@ -24,7 +24,7 @@ def hasty_solvers() -> Iterator[None]:
         for module in (learning, joint):
             patch.setattr(module, "climb", climb_a_little)
         patch.setattr(classes, "_ITERATIONS", 10)
-        patch.setattr(mixture, "_FRESH_ROWS", 10)
+        patch.setattr(mixture, "_FRESH_ROWS", 2)
         for module in (candidates, selection):
             patch.setattr(module, "STEPS", 20)
             patch.setattr(module, "FOLDS", 3)
