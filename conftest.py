@@ -11,6 +11,7 @@ collect_ignore = (
         "src/restt/chain/cuda/backward.py",
         "src/restt/chain/cuda/forward.py",
         "src/restt/chain/cuda/gradients.py",
+        "src/restt/train/adam_kernel.py",
         "tests/chain/cuda/compile_kernels.py",
     ]
 )

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import restt
 from restt import Topology
+from restt.module import undrawn
 
 SITES = 8  # of exported modules
 # Some of torch's tools are written with deprecated functions of its own.
@@ -199,6 +200,18 @@ class TestDeferred:
         module.reset_parameters(seed=3)
         expected = restt.ResTT(5, widths, 3, 2, bias=True)
         expected.reset_parameters(seed=3)
+        x = torch.rand(4, 5, 2)
+        assert torch.equal(module(x), expected(x))
+
+    def test_drawn_with_a_seed_alone(self):
+        before = torch.random.get_rng_state()
+        with undrawn():
+            module = restt.ResTT(5, [1, 2, 2, 1, 2], 3, 2, bias=True)
+        assert torch.equal(torch.random.get_rng_state(), before)
+        expected = restt.ResTT(5, [1, 2, 2, 1, 2], 3, 2, bias=True)
+        assert not torch.equal(torch.random.get_rng_state(), before)
+        for made in (module, expected):
+            made.reset_parameters(seed=3)
         x = torch.rand(4, 5, 2)
         assert torch.equal(module(x), expected(x))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from operator import itemgetter
 from typing import Any
 
@@ -24,6 +26,19 @@ _NAMES = (*ROLES, "bias")
 _STORED = frozenset(_NAMES)
 # At once and without nn.Module's search for each name, which for all of them takes as long as a small contraction.
 _stored_tensors = itemgetter(*_NAMES)
+
+
+_UNDRAWN: ContextVar[bool] = ContextVar("undrawn", default=False)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Modules that are made here have no weights yet: ``reset_parameters`` with a seed is still to be called."""
+    before = _UNDRAWN.set(True)
+    try:
+        yield
+    finally:
+        _UNDRAWN.reset(before)
 
 
 class ResTT(nn.Module):
@@ -129,7 +144,8 @@ class ResTT(nn.Module):
             self.register_parameter(name, None if value is None else nn.Parameter(value))
         self.register_buffer("padding", None, persistent=False)
         self._mark_padding(self.first.device)
-        self.reset_parameters()
+        if not _UNDRAWN.get():
+            self.reset_parameters()
 
     def _mark_padding(self, device: torch.device) -> None:
         if self._is_ragged:

@@ -42,8 +42,8 @@ def race(
                 continue
             try:
                 works[name], peaks[name] = _built(implementation, case, settings.seed)
-            except RuntimeError as error:  # of a graph that cannot be captured, or of memory: one row, not the run
-                skipped[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            except Exception as error:  # of a graph that cannot be captured, or of memory: one row, not the run
+                skipped[name] = f"{type(error).__name__}: {str(error).strip()[:200]}"
         timed = {mode: _timed(works, mode, case, settings) for mode in modes}
     rows = []
     for implementation in implementations:

@@ -41,6 +41,7 @@ def on_frame():
         (np.array([["a", "b"]] * 12), Y, r"column 0 of X must hold numbers, got the text .*'a'.* in row 0"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), Y, "column 'a' of X must hold numbers, got dtype datetime64"),
         (X, ["yes", "no"] * 6, r"y must hold numbers \(.*'yes'.*\); classes are for ResTTClassifier"),
+        (X, Y.astype("datetime64[s]"), r"y must hold numbers, got dtype datetime64\[s\]: make a number of it"),
         (X, np.ones((12, 2, 2)), "y must have shape|Found array with dim 3"),
         (FRAME["a"], Y, r"X must be a table of shape \(B, C\), got a pandas Series of 12 values: .*X.to_frame\(\)"),
         (pl.Series(X[:, 0]), Y, r"got a polars Series of 12 values"),

@@ -59,6 +59,23 @@ def test_clone_is_unfitted_and_equal(fitted_classifier):
     assert not hasattr(other, "module_")
 
 
+def test_what_a_clone_copies_and_what_it_refuses():
+    penalty = {"chain": 0.1}
+    assert clone(ResTTRegressor(penalty=penalty)).penalty == penalty
+    assert clone(ResTTRegressor(penalty=penalty)).penalty is not penalty
+    assert clone(ResTTRegressor(lr=0.02)).get_params() == ResTTRegressor(lr=0.02).get_params()
+    with config_context(enable_metadata_routing=True):
+        asking = clone(ResTTRegressor().set_fit_request(sample_weight=True))
+        assert asking.get_metadata_routing().fit.requests == {"sample_weight": True}
+
+    class Rounding(ResTTRegressor):
+        def __init__(self, lr=0.5):
+            super().__init__(lr=round(lr, 1))
+
+    with pytest.raises(RuntimeError, match="modifies parameter lr"):
+        clone(Rounding().set_params(lr=0.123))
+
+
 def test_meta_estimators(numbers):
     x, y = numbers
     positive = np.exp(y)

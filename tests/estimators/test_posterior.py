@@ -383,6 +383,24 @@ def test_targets_of_any_size_are_learned_alike(size):
     np.testing.assert_allclose(model.feature_importances_, fitted.feature_importances_, atol=1e-4)
 
 
+@pytest.mark.parametrize("rare", [0, 5])
+def test_intervals_are_wide_where_a_category_is_rare_or_new(rare):
+    rng = np.random.default_rng(0)
+    effects = rng.standard_normal(1000)
+    codes = np.r_[rng.integers(0, 15, 250 - rare), 100 + np.arange(rare)]
+    frame = pd.DataFrame({"x": rng.standard_normal(250), "place": [f"p{code}" for code in codes]})
+    y = frame["x"].to_numpy() + effects[codes] + 0.1 * rng.standard_normal(250)
+    model = ResTTRegressor(random_state=0).fit(frame, y)
+    assert model.encoding_.columns[1].other == bool(rare)
+    new = 200 + np.arange(400)
+    fresh = pd.DataFrame({"x": rng.standard_normal(400), "place": [f"p{code}" for code in new]})
+    with pytest.warns(UserWarning, match="unseen in the fit"):
+        low, high = model.predict_interval(fresh).T
+    truth = fresh["x"].to_numpy() + effects[new] + 0.1 * rng.standard_normal(400)
+    assert ((low <= truth) & (truth <= high)).mean() > 0.7
+    assert np.median(high - low) > 4 * np.median(np.diff(model.predict_interval(frame[: 250 - rare])))
+
+
 def test_one_absurd_y_is_left_out_with_a_warning():
     x, y, _ = product(120)
     y[3] = 1e12

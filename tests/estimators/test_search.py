@@ -349,6 +349,31 @@ def test_a_search_within_folds(numbers):
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
 
 
+def test_epochs_that_are_trained_at_once_as_on_a_gpu_change_nothing(numbers, monkeypatch):
+    from restt.train import epoch
+    from restt.train.state import TrainState
+
+    x, y = numbers
+    wanted = GridSearchCV(regressor(epochs=60), {"lr": [0.02, 1.0, 30.0]}, cv=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted.fit(x, y)
+        monkeypatch.setattr(epoch, "ASYNCHRONOUS", ("cpu",))
+        sizes, inner = [], TrainState.set_aside
+        monkeypatch.setattr(TrainState, "set_aside", lambda state: (sizes.append(len(state.runs)), inner(state))[1])
+        found = ResTTSearchCV(regressor(epochs=60), {"lr": [0.02, 1.0, 30.0]}, cv=3, n_jobs=1).fit(x, y)
+    assert set(sizes) >= {1, 9}, "the groups and the refit"
+    for name in ("split0_test_score", "split1_test_score", "split2_test_score"):
+        np.testing.assert_allclose(found.cv_results_[name], wanted.cv_results_[name], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-8)
+    records, others = found.best_estimator_.history_, wanted.best_estimator_.history_
+    assert [record.epoch for record in records] == [record.epoch for record in others]
+    assert [record.train_loss for record in records] == [record.train_loss for record in others]
+    sizes.clear()
+    regressor(epochs=60).fit(x, y)
+    assert sizes == [], "a fit of one's own can be interrupted after any epoch"
+
+
 def test_the_data_may_be_more_than_is_held_at_once(numbers, monkeypatch):
     from restt.estimators import together
 

@@ -127,6 +127,8 @@ def test_modules_that_are_given_stay_as_they_were(numbers):
     assert torch.equal(first.module.chain, second.module.chain)
     assert not torch.equal(first.module.chain, before)
     assert first.module.chain.data_ptr() != second.module.chain.data_ptr()
+    # One fit that is kept does not keep the weights of all others.
+    assert first.module.chain.untyped_storage().nbytes() == first.module.chain.nbytes
 
 
 @pytest.fixture

@@ -1,3 +1,4 @@
+import datetime
 from decimal import Decimal
 
 import numpy as np
@@ -34,6 +35,32 @@ def test_pandas_columns_by_type():
     assert table.holds_categories(5)
     assert table.categories(4).tolist() == ["a", None]
     assert table.categories(5).tolist() == [3, None]
+
+
+def test_pandas_columns_in_pyarrows_memory():
+    """As pandas.read_csv(dtype_backend="pyarrow") makes them."""
+    kinds = {
+        "float": (pa.float32(), [1.5, None]),
+        "flag": (pa.bool_(), [True, None]),
+        "decimal": (pa.decimal128(5, 2), [Decimal("1.50"), None]),
+        "empty": (pa.null(), [None, None]),
+        "text": (pa.string(), ["a", None]),
+        "long text": (pa.large_string(), ["a", None]),
+        "category": (pa.dictionary(pa.int8(), pa.string()), ["a", None]),
+    }
+    frame = pd.DataFrame({name: pd.array(values, dtype=pd.ArrowDtype(kind)) for name, (kind, values) in kinds.items()})
+    table = PandasTable(frame)
+    for column, expected in enumerate([[1.5, np.nan], [1, np.nan], [1.5, np.nan], [np.nan, np.nan]]):
+        assert not table.holds_categories(column)
+        same(table.numbers(column), expected)
+    for column in (4, 5, 6):
+        assert table.holds_categories(column)
+        assert table.categories(column).tolist() == ["a", None]
+        with pytest.raises(ValueError, match="must hold numbers, got dtype"):
+            table.numbers(column)
+    days = PandasTable(pd.DataFrame({"day": pd.array([datetime.date(2020, 1, 2)], dtype=pd.ArrowDtype(pa.date32()))}))
+    with pytest.raises(ValueError, match=r"column 'day' of X must hold numbers, .*: make numbers of its dates"):
+        days.numbers(0)
 
 
 def test_categories_that_are_neither_numbers_nor_text_have_names():

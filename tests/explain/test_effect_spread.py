@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -67,7 +69,13 @@ def dense_deviations(
 
 @pytest.mark.parametrize("columns", [("size",), ("kind",), ("depth",), ("kind", "size")])
 @pytest.mark.parametrize("rows", [None, 4], ids=["rows of the fit", "other rows"])
-def test_it_is_the_posterior_of_the_centred_term(model, table, columns, rows):
+@pytest.mark.parametrize("apart", [False, True])
+def test_it_is_the_posterior_of_the_centred_term(model, table, columns, rows, apart):
+    if apart:  # main effects of their own, which more rows than these are learned with
+        model = copy.copy(model)
+        own = model.spread_.prior
+        theta = np.r_[own.theta, np.log([0.5, 0.2, 0.9])]
+        model.spread_ = replace(model.spread_, prior=replace(own, theta=theta))
     # Any background will do for the closed form; few rows keep its enumeration small.
     background = table if rows is None else table[1 : 1 + rows]
     points = {

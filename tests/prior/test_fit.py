@@ -117,6 +117,23 @@ def test_intervals_cover_as_often_as_they_say(seed):
     assert std.mean() == pytest.approx((y - model.predict(fresh)[:, 0]).std(), rel=0.15)
 
 
+def test_new_rows_beyond_the_ends_of_a_column_are_predicted_as_well_as_others():
+    # 80 rows of 20 columns leave four new rows of ten outside of one of them, and lines are known to a hundredth.
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1080, 20))
+    y = x @ rng.standard_normal(20) / 20**0.5 + 0.01 * rng.standard_normal(1080)
+    found, new, truth = prior.fit(x[:80], y[:80]), x[80:], y[80:]
+    outside = ((new < x[:80].min(0)) | (new > x[:80].max(0))).any(axis=1)
+    assert 0.3 < outside.mean() < 0.5
+    errors = np.abs(found.predict(new)[:, 0] - truth)
+    assert np.median(errors[outside]) < 1.3 * np.median(errors[~outside])
+    low, high = found.predict_interval(new)[:, :, 0].T
+    assert ((low <= truth) & (truth <= high))[outside].mean() > 0.85
+    # The train is near the posterior there, too, where no row of the fit is.
+    exact = found.mixture.mean(found.spread.states(new)).numpy()
+    assert np.sqrt(((found.outputs(new) - exact)[outside] ** 2).mean()) < 0.1 * found.prior.noise**0.5
+
+
 def test_the_logarithm_is_taken_where_left_out_errors_say_so():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 2))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import make_friedman1
 from sklearn.linear_model import RidgeCV
 
 from restt import prior
@@ -186,3 +187,11 @@ def test_many_columns_share_their_scales(monkeypatch):
     assert error < 0.1
     inside = fitted.predict_interval(x[100:])[..., 0]
     assert 0.85 < np.mean((inside[:, 0] < y[100:]) & (y[100:] < inside[:, 1])) <= 1
+
+
+def test_a_sum_of_curves_and_one_interaction_is_not_taken_for_interactions_of_all():
+    x, y = make_friedman1(2500, 10, noise=1.0, random_state=101)
+    fitted = prior.fit(x[:500], y[:500])
+    truth = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+    assert np.mean((fitted.predict(x[500:])[:, 0] - truth[500:]) ** 2) < 0.13
+    assert fitted.prior.apart[2:5].min() > 0.95

@@ -75,8 +75,58 @@ def test_a_repeated_row_is_a_weight_of_two():
 def test_sites_survive_their_configuration():
     import json
 
-    for site in fit_sites(NUMBERS, WEIGHTS, LEVELS):
-        assert Site.from_config(json.loads(json.dumps(site.to_config()))) == site
+    for site in fit_sites(NUMBERS, WEIGHTS, LEVELS, beyond=True):
+        config = json.loads(json.dumps(site.to_config()))
+        assert Site.from_config(config) == site
+        del config["beyond"]  # as in models saved before there was any such knot
+        assert Site.from_config(config).beyond == (0, 0)
+
+
+def test_knots_beyond_the_ends_are_where_new_values_lie():
+    rng = np.random.default_rng(1)
+    for draw in (rng.standard_normal, rng.random, rng.exponential):  # an exponential's is 2 standard deviations away
+        columns = draw(size=(100, 40))
+        for column, site in zip(columns.T, fit_sites(columns, np.ones(100), beyond=True), strict=True):
+            inside = fit_sites(column[:, None], np.ones(100))[0]
+            ends = (int(site.knots[0] < inside.knots[0]), int(site.knots[-1] > inside.knots[-1]))
+            assert site.beyond == ends == (1, 1)
+            assert (site.knots[1:-1], site.positions[1:-1]) == (inside.knots, inside.positions)
+            # The states of rows of the fit are as they were, and straight lines go on.
+            assert torch.equal(site.vectors(column)[:, 1:-1], inside.vectors(column))
+            slopes = np.diff(site.values) / np.diff(site.knots)
+            assert np.allclose(slopes, slopes[1])
+        new = draw(size=(4000, 40))
+        outside = (new < columns.min(0)) | (new > columns.max(0))
+        low, high = (
+            [s.knots[n] * s.scale + s.shift for s in fit_sites(columns, np.ones(100), beyond=True)] for n in (0, -1)
+        )
+        assert 0.01 < outside.mean() < 0.04
+        assert ((new < low) | (new > high)).sum() < 0.2 * outside.sum()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(np.tile([0.0, 1, 2, 3, 4], 20), id="of a scale"),
+        pytest.param(np.r_[-1e30, np.linspace(-1, 1, 98), 1e30], id="with accidents"),
+        pytest.param(np.full(100, 3.0), id="constant"),
+    ],
+)
+def test_a_column_has_no_knots_beyond_an_end_that_is_not_a_tails(column):
+    site = fit_sites(column[:, None], np.ones(100), beyond=True)[0]
+    assert site == fit_sites(column[:, None], np.ones(100))[0]
+    assert site.beyond == (0, 0)
+
+
+def test_a_row_of_weight_two_at_the_end_is_the_end():
+    column = np.random.default_rng(0).standard_normal((50, 1))
+    weights = np.where(column[:, 0] == column.max(), 2.0, 1.0)
+    once, twice = (
+        fit_sites(rows, given, beyond=True)[0]
+        for rows, given in ((column, weights), (np.vstack([column, [column.max(0)]]), np.ones(51)))
+    )
+    assert once.beyond == twice.beyond == (1, 0)
+    assert np.allclose(once.knots, twice.knots)
 
 
 def test_kernels_are_centred_with_mean_variance_a_and_positive():
@@ -97,6 +147,18 @@ def test_the_average_state_has_no_covariance():
     unknown = kernel.site.vectors(np.array([-1.0]))
     assert not kernel.cross(unknown, np.array([0.5])).any()
     assert not kernel.cross(kernel.site.vectors(np.array([1.0])), np.array([0.5]))[:, -1].any()
+
+
+def test_the_mean_of_all_levels_has_no_covariance_either():
+    # What an encoding without an average state makes of a level that the fit did not see.
+    levels = fit_sites(NUMBERS[:, 2:3], WEIGHTS, [4], average=False)[0]
+    states = levels.vectors(NUMBERS[:, 2])
+    kernel = make_kernel(levels, measure(levels, states, torch.from_numpy(WEIGHTS)))
+    some = torch.cat([kernel.mean[None], states[:3]])
+    expected = (kernel.cross(some, np.array([0.5])) + 1) @ states.T
+    assert torch.allclose(kernel.factor(some, states, np.array([0.5])), expected)
+    assert torch.allclose(kernel.factor(states, some, np.array([0.5])), expected.T)
+    assert torch.allclose(expected[0], torch.ones(80, dtype=torch.float64))
 
 
 def test_functions_that_may_jump_differ_more_between_neighbours():

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from restt import prior
 from restt.prior.kernels import JUMPING, SMOOTH, jumping
-from restt.prior.spread import _constant_part
+from restt.prior.spread import LEVELS, _constant_part, _quantiles
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,49 @@ def test_a_saved_spread_knows_whether_functions_may_jump(fitted):
     # Models of versions in which none could, say nothing of it.
     del config["power"]
     assert prior.Spread.from_config(config, tensors).prior.power == SMOOTH
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_a_level_that_the_fit_did_not_see_has_an_effect_nonetheless(average):
+    rng = np.random.default_rng(0)
+    x, codes = rng.standard_normal((500, 1)), rng.integers(0, 20, 500)
+    effects = rng.standard_normal(1000)
+    model = prior.fit(
+        np.column_stack([x[:100], codes[:100]]),
+        x[:100, 0] + effects[codes[:100]] + 0.1 * rng.standard_normal(100),
+        levels=[None, 20],
+        average=average,
+    )
+    spread, fresh = model.spread, x[100:]
+    unseen = spread.states(np.column_stack([fresh, np.full(400, -1.0 if average else 0.0)]))
+    if not average:  # as an encoding of the estimators has it
+        unseen[1][:] = spread.prior.kernels[1].mean
+    seen = spread.states(np.column_stack([fresh, codes[100:]]))
+    outputs = model.mixture.mean(unseen).numpy()
+    low, high = spread.interval(outputs, unseen, model.target)[:, :, 0].T
+    y = fresh[:, 0] + effects[100 : 100 + 400] + 0.1 * rng.standard_normal(400)
+    assert ((low <= y) & (y <= high)).mean() > 0.8
+    known = spread.prior.noise + spread.prior.scale * spread.prior.relevance[1]
+    assert spread.deviations(unseen).min() > 0.9 * known**0.5 > 3 * np.median(spread.deviations(seen))
+
+
+def test_a_value_missing_where_none_was_has_an_effect_nonetheless():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((80, 2))
+    model = prior.fit(x, x @ [1.0, 0.2] + 0.1 * rng.standard_normal(80))
+    states = model.spread.states(rng.standard_normal((5, 2)))
+    absent = [states[0].clone(), states[1]]
+    absent[0][:] = model.spread.prior.kernels[0].mean
+    assert model.spread.deviations(absent).min() > 2 * model.spread.deviations(states).max()
+
+
+@pytest.mark.parametrize("rows", [4, 12, 1000])
+def test_few_residuals_leave_their_own_size_open(rows):
+    # Of a Gaussian whose size is known from so many residuals: what a new one's quantiles are on average.
+    rng = np.random.default_rng(0)
+    ends = np.array([_quantiles(rng.standard_normal((rows, 1)), np.ones(rows))[:, 0] for _ in range(500)])
+    level = np.searchsorted(LEVELS, 0.95)
+    assert 2 * norm.cdf(ends[:, level]).mean() - 1 == pytest.approx(0.9, abs=0.06 if rows < 10 else 0.025)
 
 
 def test_other_residuals_set_the_width_of_intervals(fitted):

@@ -46,6 +46,8 @@ def test_a_config_is_frozen_and_plain():
         ({"seed": -1}, ValueError, "seed"),
         ({"betas": (0.9,)}, ValueError, "betas must be two"),
         ({"lr": "fast"}, TypeError, "lr must be a number"),
+        ({"epochs": (1, True)}, TypeError, "epochs must be an integer, got True"),
+        ({"lr": (0.1, [0.1])}, TypeError, "lr must be a number"),
     ],
 )
 def test_bad_settings_are_named(settings, error, message):

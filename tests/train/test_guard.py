@@ -61,6 +61,31 @@ def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
     assert "rate × 0.5, gradient clipped at 2" in events[0].message
 
 
+def test_snapshots_of_some_runs_leave_the_others_alone():
+    tensors = {"w": torch.arange(6.0)[:, None].repeat(1, 2), "b": torch.zeros(6)}
+    guard = Guard(tensors, max_failures=2)
+    runs = [RunState(place, reference=1.0, steps=20 if place in (0, 1, 3, 5) else 19) for place in range(6)]
+    tensors["w"] += 10
+    assert guard.check(runs, [0.5] * 6, [1.0] * 6, guard.largest()) == ([], [])
+    guard.take_snapshots()
+    assert guard.newest["w"][:, 0].tolist() == [10, 11, 2, 13, 4, 15]
+    assert guard.proven["w"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert [run.snapshot_steps for run in runs] == [20, 20, 0, 20, 0, 20]
+    assert [run.lowest for run in runs] == [0.5] * 6
+
+
+@pytest.mark.parametrize("loss", [0.2, 1.5, 9.0, 11.0, math.inf, math.nan])
+@pytest.mark.parametrize("largest", [1.0, math.nan])
+def test_all_is_well_where_no_run_would_be_rolled_back(loss, largest):
+    tensors = {"w": torch.full((2, 1), largest)}
+    guard = Guard(tensors, max_failures=2)
+    for lowest in (0.001, 0.1):
+        runs = [RunState(0, reference=1.0, lowest=lowest), RunState(1, reference=1.0)]
+        is_well = guard.is_well(runs, [[loss, 0.5]], guard.largest().item())
+        events, _ = guard.check(runs, [loss, 0.5], [1.0, 1.0], guard.largest().item())
+        assert is_well == (not events)
+
+
 def test_a_doubtful_epoch_is_no_snapshot():
     tensors = {"w": torch.zeros(1, 1)}
     guard = Guard(tensors, max_failures=2)

@@ -78,6 +78,8 @@ def contract(
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
     if name in _FUSED:
+        if widths is None:  # at once: a small contraction takes no longer than a few calls
+            return implementation(name)(x, weights, topology)
         return _contracted(name, x, weights, topology, widths)
     if autocast_dtype(x.device.type) is not None:
         # Rounded at every site, states would lose more than one product does: autocast is for the output.

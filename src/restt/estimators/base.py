@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +16,14 @@ from sklearn.base import _fit_context, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_consistent_length
+from torch import Tensor
 
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.columns import chosen_columns
-from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
+from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.fitted import FittedResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
@@ -40,7 +42,7 @@ from restt.estimators.gradient import (
     why_it_failed,
 )
 from restt.estimators.history import History
-from restt.estimators.progress import shown_progress, told_to_callbacks, with_callbacks
+from restt.estimators.progress import fits_are_unwatched, shown_progress, told_to_callbacks, with_callbacks
 from restt.estimators.settings import Settings, check_fits, settle
 from restt.estimators.streams import Sample, survey
 from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
@@ -111,7 +113,8 @@ class BaseResTT(FittedResTT):
         -------
         self
         """
-        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh())
+        unwatched = fits_are_unwatched() and not self._shown and not self.__dict__.get("_skl_callbacks")
+        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh(), unwatched=unwatched)
         records = shown_progress(records, epochs, self._shown)
         for _ in told_to_callbacks(self, records, epochs, X, y, self._state_of_this_epoch):
             pass
@@ -159,11 +162,12 @@ class BaseResTT(FittedResTT):
         once: bool = False,
         validation: Any = None,
         classes: np.ndarray | None = None,
+        unwatched: bool = False,
     ) -> tuple[Iterator[EpochRecord], int]:
         """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
 
         ``fresh`` begins with new weights; ``stepwise`` yields epochs, which only gradients have; ``once`` is a single
-        pass over the rows.
+        pass over the rows; ``unwatched`` where nobody looks at the estimator between epochs.
         """
         refuse_lost_threads("fit")
         if self.checkpoint_dir == "":
@@ -179,7 +183,7 @@ class BaseResTT(FittedResTT):
                 self._solve(given)
                 return iter(()), 0
             held_out = None if validation is None else self._read_validation(validation)
-            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
+            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes, unwatched=unwatched)
 
     def _start_training(
         self,
@@ -190,6 +194,7 @@ class BaseResTT(FittedResTT):
         once: bool,
         classes: np.ndarray | None,
         most_levels: int | None = None,
+        unwatched: bool = False,
     ) -> tuple[Iterator[EpochRecord], int]:
         """The gradient solver: encoding, target and settings, a module, and its training.
 
@@ -198,8 +203,11 @@ class BaseResTT(FittedResTT):
         prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
         folder = None if once else self.checkpoint_dir
         records = begin_training(prepared.fit, folder, shared=self._is_clone)
+        records = records.unwatched() if unwatched else records
         # Only now that nothing can be refused any more does the estimator change.
         self._adopt(prepared, fresh=fresh)
+        if fresh:
+            self.site_covariances_ = prepared.covariances()
         settings = prepared.fit.settings
         return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
 
@@ -271,10 +279,7 @@ class BaseResTT(FittedResTT):
             None if self._is_unseeded() else seed + done,
             once=once,
         )
-        covariances = None if like is None else like.covariances
-        if fresh and like is None:
-            numbers = encoding.numbers(given.table)
-            covariances = site_covariances(encoding, numbers, given.weights, settings.device)
+        covariances = like.covariances if like is not None else cache(partial(_covariances, given, encoding, settings))
         fit = Fit(module, rows, held_rows, config, settings, streamed)
         return Prepared(fit, given, encoding, target, covariances, kept, held, seed)
 
@@ -282,9 +287,9 @@ class BaseResTT(FittedResTT):
         """Hold what was prepared, as a training begins."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
-            self.site_means_, self.site_covariances_ = prepared.encoding.site_means, prepared.covariances
-            for name in ("prior_", "spread_", "candidates_", "_read_history"):
+            for name in ("prior_", "spread_", "candidates_", "_unread"):
                 self.__dict__.pop(name, None)
+            self.site_means_ = prepared.encoding.site_means
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
 
@@ -413,11 +418,6 @@ class BaseResTT(FittedResTT):
     def _is_unseeded(self) -> bool:
         return self.random_state is None and self.checkpoint_dir is not None
 
-    @property
-    def _is_clone(self) -> bool:
-        return bool(self.__dict__.get("_cloned", False))
 
-    def __sklearn_clone__(self) -> Self:
-        made: Self = super().__sklearn_clone__()
-        made._cloned = True
-        return made
+def _covariances(given: Examples, encoding: Encoding, settings: Settings) -> Tensor | None:  # (N, I, I)
+    return site_covariances(encoding, encoding.numbers(given.table), given.weights, settings.device)

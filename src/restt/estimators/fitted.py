@@ -30,24 +30,34 @@ class FittedResTT(Parameters):
     encoding_: Encoding
     target_: Any
     site_means_: Tensor | None
-    site_covariances_: Tensor | None
     solver_: str
     n_iter_: int
     precision_: str
 
     @cached_property
     def history_(self) -> History:
-        """The records of the training: set by a fit, or read when it is first asked for."""
-        read = self.__dict__.pop("_read_history", None)
-        if read is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'history_'")
-        found: History = read()
+        """The records of the training."""
+        found: History = self._read("history_")
         return found
 
-    def _read_history_later(self, read: Callable[[], History]) -> None:
-        """Have ``history_`` read when it is asked for: of a fit beside a hundred others it hardly ever is."""
-        self.__dict__.pop("history_", None)
-        self._read_history = read
+    @cached_property
+    def site_covariances_(self) -> Tensor | None:  # (N, I, I)
+        """Covariances of the site vectors over the rows of the fit."""
+        found: Tensor | None = self._read("site_covariances_")
+        return found
+
+    def _read_later(self, **attributes: Callable[[], Any]) -> None:
+        """Have attributes read when they are asked for: of a fit beside a hundred others they hardly ever are."""
+        for name in attributes:
+            self.__dict__.pop(name, None)
+        self._unread = attributes
+
+    def _read(self, name: str) -> Any:
+        """An attribute that was not set by a fit."""
+        read = self.__dict__.get("_unread", {}).pop(name, None)
+        if read is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return read()
 
     def _standardised(self) -> Self:
         """This model with outputs of comparable size."""
@@ -153,9 +163,10 @@ class FittedResTT(Parameters):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        if "_read_history" in self.__dict__:
-            _ = self.history_
+        for name in list(self.__dict__.get("_unread", ())):
+            getattr(self, name)
         state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_unread", None)
         # A pickle made beside a GPU must open where there is none.
         if "module_" in state and state["module_"].first.device.type != "cpu":
             state["module_"] = copy.deepcopy(state["module_"]).cpu()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
-from restt.module import ResTT
-from restt.train import EpochRecord, Event, TrainConfig, train
+from restt.module import ResTT, undrawn
+from restt.train import Event, TrainConfig, train
+from restt.train.records import RecordStream
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -90,7 +92,7 @@ class Prepared:
     given: Examples
     encoding: Encoding
     target: Target
-    covariances: Tensor | None  # (N, I, I)
+    covariances: Callable[[], Tensor | None]  # (N, I, I), computed when they are first asked for
     kept: Examples
     held: Examples | None
     seed: int
@@ -150,20 +152,21 @@ def new_module(
     """A module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
     shares = torch.from_numpy(weights / weights.sum()).to(vectors)
     moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=LEAST_SECOND_MOMENT)
-    module = ResTT(
-        sites=len(encoding.order),
-        feature_dim=encoding.widths,
-        bond_dim=parameters._trained_bond,
-        outputs=target.outputs,
-        topology=parameters.topology,
-        sigma2=parameters.sigma2,
-        second_moment=moment,
-        init=parameters._init,
-        bias=True,
-        runs=int(parameters.runs),
-        dtype=settings.dtype,
-        device=settings.device,
-    )
+    with undrawn():
+        module = ResTT(
+            sites=len(encoding.order),
+            feature_dim=encoding.widths,
+            bond_dim=parameters._trained_bond,
+            outputs=target.outputs,
+            topology=parameters.topology,
+            sigma2=parameters.sigma2,
+            second_moment=moment,
+            init=parameters._init,
+            bias=True,
+            runs=int(parameters.runs),
+            dtype=settings.dtype,
+            device=settings.device,
+        )
     module.reset_parameters(seed=seed)
     assert module.bias is not None
     with torch.no_grad():
@@ -188,21 +191,31 @@ def train_config(
     parameters: Parameters, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
     """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
-    return TrainConfig(
-        epochs=1 if once else settings.epochs,
-        batch_size=settings.batch_size,
-        lr=float(parameters.lr),
-        schedule="constant" if once else parameters.schedule,
-        loss=loss,
-        penalty=read_penalty(parameters.penalty, target.auto_penalty(rows)),
-        dropout=float(parameters.dropout),
-        patience=None if once else read_patience(parameters.early_stopping),
-        keep="best" if parameters.early_stopping and not once else "last",
-        seed=seed,
-    )
+    values: dict[str, Any] = {
+        "epochs": 1 if once else settings.epochs,
+        "batch_size": settings.batch_size,
+        "lr": float(parameters.lr),
+        "schedule": "constant" if once else parameters.schedule,
+        "loss": loss,
+        "penalty": read_penalty(parameters.penalty, target.auto_penalty(rows)),
+        "dropout": float(parameters.dropout),
+        "patience": None if once else read_patience(parameters.early_stopping),
+        "keep": "best" if parameters.early_stopping and not once else "last",
+        "seed": seed,
+    }
+    try:
+        return _known_config(**values)
+    except TypeError:  # a penalty for each run cannot be hashed
+        return TrainConfig(**values)
 
 
-def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Iterator[EpochRecord]:
+@lru_cache(maxsize=1024)
+def _known_config(**values: Any) -> TrainConfig:
+    """Checked once for all folds of a search."""
+    return TrainConfig(**values)
+
+
+def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:
     """The records of a training that was begun, or found in ``folder``.
 
     A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
@@ -218,7 +231,7 @@ def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Iterator[EpochReco
     return _train(fit, _own_folder(folder, fit.config, fit.module, fit.rows, fit.held_rows))
 
 
-def _train(fit: Fit, folder: Any) -> Iterator[EpochRecord]:
+def _train(fit: Fit, folder: Any) -> RecordStream:
     held = fit.held_rows
     given = {
         "config": fit.config,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from restt import prior
 from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
-from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
+from restt.estimators.columns import AVERAGE, Column, fit_columns, read_numbers, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_site_means
 from restt.estimators.gradient import Examples
@@ -59,6 +59,8 @@ SOLVED_ROWS = 8_000
 MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
 # Sites wider than this are not refined: site vectors would be as large as the table.
 WIDEST_REFINED = 512
+# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
+FEW_RARE = 0.1
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
 # About the bond of the trains that come out: the device is chosen before there is one.
@@ -299,13 +301,24 @@ def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
 
 
 def spread_states(encoding: Encoding, numbers: np.ndarray) -> list[Tensor]:  # (B, C) -> C of (B, I_n)
-    """Site vectors of each column of the table, as a :class:`~restt.prior.Spread` takes them."""
+    """Site vectors of each column of the table, as a :class:`~restt.prior.Spread` takes them.
+
+    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs: to
+    the spread they are categories that the fit did not see, unless they are so many that the noise holds it.
+    """
+    numbers = numbers.copy()
+    for site, index in enumerate(encoding.order):
+        column = encoding.columns[index]
+        if column.other and column.levels is not None and encoding.site_means is not None:
+            other = len(column.levels)
+            if float(encoding.site_means[site, other]) < FEW_RARE:
+                numbers[numbers[:, index] == other, index] = AVERAGE
     parts: list[list[Tensor]] = [[] for _ in encoding.columns]
     for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        for n, column in enumerate(encoding.order):
+        for site, index in enumerate(encoding.order):
             # A copy: the vectors are padded to the widest site, which may be much wider than the others.
-            parts[column].append(vectors[:, n, : encoding.widths[n]].clone())
-    return [torch.cat(column) for column in parts]
+            parts[index].append(vectors[:, site, : encoding.widths[site]].clone())
+    return [torch.cat(part) for part in parts]
 
 
 def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:

@@ -333,6 +333,11 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:
+        dtype = getattr(y, "dtype", None)
+        if getattr(dtype, "kind", "O") in "Mm":
+            raise ValueError(
+                f"y must hold numbers, got dtype {dtype}: make a number of it, such as the days since some date"
+            )
         try:
             values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
         except ValueError as error:

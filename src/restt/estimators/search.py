@@ -21,11 +21,13 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params, _num_features
 
 from restt.estimators.base import BaseResTT
+from restt.estimators.progress import unwatched_fits
+from restt.estimators.scoring import known_result
 from restt.estimators.together import Job, fit_together, why_alone
 from restt.module import ResTT
 
 Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
-Split = tuple[Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X of its test rows
+Split = tuple[Any, Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X and y of its test rows
 
 
 class ResTTSearchCV(GridSearchCV):
@@ -125,7 +127,7 @@ class ResTTSearchCV(GridSearchCV):
         as in ``GridSearchCV``.
         """
         backend = TogetherBackend(self.n_jobs, None if self.runs_at_once == "auto" else int(self.runs_at_once))
-        with backend.registered():
+        with backend.registered(), unwatched_fits():
             super().fit(X, y, **params)
         self.beside_, self.alone_ = dict(backend.beside), dict(backend.alone)
         return self
@@ -221,11 +223,12 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
             weights = _check_method_params(x, params=fit_params, indices=train).get("sample_weight")
             # What is asked again can be known again in an array of floats.
             asked = x[given["test"]] if type(x) is np.ndarray and x.dtype.kind == "f" else None
-            splits[id(train)] = (*_safe_split(estimator, x, y, train), weights, asked)
+            truth = y[given["test"]] if asked is not None and type(y) is np.ndarray and y.ndim == 1 else None
+            splits[id(train)] = (*_safe_split(estimator, x, y, train), weights, asked, truth)
     except Exception as error:  # called as it is, scikit-learn's function says what is to be said
         return f"it is refused with {type(error).__name__}"
-    own_x, own_y, weights, asked = splits[id(train)]
-    return Job(estimator, own_x, own_y, weights, id(train), asked)
+    own_x, own_y, weights, asked, truth = splits[id(train)]
+    return Job(estimator, own_x, own_y, weights, id(train), asked, truth)
 
 
 def _scored(call: Call, job: Job) -> dict[str, Any]:
@@ -236,7 +239,7 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
         own["_members"] = partial(_answer, job, job.estimator.module_, job.estimator.n_iter_)
     job.estimator.__dict__ |= own
     try:
-        result: dict[str, Any] = function(job.estimator, x, y, **given)
+        result = known_result(job, given) or function(job.estimator, x, y, **given)
     finally:
         for name in own:
             job.estimator.__dict__.pop(name, None)

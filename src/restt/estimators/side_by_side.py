@@ -203,7 +203,7 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     records = []
     precision, work = fits[0].settings.precision, sum(fit.settings.step_work for fit in fits)
     with chain.precision(multiplication(precision)), fitting_threads(work):
-        for record in stream:
+        for record in stream.unwatched():
             records.append(record)
             if stop is not None and stop.is_set():
                 break
@@ -215,8 +215,9 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     for event in (event for record in records for event in record.events):
         events.setdefault(event.run, []).append(event)
     trained = []
-    for fit, part, (outputs, answers) in zip(fits, parts, said, strict=True):
-        weights = {name: parameter.detach()[part].clone() for name, parameter in module.named_parameters()}
+    for fit, part, (outputs, answers), weights in zip(
+        fits, parts, said, _parted(module, [fit.runs for fit in fits]), strict=True
+    ):
         own = [event for run in range(part.start, part.stop) for event in events.get(run, ())]
         seconds = (time.perf_counter() - began) * fit.runs / ends[-1]
         made = _with_weights(fit.module, weights)
@@ -260,12 +261,20 @@ def _stacked(modules: Sequence[ResTT], device: torch.device) -> ResTT:
     return stacked
 
 
+@torch.no_grad()
+def _parted(module: ResTT, sizes: Sequence[int]) -> list[dict[str, Tensor]]:
+    """Weights of so many runs after each other, each in a tensor of its own."""
+    names = [name for name, _ in module.named_parameters()]
+    views = [part for name in names for part in module.get_parameter(name).detach().split(list(sizes))]
+    # A few launches on a GPU, where a clone is one for each of a thousand.
+    held = torch._foreach_mul(views, 1.0)
+    return [dict(zip(names, held[place :: len(sizes)], strict=True)) for place in range(len(sizes))]
+
+
 def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
     """The same module with other weights."""
     made = copy.copy(module)
-    made._parameters = {}
-    for name in module._parameters:
-        made.register_parameter(name, nn.Parameter(weights[name]) if name in weights else None)
+    made._parameters = {name: nn.Parameter(weights[name]) if name in weights else None for name in module._parameters}
     return made
 
 

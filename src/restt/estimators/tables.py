@@ -138,7 +138,7 @@ class PandasTable(Table):
         import pandas as pd
 
         series = self.frame.iloc[:, column]
-        if isinstance(series.dtype, (pd.CategoricalDtype, pd.StringDtype)):
+        if isinstance(series.dtype, (pd.CategoricalDtype, pd.StringDtype)) or _in_arrow(series.dtype) == "text":
             return True
         if series.dtype != object:
             return False
@@ -155,8 +155,10 @@ class PandasTable(Table):
             return self._floats(column, self.categories(column))
         if is_complex_dtype(series.dtype):
             raise ValueError(f"Complex data not supported: {self.label(column)} of X has dtype {series.dtype}")
-        if getattr(series.dtype, "kind", "O") in "Mm":
+        if getattr(series.dtype, "kind", "O") in "Mm" or _in_arrow(series.dtype) == "dates":
             raise ValueError(self._date(column, f"dtype {series.dtype}"))
+        if _in_arrow(series.dtype) == "nothing":
+            return np.full(self.rows, np.nan)
         if not (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype)) or self.holds_categories(column):
             raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -243,6 +245,20 @@ class ArrowTable(Table):
 
     def _in_pandas(self, column: int) -> PandasTable:
         return PandasTable(self.table.select([column]).to_pandas())
+
+
+def _in_arrow(dtype: Any) -> str:
+    """What a column of pandas holds that is in pyarrow's memory: "text", "dates" or "nothing"; "" for all others."""
+    import pandas as pd
+
+    if not isinstance(dtype, pd.ArrowDtype):
+        return ""
+    from pyarrow import types
+
+    kind = dtype.pyarrow_dtype
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+        return "text"
+    return "dates" if types.is_temporal(kind) else "nothing" if types.is_null(kind) else ""
 
 
 def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:

@@ -11,17 +11,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import validate_parameter_constraints
 from torch import Tensor
 
+from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared, site_vectors
+from restt.estimators.parameters import PLAIN
 from restt.estimators.side_by_side import Trained, train_side_by_side
 from restt.estimators.tables import read_x
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
+# Multiplications that a table's entry is worth when it is encoded.
+ENTRY_WORK = 100.0
 # Bytes of encoded rows that are prepared before they are trained on and let go.
 HELD_BYTES = 2**30
 
@@ -36,6 +42,7 @@ class Job:
     sample_weight: Any
     rows: Hashable  # jobs with the same name here have the same x, y, sample_weight and asked
     asked: Any = None  # a table whose outputs will be asked for
+    truth: Any = None  # (B,): the targets that they will be compared with
     error: Exception | None = None  # what its fit would have raised
     told: list[warnings.WarningMessage] = field(default_factory=list)  # its warnings, which are not shown
     seconds: float = 0.0  # its share of the time
@@ -66,15 +73,13 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     refuse_lost_threads("fit")
     waiting: list[tuple[Job, Prepared]] = []
     known: dict[Hashable, tuple[Job, Prepared]] = {}
-    accepted: set[Hashable] = set()  # parameters
+    accepted: set[Hashable] = set()  # values of parameters
     held: dict[int, int] = {}  # bytes of encoded rows
     for job in jobs:
         began, estimator = time.perf_counter(), job.estimator
         with _apart(job):
             parameters = estimator.get_params(deep=False)
-            if (given := _key(estimator, parameters)) not in accepted:
-                estimator._validate_params()
-                accepted.add(given)
+            _check_parameters(estimator, parameters, accepted)
             of_rows = {name: value for name, value in parameters.items() if name not in ONLY_TRAINING}
             key = job.rows, _key(estimator, of_rows)
             prepared = _prepared(job, *known.get(key, (None, None)))
@@ -90,6 +95,18 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
     _train(waiting, threads, runs_at_once)
 
 
+def _check_parameters(estimator: BaseResTT, parameters: dict[str, Any], accepted: set[Hashable]) -> None:
+    """What ``fit`` does first, for those parameters whose values were not ``accepted`` before."""
+    kind = type(estimator)
+    if kind._validate_params is not BaseEstimator._validate_params:
+        estimator._validate_params()
+        return
+    keys = {name: (kind, name, type(value), value) for name, value in parameters.items() if type(value) in PLAIN}
+    left = {name: value for name, value in parameters.items() if keys.get(name) not in accepted}
+    validate_parameter_constraints(estimator._parameter_constraints, left, caller_name=kind.__name__)
+    accepted.update(keys.values())
+
+
 def _key(estimator: BaseResTT, parameters: dict[str, Any]) -> Hashable:
     """Equal only where kind and parameters are; by their bytes, as some of them cannot be hashed or compared."""
     try:
@@ -102,8 +119,10 @@ def _prepared(job: Job, first: Job | None, like: Prepared | None) -> Prepared:
     """What ``fit`` does before it trains, taken from the ``first`` job with the same rows where there is one."""
     estimator = job.estimator
     if first is None or like is None:
-        prepared = estimator._prepare(estimator._read_examples(job.x, job.y, job.sample_weight, reset=True))
-        return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
+        given = estimator._read_examples(job.x, job.y, job.sample_weight, reset=True)
+        with fitting_threads(float(given.table.rows) * given.table.width * ENTRY_WORK):
+            prepared = estimator._prepare(given)
+            return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
     job.told += first.told
     known = vars(first.estimator)
     estimator.__dict__.update({name: known[name] for name in ("n_features_in_", "feature_names_in_") if name in known})
@@ -145,7 +164,7 @@ def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
     estimator.module_, estimator.n_iter_ = found.module, found.epochs
-    estimator._read_history_later(found.history)
+    estimator._read_later(history_=found.history, site_covariances_=prepared.covariances)
     estimator._finish(prepared.judged)
     estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers

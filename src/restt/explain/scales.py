@@ -59,8 +59,9 @@ def _numbers(encoding: Any, site: int) -> np.ndarray:
     fitted = encoding.feature_map.to_config()["fitted"]
     shift, scale = float(encoding.shift[site]), float(encoding.scale[site])
     knots = (fitted.get("knots") or {site: ()})[site]
-    ends = np.array([fitted["low"][site], fitted["high"][site], *knots]) * scale + shift
-    return np.unique(np.concatenate([np.linspace(ends.min(), ends.max(), POINTS), ends]))
+    low, high = fitted["low"][site], fitted["high"][site]
+    points = np.array([low, high, *(knot for knot in knots if low < knot < high)]) * scale + shift
+    return np.unique(np.concatenate([np.linspace(points[0], points[1], POINTS), points]))
 
 
 def _labels(column: Any) -> list[Any]:

@@ -14,7 +14,9 @@ from restt.features.numeric import NumericMap
 
 PLACEMENTS = ("quantile", "uniform")
 # Up to this many knots a value is compared with each of them: a search takes fewer steps, but none of them is foreseen.
-FEW_KNOTS = 32
+FEW_KNOTS = 34
+# Numbers that are sorted at once, and so held four times.
+NUMBERS_AT_ONCE = 2**18
 
 
 class Hat(NumericMap):
@@ -85,11 +87,13 @@ class Hat(NumericMap):
         if not isinstance(self.knots, int):
             return
         count = self.knots
-        columns = values.double().T.unbind(0)
         if self.placement == "uniform":
+            columns = values.double().T.unbind(0)
             self._learned = tuple(tuple(uniform_knots(column, count)) for column in columns)
         else:
-            self._learned = tuple(tuple(quantile_knots(column, weights, count)) for column in columns)
+            at_once = max(1, NUMBERS_AT_ONCE // len(values))
+            parts = (_quantile_knots(part, weights, count) for part in values.double().T.split(at_once))
+            self._learned = tuple(tuple(row) for part in parts for row in part)
 
     def _range(self) -> tuple[Tensor, Tensor]:
         padded, _ = self._padded_knots()
@@ -233,11 +237,23 @@ def quantile_knots(column: Tensor, weights: Tensor, count: int) -> list[float]:
     >>> quantile_knots(torch.tensor([0., 1., 2., 3., 9.]), torch.tensor([1., 1., 1., 9., 1.]), 3)
     [0.0, 3.0, 9.0]
     """
-    distinct = column.unique()
-    if len(distinct) <= count:
-        return distinct.tolist()
-    order = column.argsort(stable=True)
-    cumulative = weights[order].cumsum(0)
-    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype, device=cumulative.device) * cumulative[-1]
-    index = torch.searchsorted(cumulative, levels).clamp(max=len(column) - 1)
-    return column[order][index].unique().tolist()
+    return _quantile_knots(column.unsqueeze(0), weights, count)[0]
+
+
+def _quantile_knots(
+    columns: Tensor,  # (N, B)
+    weights: Tensor,  # (B,)
+    count: int,
+) -> list[list[float]]:
+    """:func:`quantile_knots` of each of a few columns, in as many operations as one takes."""
+    ordered, order = columns.sort(dim=1, stable=True)
+    cumulative = weights[order].cumsum(1)
+    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype, device=cumulative.device) * cumulative[:, -1:]
+    index = torch.searchsorted(cumulative, levels).clamp(max=columns.shape[1] - 1)
+    quantiles = ordered.gather(1, index).tolist()
+    is_new = torch.nn.functional.pad(ordered.diff(dim=1) != 0, (1, 0), value=True)  # (N, B)
+    distinct = is_new.sum(1).tolist()
+    return [
+        list(dict.fromkeys(quantiles[site])) if found > count else ordered[site][is_new[site]].tolist()
+        for site, found in enumerate(distinct)
+    ]

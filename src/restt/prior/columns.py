@@ -29,6 +29,7 @@ class Columns(ABC):
     :meth:`slopes` sums over them.
     """
 
+    numbers: np.ndarray  # (G,): which of the table's columns they are
     places: np.ndarray  # (G, P): of their parameters in the vector of all
 
     @abstractmethod
@@ -63,6 +64,8 @@ class NumberColumns(Columns):
         self.centre = stacked([kernel.centre for kernel in kernels])
         self.measure = stacked([kernel.measure for kernel in kernels])
         self.line = stacked([kernel.line for kernel in kernels])
+        self.parabola = stacked([kernel.bend * kernel.parabola for kernel in kernels])
+        self.curved = self.line.new_tensor([1 - kernel.bend for kernel in kernels])[:, None, None]
         self.power = np.array([kernel.power for kernel in kernels])
         self.states = torch.stack([pad(rows, (0, width - rows.shape[1])) for rows in states])  # (G, B, I)
         self.turned = self.states.mT.contiguous()
@@ -78,7 +81,8 @@ class NumberColumns(Columns):
         unit, inverse = scaled_table(curved, self.centre, self.measure)
         slope = self.centre @ ratio.mul_(curved).mul_(half) @ self.centre.mT
         slope = (slope - unit * (self.measure * slope).sum((1, 2), keepdim=True)) * inverse
-        self.by_length = size * (1 - straight) * slope
+        unit = self.curved * unit + self.parabola
+        self.by_length = size * (1 - straight) * self.curved * slope
         self.by_share = size * straight * (1 - straight) * (self.line - unit)
         # Site vectors sum to one, so that the constant can be in the table.
         self.crossed = self.states @ (size * ((1 - straight) * unit + straight * self.line) + 1)
@@ -134,6 +138,7 @@ def side_by_side(
         numbers = [kernel for n in chosen if isinstance(kernel := kernels[n], Number)]
         levels = [kernel for n in chosen if isinstance(kernel := kernels[n], Levels)]
         found.append(NumberColumns(numbers, rows, places) if numbers else LevelColumns(levels, rows, places))
+        found[-1].numbers = np.array(chosen)
     return found
 
 

@@ -5,7 +5,13 @@ The prior is the residual train over random weights at infinite bond: Gaussian, 
     K = s Π_n (1 + k_n)
 
 of :func:`restt.meanfield.covariance`; s against the sizes of the k_n says how much interactions weigh beside main
-effects. With A = K + σ²/w and standardised targets y (B, O), the objective is, up to constants,
+effects. Under it, columns that matter by themselves matter together as well. Where they are learned apart, there are
+main effects besides that no other column changes,
+
+    K = s Π_n (1 + k_n) + Σ_n b_n k_n/a_n ,
+
+with a_n the mean variance of k_n: more products, so the posterior mean is a train all the same. With A = K + σ²/w and
+standardised targets y (B, O), the objective is, up to constants,
 
     O/2 log det A + ½ Σ_o y_oᵀ A⁻¹ y_o + O/2 Σ_i (w_i - 1) log σ²  +  hyper-priors
 
@@ -24,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.features.base import tensor64
 from restt.prior.columns import side_by_side, upper_blocks
 from restt.prior.kernels import Kernel
 
@@ -55,8 +62,16 @@ class HyperPrior:
         return float(values.sum()), np.where(self.heavy, 3 * away / (2 + away**2), away) / self.spread
 
 
+def effects_apart(kernels: Sequence[Kernel], theta: np.ndarray) -> np.ndarray:  # (T,) -> (N,)
+    """b_n/a_n of all columns, by which k_n is a main effect of its own; 0 where they are not learned apart."""
+    parts = column_slices(kernels)
+    if len(theta) == parts[-1].stop:
+        return np.zeros(len(kernels))
+    return np.exp(theta[parts[-1].stop :] - theta[[part.start for part in parts]])
+
+
 def column_slices(kernels: Sequence[Kernel]) -> list[slice]:
-    """Where each column's parameters are in the vector: after log σ² and log s."""
+    """Where each column's parameters are in the vector: after log σ² and log s, before log b_n where there are any."""
     ends = COLUMNS + np.cumsum([len(kernel.names) for kernel in kernels])
     return [slice(int(end) - len(kernel.names), int(end)) for kernel, end in zip(kernels, ends, strict=True)]
 
@@ -140,8 +155,16 @@ class Evidence(Objective):
     ) -> None:
         super().__init__(targets, weights, hyper_prior, ties, trust)
         self.states = states
-        self.columns = side_by_side(kernels, states, column_slices(kernels))
+        parts = column_slices(kernels)
+        self.columns = side_by_side(kernels, states, parts)
         self.order = np.concatenate([one.places.ravel() for one in self.columns])
+        # Where log b_n of them is, if columns are learned apart.
+        self.apart: list[np.ndarray] = []
+        self._product = self._covariance
+        if len(hyper_prior.centre if ties is None else ties) > parts[-1].stop:
+            self.apart = [parts[-1].stop + one.numbers for one in self.columns]
+            self.order = np.concatenate([self.order, *self.apart])
+            self._product = torch.empty_like(self._covariance)
         self._blocks = [
             (*block, [targets.new_empty(len(one.places), *self._covariance[block].shape) for one in self.columns])
             for block in upper_blocks(len(targets), targets.device)
@@ -162,18 +185,31 @@ class Evidence(Objective):
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (self.targets * solved).sum()
         by_diagonal = 0.5 * (outputs * inverse.diagonal() - solved.square().sum(dim=1))
         by_noise = noise * (by_diagonal / self.precision).sum() + repeated
-        total = torch.zeros_like(fit)
+        total, everywhere = torch.zeros_like(fit), torch.zeros_like(fit)
+        ratios = self._ratios(theta)
+        by_effect = [torch.zeros_like(ratio) for ratio in ratios]
         for rows, others, factors in self._blocks:
-            # By the logarithms of the entries; those beyond the diagonal block stand for two.
+            # By the entries; those beyond the diagonal block stand for two.
             by_entry = torch.addmm(
                 inverse[rows, others], solved[rows], solved[others].T, beta=0.5 * outputs, alpha=-0.5
             )
-            by_entry *= self._covariance[rows, others]
             by_entry[:, len(by_entry) :] *= 2
-            total += by_entry.sum()
-            for one, own in zip(self.columns, factors, strict=True):
-                one.pull(torch.div(by_entry, own, out=own), rows, others)
-        found = [torch.stack([fit, by_noise, total]), *(one.slopes(total) for one in self.columns)]
+            for slope, own in zip(by_effect, factors, strict=False):
+                slope.addmv_(own.flatten(start_dim=1), by_entry.flatten())
+            # By the logarithms of the product's.
+            by_product = by_entry * self._product[rows, others]
+            total += by_product.sum()
+            everywhere += by_entry.sum()
+            for place, (one, own) in enumerate(zip(self.columns, factors, strict=True)):
+                torch.div(by_product, own, out=own)
+                if ratios:
+                    own.flatten(start_dim=1).addr_(ratios[place], by_entry.flatten())
+                one.pull(own, rows, others)
+        # What the main effects of their own have pulled is no slope of the products' sizes.
+        totals = [total + ratio * everywhere for ratio in ratios] or [total] * len(self.columns)
+        found = [torch.stack([fit, by_noise, total])]
+        found += [one.slopes(own) for one, own in zip(self.columns, totals, strict=True)]
+        found += [ratio * (slope - everywhere) for ratio, slope in zip(ratios, by_effect, strict=True)]
         # All at once: each number that is read waits for the device.
         value, *slopes = torch.cat(found).tolist()
         gradient = np.array(slopes)
@@ -181,13 +217,25 @@ class Evidence(Objective):
         return value + repeated * float(theta[NOISE]), gradient
 
     def _multiply(self, theta: np.ndarray, smallest_factor: float) -> None:
-        """The covariance from its diagonal on, and every column's factor of it."""
+        """The covariance from its diagonal on, and every column's factor of its product."""
         for one in self.columns:
             one.set(theta)
+        ratios = self._ratios(theta)
         for rows, others, factors in self._blocks:
-            block = self._covariance[rows, others].fill_(float(np.exp(theta[SCALE])))
+            block = self._product[rows, others].fill_(float(np.exp(theta[SCALE])))
             for one, own in zip(self.columns, factors, strict=True):
                 one.factors(rows, others, own)
                 if smallest_factor:
                     own.masked_fill_(own.abs() <= smallest_factor, smallest_factor)
                 block *= own.prod(dim=0)
+            if ratios:
+                covariance = self._covariance[rows, others].copy_(block)
+                for ratio, own in zip(ratios, factors, strict=True):
+                    covariance += torch.tensordot(ratio, own, 1) - ratio.sum()
+
+    def _ratios(self, theta: np.ndarray) -> list[Tensor]:  # of (G,)
+        """b_n/a_n of all columns side by side; none where they are not learned apart."""
+        return [
+            tensor64(np.exp(theta[apart] - theta[one.places[:, 0]])).to(self.targets)
+            for one, apart in zip(self.columns, self.apart, strict=False)
+        ]

@@ -122,7 +122,7 @@ def fit(
     site_order : "auto" or a permutation of the columns
         ``"auto"`` takes the order of those tried that needs the smaller bonds.
     knots : int
-        Most knots of a number.
+        Most knots of a number, but for one beyond each end.
     max_rows : int
         Rows over which the posterior mean is a sum: of a longer table a random part, on which the scale of y is chosen
         too. All rows take part in the mean: see :func:`~restt.prior.posterior.condition_on_more`.
@@ -148,7 +148,7 @@ def fit(
     rng = np.random.default_rng(seed)
     keep = without_accidents(targets, used)
     table, targets, used = _merged(table[keep], targets[keep], used[keep])
-    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average)
+    sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average, beyond=True)
     kernels = tuple(
         make_kernel(site, measure(site, _placed(site.vectors(column), device), _placed(used, device)))
         for site, column in zip(sites, table.T, strict=True)
@@ -341,7 +341,7 @@ def _train(
     kernels = prior.kernels
     factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
     del parts
-    moments = [kernel.measure[(slice(kernel.site.seen),) * kernel.measure.dim()] for kernel in kernels]
+    moments = [_moment(kernel, weights.sum()) for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):
         ordered = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
@@ -354,6 +354,17 @@ def _train(
         found.append((*round_products(coefficients, *ordered, largest, tolerance, distance=measured), order))
     cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
     return cores, order, rounding
+
+
+def _moment(kernel: Kernel, rows: float) -> Tensor:  # (seen, seen) or (seen,)
+    """The mean of x xᵀ over the rows and a new one, which may be beyond the ends of a column."""
+    seen = kernel.site.seen
+    moment = kernel.measure[(slice(seen),) * kernel.measure.dim()].clone()
+    below, above = kernel.site.beyond
+    knots = len(kernel.site.positions)
+    for place in (*range(below), *range(knots - above, knots)):
+        moment[place, place] += 1 / (rows + 1)
+    return moment
 
 
 def _orders(prior: Prior, site_order: Sequence[int] | str) -> list[tuple[int, ...]]:

@@ -21,6 +21,12 @@ from restt.prior.sites import Site
 _LEAST_VARIANCE = 1e-14
 # Powers of the distance in a number's covariance.
 SMOOTH, JUMPING = 2.0, 1.0
+# The share of parabolas in functions that are such in part.
+_BEND = 0.5
+# Standard deviations from the mean beyond which a parabola is flat.
+_TAIL = 2.5
+# Less of a square that is not straight is rounding.
+_LEAST_SHARE = 1e-9
 
 
 class Kernel(ABC):
@@ -48,9 +54,25 @@ class Kernel(ABC):
         """1 + k of rows with others."""
         return (self.cross(states, values) + 1) @ others.T  # site vectors sum to one
 
+    def variance(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B,)
+        """k of rows with themselves; a where a row is the average of the column's states.
+
+        That stands for a level that the fit did not see, or a value missing where none was: it has an effect as far
+        from the average as those of the fit have.
+        """
+        # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
+        count = (states != 0).sum(dim=1)
+        average = (count == 0) | (count > (1 if self.site.knots is None else 2))
+        if self.site.average:
+            average |= states[:, -1] != 0
+        return torch.where(average, float(np.exp(values[0])), (self.cross(states, values) * states).sum(dim=1))
+
 
 class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.
+
+    ``bend`` of the function is a parabola that is flat beyond the tails, of which it would else be all: a length that
+    leaves room for little else leaves none for a curve that goes down and up again.
 
     The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
     power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
@@ -58,7 +80,7 @@ class Number(Kernel):
 
     names = ("relevance", "length", "line")
 
-    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH) -> None:
+    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> None:
         super().__init__(site, measure)
         self.power = power
         size, knots = site.width, len(site.positions)
@@ -75,9 +97,12 @@ class Number(Kernel):
         line = measure.new_zeros(size)
         line[:knots] = value
         self.line = scaled_table(torch.outer(line, line), self.centre, measure)[0]
+        self.parabola = _parabola(value.clamp(-_TAIL, _TAIL), self.centre, measure)
+        # A column of two values has none.
+        self.bend = bend if bool(self.parabola.any()) else 0.0
 
     def on(self, device: torch.device) -> Number:
-        return Number(self.site, self.measure.to(device), self.power)
+        return Number(self.site, self.measure.to(device), self.power, self.bend)
 
     @property
     def mean(self) -> Tensor:
@@ -87,10 +112,28 @@ class Number(Kernel):
         scale, share = float(np.exp(values[0])), float(1 / (1 + np.exp(-values[2])))
         curved = torch.exp(self.distances * (-0.5 * float(np.exp(-self.power * values[1])))) * self.within
         unit, _ = scaled_table(curved, self.centre, self.measure)
+        unit = (1 - self.bend) * unit + self.bend * self.parabola
         return scale * ((1 - share) * unit + share * self.line)
 
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         return states @ self.table(values)
+
+
+def _parabola(
+    value: Tensor,  # (K,)
+    centre: Tensor,  # (I, I)
+    measure: Tensor,  # (I, I)
+) -> Tensor:  # (I, I)
+    """The table of a value's square less what of it is straight; 0 where nothing is left."""
+    powers = measure.new_zeros(len(measure), 2)
+    powers[: len(value)] = torch.stack([value, value.square()], dim=1)
+    centred = centre @ powers
+    (variance, shared), (_, whole) = (centred.T @ measure @ centred).tolist()
+    slope = shared / variance if variance > _LEAST_VARIANCE else 0.0
+    if whole - slope * shared <= _LEAST_SHARE * whole:
+        return torch.zeros_like(measure)
+    rest = powers[:, 1] - slope * powers[:, 0]
+    return scaled_table(torch.outer(rest, rest), centre, measure)[0]
 
 
 def scaled_table(
@@ -112,7 +155,7 @@ class LevelRows:
 
     codes: Tensor  # (B,): their levels
     share: Tensor  # (B,): of the rows of the fit that are in the same
-    known: Tensor | None  # (B,), 0 for those in the average state; None where there is no such state
+    known: Tensor | None  # (B,), 0 for those that are the average of the levels; None where none is
 
     def take(self, rows: slice) -> LevelRows:
         return LevelRows(self.codes[rows], self.share[rows], None if self.known is None else self.known[rows])
@@ -151,8 +194,11 @@ class Levels(Kernel):
 
     def read(self, states: Tensor) -> LevelRows:  # (B, I)
         """The rows, for :meth:`compare`."""
-        known = (states[:, -1] == 0).to(states) if self.site.average else None
-        return LevelRows(states.argmax(dim=1), states @ self.measure, known)
+        largest, codes = states.max(dim=1)
+        known = largest == 1
+        if self.site.average:
+            known &= states[:, -1] == 0
+        return LevelRows(codes, states @ self.measure, None if bool(known.all()) else known.to(states))
 
     def compare(self, rows: LevelRows, others: LevelRows, values: np.ndarray, out: Tensor) -> Tensor:  # (B, B2)
         """:meth:`factor`, into ``out``, at the cost of a comparison whatever the number of levels."""
@@ -161,8 +207,10 @@ class Levels(Kernel):
         out.copy_(rows.codes[:, None] == others.codes[None, :])
         torch.add(left[:, None], out, alpha=size, out=out)
         out -= right[None, :]
-        if rows.known is not None and others.known is not None:
-            out *= rows.known[:, None] * others.known[None, :]
+        if rows.known is not None:
+            out *= rows.known[:, None]
+        if others.known is not None:
+            out *= others.known[None, :]
         return out.add_(1.0)
 
 
@@ -176,11 +224,16 @@ def measure(
     return share @ states if site.knots is None else (states * share[:, None]).T @ states
 
 
-def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH) -> Kernel:
-    """The kernel of a column, centred under this measure; ``power``: see :class:`Number`."""
-    return Levels(site, measure) if site.knots is None else Number(site, measure, power)
+def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> Kernel:
+    """The kernel of a column, centred under this measure; ``power``, ``bend``: see :class:`Number`."""
+    return Levels(site, measure) if site.knots is None else Number(site, measure, power, bend)
 
 
 def jumping(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """The same kernels for functions that may jump."""
     return tuple(make_kernel(kernel.site, kernel.measure, JUMPING) for kernel in kernels)
+
+
+def bent(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The same kernels for functions that are parabolas in part."""
+    return tuple(make_kernel(kernel.site, kernel.measure, bend=_BEND) for kernel in kernels)

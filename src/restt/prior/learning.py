@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
-from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, Objective, column_slices
+from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, Objective, column_slices, effects_apart
 from restt.prior.kernels import SMOOTH, Kernel, Number
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
@@ -25,11 +25,15 @@ GLOBAL = {"noise": (np.log(0.1), 3.0, np.log(1e-6), np.log(4.0)), "scale": (0.0,
 _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0), "line": (0.5, 1.0, -8.0, 8.0)}
 # The same for functions that change fast and are seldom straight.
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
+# Spread and bounds of the logarithm of a main effect's variance, where it is learned apart.
+_APART_SPREAD, _APART_BOUNDS = 3.0, (-14.0, 6.0)
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
 UNLIKE = 1.5
+# The same where main effects are learned apart: a column may matter and still take part in nothing.
+_UNLIKE_APART = 2.0
 # In which the search is told the parameters of columns with scales of their own. All rows speak of the noise and of s,
 # a few of a column: in equal units, the first steps would be theirs alone.
-_UNITS = {"noise": 0.15, "scale": 0.5, "relevance": 1.0, "length": 0.7, "line": 1.0}
+_UNITS = {"noise": 0.15, "scale": 0.5, "relevance": 1.0, "length": 0.7, "line": 1.0, "apart": 1.0}
 # The search ends when this many steps have together gained less than this many units of log evidence.
 _PATIENCE, _LEAST_GAIN = 2, 0.05
 # The scale of y, where a prior is printed.
@@ -49,7 +53,8 @@ class Prior:
     fit; ``length`` the distance over which a smooth effect changes, on a scale where a column has variance 1 (NaN for
     categories); ``line`` the share of straight lines in it; ``noise`` the noise's share of the target's variance;
     ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a; ``power`` 2 for
-    smooth functions, 1 for those that may jump.
+    smooth functions, 1 for those that may jump. ``apart`` is the share of a column's main effect that no other column
+    changes, 0 where columns that matter by themselves matter together too: a is the rest of the relevance.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.standard_normal((60, 2))
@@ -86,13 +91,28 @@ class Prior:
         return next((kernel.power for kernel in self.kernels if isinstance(kernel, Number)), SMOOTH)
 
     @property
+    def bend(self) -> float:
+        """Of the functions of numbers, the share of parabolas."""
+        return max((kernel.bend for kernel in self.kernels if isinstance(kernel, Number)), default=0.0)
+
+    @property
     def parts(self) -> list[np.ndarray]:
         """The parameters of each column's kernel."""
         return [self.theta[part] for part in column_slices(self.kernels)]
 
     @property
+    def effects_apart(self) -> np.ndarray:  # (N,)
+        """b_n/a_n, see :mod:`restt.prior.evidence`: all 0 where main effects are those of the product."""
+        return effects_apart(self.kernels, self.theta)
+
+    @property
     def relevance(self) -> np.ndarray:  # (N,)
-        return np.array([float(np.exp(values[0])) for values in self.parts])
+        product = np.array([float(np.exp(values[0])) for values in self.parts])
+        return product * (1 + self.effects_apart / self.scale)
+
+    @property
+    def apart(self) -> np.ndarray:  # (N,)
+        return 1 - 1 / (1 + self.effects_apart / self.scale)
 
     @property
     def length(self) -> np.ndarray:  # (N,)
@@ -106,10 +126,12 @@ class Prior:
         width = max(6, *(len(name) for name in self.names))
         words = _IN_WORDS[self.target_scale] + (", functions that may jump" if self.power < SMOOTH else "")
         lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {words}"]
-        lines.append(f"  {'column':{width}}  relevance  length  line")
-        for name, a, l, line in zip(self.names, self.relevance, self.length, self.line, strict=True):
+        told = self.apart.any()
+        lines.append(f"  {'column':{width}}  relevance  length  line{'  apart' if told else ''}")
+        columns = zip(self.names, self.relevance, self.length, self.line, self.apart, strict=True)
+        for name, a, l, line, apart in columns:
             rest = "       –     –" if np.isnan(l) else f"{l:8.3g}{line:6.2f}"
-            lines.append(f"  {name:{width}}  {a:9.3g}{rest}")
+            lines.append(f"  {name:{width}}  {a:9.3g}{rest}{f'{apart:7.2f}' if told else ''}")
         return "\n".join(lines)
 
     def plot(self, ax: Any = None) -> Any:
@@ -128,10 +150,12 @@ def hyper_prior(
     kernels: Sequence[Kernel],
     around: np.ndarray | None = None,  # (T,)
     rough: bool = False,
+    apart: bool = False,
 ) -> HyperPrior:
     """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
 
-    ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected.
+    ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected. ``apart``: with
+    main effects that no other column changes.
     """
     columns = _ROUGH if rough else _COLUMN
     rows = [GLOBAL["noise"], GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
@@ -139,8 +163,20 @@ def hyper_prior(
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
         heavy[_relevances(kernels)] = True
-        centre[heavy], spread[heavy] = around[heavy], UNLIKE
-    return HyperPrior(centre, spread, low, high, heavy)
+        centre[heavy], spread[heavy] = around[heavy], _UNLIKE_APART if apart else UNLIKE
+    weak = HyperPrior(centre, spread, low, high, heavy)
+    if not apart:
+        return weak
+    # Main effects of a column's own are expected to be as large as those of the product.
+    count, product = len(kernels), centre if around is None else around
+    centre = product[SCALE] + product[_relevances(kernels)]
+    return HyperPrior(
+        np.r_[weak.centre, centre],
+        np.r_[weak.spread, np.full(count, _APART_SPREAD)],
+        np.r_[weak.low, np.full(count, _APART_BOUNDS[0])],
+        np.r_[weak.high, np.full(count, _APART_BOUNDS[1])],
+        np.r_[weak.heavy, np.full(count, True)],
+    )
 
 
 def _relevances(kernels: Sequence[Kernel]) -> list[int]:
@@ -170,20 +206,23 @@ def learn(
     around: np.ndarray | None = None,
     trust: Tensor | None = None,  # (B,)
     rough: bool = False,
+    apart: bool = False,
 ) -> tuple[np.ndarray, int]:
     """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated.
 
-    ``around``, ``rough``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the lengths and
-    lines.
+    ``around``, ``rough``, ``apart``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the
+    lengths and lines.
     ``trust``: see :class:`~restt.prior.evidence.Objective`.
     """
-    hyper = hyper_prior(kernels, around, rough)
+    hyper = hyper_prior(kernels, around, rough, apart)
     if start is None:
         start = starting_point(kernels, rough)
         if around is not None:
             kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
+        start = np.r_[start, hyper.centre[len(start) :]]
     names = ["noise", "scale", *(name for kernel in kernels for name in kernel.names)]
+    names += ["apart"] * (len(start) - len(names))
     units = np.array([_UNITS[name] for name in names])
     return climb(Evidence(kernels, states, targets, weights, hyper, trust=trust), start, iterations, units)
 

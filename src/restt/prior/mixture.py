@@ -19,7 +19,7 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from restt.prior.joint import JointPrior, learn_joint
-from restt.prior.kernels import Kernel, jumping
+from restt.prior.kernels import Kernel, bent, jumping
 from restt.prior.learning import ITERATIONS, Prior, learn, learn_alike
 from restt.prior.posterior import P, Posterior, condition
 from restt.prior.target import weighted_quantile
@@ -40,6 +40,9 @@ _USUAL_FEW, _USUAL_ROWS_FEW = (
     {"straight": 0.15, "alike": 0.05, "alike jumping": 0.25, "smooth": 0.1, "jumping": 0.3, "rough": 0.15},
     45,
 )
+# With more rows, kinds of priors in which columns have main effects of their own beside those of the product, and kinds
+# whose functions are parabolas in part.
+_LEARNED_APART, _BENT = ("smooth",), ("smooth", "alike")
 _SHARED = ("straight", "alike", "alike jumping")
 # More columns than this have no scales of their own: instead of kinds that would, those of shared ones are learned.
 MOST_OWN_COLUMNS = 500
@@ -84,6 +87,11 @@ class Learner:
         """The kernels for functions that may jump."""
         return jumping(self.kernels)
 
+    @cached_property
+    def bent(self) -> tuple[Kernel, ...]:
+        """The kernels for functions that are parabolas in part."""
+        return bent(self.kernels)
+
     def learn(
         self,
         kind: str,
@@ -97,12 +105,14 @@ class Learner:
         """The prior of this kind; scales of each column's own are drawn ``around`` those of the one alike."""
         kind = _WITHOUT_OWN.get(kind, kind) if len(self.kernels) > MOST_OWN_COLUMNS else kind
         given, trust = self._given(targets, rows)
-        kernels = self.jumping if kind.endswith("jumping") else self.kernels
+        many = len(self.weights) > _FEW_ROWS and len(self.kernels) <= MOST_OWN_COLUMNS
+        kernels = self.jumping if kind.endswith("jumping") else self.bent if many and kind in _BENT else self.kernels
         if kind in _SHARED:
             found = learn_alike(kernels, *given, kind == "straight", trust)
         else:
             first, shared = (None if one is None else one.theta for one in (start, around))
-            found = learn(kernels, *given, first, iterations, shared, trust, kind == "rough")
+            apart = many and kind in _LEARNED_APART
+            found = learn(kernels, *given, first, iterations, shared, trust, kind == "rough", apart)
         return Prior(kernels, found[0], self.names, scale, found[1], kind in _SHARED)
 
     def learn_joint(

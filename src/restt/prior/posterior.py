@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from restt._common.devices import give_back_memory
+from restt.features.base import tensor64
 from restt.prior.columns import side_by_side, upper_blocks
 from restt.prior.evidence import cholesky, column_slices
 from restt.prior.joint import JointPrior
 from restt.prior.learning import Prior
 
-# Rows whose covariance with those of a posterior is there at once.
-_ROWS_AT_ONCE = 512
+# Rows whose covariance with those of a posterior is there at once, and those whose main effects are summed at once.
+_ROWS_AT_ONCE, _ROWS_OF_SUMS = 512, 128
 # From so many rows on, 8 MB for every matrix, those of one posterior are not to be held beside those of the next.
 _MANY_ROWS = 1000
 
@@ -49,8 +51,20 @@ class Posterior(Generic[P_co]):
         """Coefficients and factors of the mean as a sum over rows of products over sites."""
         if isinstance(self.prior, JointPrior):
             return self.prior.products(self.states, self.alpha)
-        crosses = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
-        return self.prior.scale * self.alpha, [1 + kernel.cross(rows, values) for kernel, rows, values in crosses]
+        columns = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
+        crosses = [kernel.cross(rows, values) for kernel, rows, values in columns]
+        coefficients, factors = self.prior.scale * self.alpha, [1 + cross for cross in crosses]
+        apart = np.flatnonzero(self.prior.effects_apart)
+        if not len(apart):
+            return coefficients, factors
+        # A product for each such effect and output: 1 but for its column.
+        outputs = self.alpha.shape[1]
+        unit = torch.eye(outputs, dtype=coefficients.dtype, device=coefficients.device)
+        for n, factor in enumerate(factors):
+            ones = factor.new_ones(len(apart), outputs, factor.shape[1])
+            ones[apart == n] = self.prior.effects_apart[n] * self.alpha.T @ crosses[n]
+            factors[n] = torch.cat([factor, ones.flatten(end_dim=1)])
+        return torch.cat([coefficients, unit.repeat(len(apart), 1)]), factors
 
 
 @torch.no_grad()
@@ -113,14 +127,26 @@ def covariance(
     states: Sequence[Tensor],  # N of (B, I_n)
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
-    """s Π_n (1 + k_n) between rows, or that of a joint prior."""
+    """s Π_n (1 + k_n) + Σ_n b_n k_n/a_n between rows, or that of a joint prior."""
     if isinstance(prior, JointPrior):
         return prior.covariance(states, states if states2 is None else states2)
     if states2 is None:
         return _own_covariance(prior, states)
     found = states[0].new_full((len(states[0]), len(states2[0])), prior.scale)
-    for kernel, rows, others, values in zip(prior.kernels, states, states2, prior.parts, strict=True):
-        found *= kernel.factor(rows, others, values)
+    apart = prior.effects_apart.tolist()
+    if not any(apart):
+        for kernel, rows, others, values in zip(prior.kernels, states, states2, prior.parts, strict=True):
+            found *= kernel.factor(rows, others, values)
+        return found
+    for start in range(0, len(found), _ROWS_OF_SUMS):
+        part = slice(start, start + _ROWS_OF_SUMS)
+        block = found[part]
+        effects = torch.full_like(block, -sum(apart))
+        for kernel, rows, others, values, ratio in zip(prior.kernels, states, states2, prior.parts, apart, strict=True):
+            factor = kernel.factor(rows[part], others, values)
+            block *= factor
+            effects.add_(factor, alpha=ratio)
+        block += effects
     return found
 
 
@@ -128,21 +154,28 @@ def _own_covariance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (
     count = len(states[0])
     found = states[0].new_empty(count, count)
     columns = side_by_side(prior.kernels, states, column_slices(prior.kernels))
+    ratios = [tensor64(prior.effects_apart[one.numbers]).to(found) for one in columns]
     for one in columns:
         one.set(prior.theta)
     for rows, others in upper_blocks(count, found.device, len(states)):
         block = found[rows, others].fill_(prior.scale)
-        for one in columns:
+        effects = torch.zeros_like(block)
+        for one, ratio in zip(columns, ratios, strict=True):
             factors = block.new_empty(len(one.places), *block.shape)
             one.factors(rows, others, factors)
             block *= factors.prod(dim=0)
+            effects += torch.tensordot(ratio, factors, 1) - ratio.sum()
+        block += effects
         found[rows.stop :, rows] = block[:, len(block) :].T
     return found
 
 
 def variance(prior: Prior, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
-    """The prior's variance of rows: the diagonal of their covariance."""
+    """The prior's variance of rows: the diagonal of their covariance, and more where a column is averaged."""
     total = states[0].new_full((len(states[0]),), prior.scale)
-    for kernel, rows, values in zip(prior.kernels, states, prior.parts, strict=True):
-        total *= 1 + (kernel.cross(rows, values) * rows).sum(dim=1)
-    return total
+    effects = torch.zeros_like(total)
+    for kernel, rows, values, apart in zip(prior.kernels, states, prior.parts, prior.effects_apart, strict=True):
+        own = kernel.variance(rows, values)
+        total *= 1 + own
+        effects += apart * own
+    return total + effects

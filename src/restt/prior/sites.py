@@ -23,6 +23,11 @@ KNOTS = 32
 # Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.
 _FURTHEST = 1e100
 _TAIL = 10.0
+# How far the knot beyond a column's end is, in mean excesses of the outermost values: that many of them, or this share
+# of all where it is more. Of less than twice as many, nothing is known beyond the ends.
+_REACH, _OUTERMOST, _OUTERMOST_SHARE = 3.0, 5, 0.2
+# In standard deviations of the column it is at most so far: what goes on with a long tail is seldom a straight line.
+_FURTHEST_REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class Site:
     A number is read as (x - shift)/scale and spread over the two ``knots`` beside it, as :class:`restt.features.Hat`
     does; ``positions`` are the knots on the scale where the covariance measures distance and ``values`` the knots
     standardised, for straight lines. A category is the number of its level. The ``average`` state, where there is one,
-    stands for what the fit did not see: an unknown category (-1), or a value missing where none was.
+    stands for what the fit did not see: an unknown category (-1), or a value missing where none was. ``beyond`` counts
+    the knots below and above all values of the fit.
     """
 
     knots: tuple[float, ...] | None
@@ -43,6 +49,7 @@ class Site:
     average: bool = False
     shift: float = 0.0
     scale: float = 1.0
+    beyond: tuple[int, int] = (0, 0)
 
     @property
     def seen(self) -> int:
@@ -93,6 +100,7 @@ class Site:
     def from_config(cls, config: dict[str, Any]) -> Site:
         """The site that :meth:`to_config` described."""
         lists = {name: tuple(config[name]) for name in ("positions", "values")}
+        lists["beyond"] = tuple(config.get("beyond", (0, 0)))  # models saved before there were any have none
         return cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
 
 
@@ -102,8 +110,13 @@ def fit_sites(
     levels: Sequence[int | None] | None = None,  # C: how many levels a category has, None for a column of numbers
     knots: int = KNOTS,
     average: bool = True,
+    beyond: bool = False,
 ) -> tuple[Site, ...]:
     """The states of every column. ``average``: categories have a state for levels that the fit did not see.
+
+    ``beyond``: where the outermost value of a column is a single row's, a new one may lie further out, and there is a
+    knot for it, beside the others. No row of the fit is there: what a function is at such a knot, only its covariance
+    with the others says.
 
     >>> sites = fit_sites(np.array([[0.0, 1.0], [np.nan, 0.0], [2.0, 1.0]]), np.ones(3), levels=[None, 2])
     >>> [site.width for site in sites]
@@ -115,7 +128,7 @@ def fit_sites(
     if len(kinds) != numbers.shape[1]:
         raise ValueError(f"levels must have one entry for each of the {numbers.shape[1]} columns, got {len(kinds)}")
     return tuple(
-        _number_site(column, weights, knots)
+        _number_site(column, weights, knots, beyond)
         if count is None
         else Site(None, levels=count, missing=bool(np.isnan(column).any()), average=average)
         for column, count in zip(numbers.T, kinds, strict=True)
@@ -130,8 +143,8 @@ def hat_map(sites: Sequence[Site]) -> tuple[Hat, Tensor, Tensor]:  # map of N si
     """
     knots = [[0.0] if site.knots is None else list(site.knots) for site in sites]
     fitted = {
-        "low": [row[0] for row in knots],
-        "high": [row[-1] for row in knots],
+        "low": [row[site.beyond[0]] for row, site in zip(knots, sites, strict=True)],
+        "high": [row[-1 - site.beyond[1]] for row, site in zip(knots, sites, strict=True)],
         "second_moment": [1.0] * len(knots),  # at most, since hats are at most 1 and sum to it
         "knots": knots,
     }
@@ -148,35 +161,64 @@ def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B
     return found
 
 
-def _number_site(column: np.ndarray, weights: np.ndarray, count: int) -> Site:
+def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bool) -> Site:
     present = ~np.isnan(column)
     missing = not present.all()
     if not present.any():
         return Site((0.0,), (0.0,), (0.0,), missing=missing)
     raw, used = column[present], weights[present]
-    low, high = raw.min(), raw.max()
-    if low == high:
-        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(low))
+    least, most = raw.min(), raw.max()
+    if least == most:
+        return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(least))
     # The middle nine tenths set the scale: a value of 1e30 leaves the others apart. Halves before differences, so that
     # a column from -1e308 to 1e308 does not overflow.
     bottom, middle, top = weighted_quantile(raw, used, (0.05, 0.5, 0.95))
-    shift, scale = (middle, top / 2 - bottom / 2) if top > bottom else (low / 2 + high / 2, high / 2 - low / 2)
+    shift, scale = (middle, top / 2 - bottom / 2) if top > bottom else (least / 2 + most / 2, most / 2 - least / 2)
     with np.errstate(over="ignore"):
         scaled = np.clip((raw - shift) / scale, -_FURTHEST, _FURTHEST)
     distinct, inverse = np.unique(scaled, return_inverse=True)
     if len(distinct) == 1:
         return Site((0.0,), (0.0,), (0.0,), missing=missing, shift=float(shift), scale=float(scale))
-    share = np.bincount(inverse, used) / used.sum()
+    counts = np.bincount(inverse, used)
+    share = counts / used.sum()
     # Straight lines end where a tail becomes an accident.
     bounded = np.clip(distinct, -_TAIL, _TAIL) if top > bottom else distinct
     mean = share @ bounded
-    straight = (bounded - mean) / np.sqrt(share @ (bounded - mean) ** 2)
+    size = np.sqrt(share @ (bounded - mean) ** 2)
+    straight = (bounded - mean) / size
     rank = (np.cumsum(share) - share / 2 - 0.5) * np.sqrt(12)
     # Half the value, half its rank: neither a long tail nor a crowd of equal values takes the whole scale.
     position = 0.5 * straight + 0.5 * rank
     chosen = np.arange(len(distinct)) if len(distinct) <= count else _spread_out(position, count)
-    at_knots, positions, values = (tuple(each[chosen].tolist()) for each in (distinct, position, straight))
-    return Site(at_knots, positions, values, missing=missing, shift=float(shift), scale=float(scale))
+    found = np.stack([distinct, position, straight])[:, chosen]
+    ends = (0, 0)
+    if beyond:
+        further = np.array([1.0, 0.5 / size, 1 / size])
+        low, high = _reach(-bounded, counts, size), _reach(bounded[::-1], counts[::-1], size)
+        left, right = found[:, :1] - low * further[:, None], found[:, -1:] + high * further[:, None]
+        ends = int(low > 0), int(high > 0)
+        found = np.hstack([left[:, : ends[0]], found, right[:, : ends[1]]])
+    at_knots, positions, values = (tuple(each.tolist()) for each in found)
+    return Site(at_knots, positions, values, 0, missing, shift=float(shift), scale=float(scale), beyond=ends)
+
+
+def _reach(
+    values: np.ndarray,  # (D,), the outermost first and the largest
+    counts: np.ndarray,  # (D,)
+    size: float,  # their standard deviation
+) -> float:
+    """How far beyond the outermost value a new one may be expected; 0 where it is not a single row's, or no tail's.
+
+    Excesses over a high value hardly depend on how high it is: of most columns they are exponential, or fall off
+    faster. A value that several rows have is the end of a scale.
+    """
+    total = counts.sum()
+    outermost = np.cumsum(counts) - counts < max(_OUTERMOST, _OUTERMOST_SHARE * total)
+    if counts[0] >= 2 or total < 2 * _OUTERMOST or outermost.all():
+        return 0.0
+    excess = float(np.average(values[outermost], weights=counts[outermost]) - values[~outermost][0])
+    reach = min(_REACH * excess, _FURTHEST_REACH * size, _TAIL - values[0])
+    return reach if values[0] + reach > values[0] else 0.0
 
 
 def _spread_out(position: np.ndarray, count: int) -> np.ndarray:

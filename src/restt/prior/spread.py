@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive
@@ -30,7 +30,7 @@ from restt.prior.target import Target
 KEPT_ROWS = 1000
 # The levels at which residuals are kept, and how many residuals of a Gaussian count beside those of the table.
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
-_GAUSSIAN_ROWS = 20
+_GAUSSIAN_ROWS, _FEWEST_DEGREES = 20, 3
 _ROWS_AT_ONCE = 512
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
@@ -84,7 +84,7 @@ class Spread:
 
         The term of columns S is linear in the function: each column of S less its mean, every other one at its mean. So
         it is normal too, of covariance s Π_{n∈S} k_n(x - μ, x' - μ) Π_{n∉S} (1 + k_n(μ, μ)); at the means of the fit,
-        where the kernels are centred, the second product is 1.
+        where the kernels are centred, the second product is 1. A main effect of its own adds b_n k_n/a_n to that of n.
         """
         rows, lower = self._lower
         shape = [len(vectors) for vectors in points.values()]
@@ -103,7 +103,9 @@ class Spread:
             part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
             total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
             for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
-                total, cross = total * own[n][0][place], cross * own[n][1][place]
+                # What is no product is in the term of its column alone.
+                ratio = self.prior.effects_apart[n] if len(points) == 1 else 0.0
+                total, cross = (total + ratio) * own[n][0][place], (cross + ratio) * own[n][1][place]
             solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
             parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
         return torch.cat(parts).reshape(shape)
@@ -164,6 +166,7 @@ class Spread:
             "names": list(self.prior.names),
             "target_scale": self.prior.target_scale,
             "power": self.prior.power,
+            "bend": self.prior.bend,
             "extra": self.extra,
         }
 
@@ -177,8 +180,9 @@ class Spread:
     def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Spread:
         """The spread that :meth:`to_config` and :meth:`tensors` described."""
         sites = [Site.from_config(site) for site in config["sites"]]
-        power = config.get("power", SMOOTH)  # models saved before there was another have none
-        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power) for n, site in enumerate(sites))
+        # Models saved before there were others have none of these.
+        power, bend = config.get("power", SMOOTH), config.get("bend", 0.0)
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power, bend) for n, site in enumerate(sites))
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
@@ -230,10 +234,10 @@ def _quantiles(
     weights: np.ndarray,  # (B,)
     precision: np.ndarray | None = None,  # (B,): by which rows count in a Gaussian's size
 ) -> np.ndarray:  # (len(LEVELS), O)
-    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's."""
+    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's whose size they tell: Student's."""
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights if precision is None else precision))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
-    gaussian = norm.ppf(LEVELS)[:, None] * size
+    gaussian = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size
     share = len(scaled) / (len(scaled) + _GAUSSIAN_ROWS)
     return share * own + (1 - share) * gaussian
 

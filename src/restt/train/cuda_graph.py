@@ -13,8 +13,9 @@ import torch
 
 from restt._common.devices import on_device
 from restt.chain.precision import current_precision
+from restt.train.adam import RunGroup
 from restt.train.data import Batch
-from restt.train.step import RunGroup, TrainStep, Update
+from restt.train.step import TrainStep, Update
 
 Replay = Callable[[], None]
 # torch allows one capture at a time in a process; devices have a thread each.

@@ -240,7 +240,11 @@ def _read_subset(subset: Any, rows: int, runs: int, name: str) -> tuple[Tensor |
     if len(parts) != runs:
         raise ValueError(f"{name} must hold row numbers for each of the {runs} run(s), got {len(parts)}")
     indices = [torch.as_tensor(part).cpu() for part in parts]
+    checked: set[int] = set()  # the runs of a search share the rows of a few folds
     for run, part in enumerate(indices):
+        if id(part) in checked:
+            continue
+        checked.add(id(part))
         if part.dim() != 1 or part.dtype.is_floating_point or part.dtype == torch.bool:
             raise TypeError(f"{name} must hold row numbers, got {shown(part)} of {part.dtype} for run {run}")
         if len(part) == 0:

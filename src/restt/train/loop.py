@@ -1,8 +1,8 @@
 """The training loop: a plain generator of one record per epoch. Read it from the top; all else is detail.
 
 :func:`train` reads the arguments (training.py) and goes on from a checkpoint where there is one (checkpoint.py).
-:func:`_epochs` is the loop itself. What a step does is in step.py, what goes into it in data.py, which runs go on after
-an epoch in verdicts.py, what it leaves behind in state.py.
+:func:`_epochs` is the loop itself. An epoch's steps are in epoch.py, what a step does in step.py, what goes into it in
+data.py, which runs go on after an epoch in verdicts.py, what it leaves behind in state.py.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from restt._common.ranks import LostRank, read_group
 from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
-from restt.train.config import TrainConfig, rate_factor
+from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
-from restt.train.guard import Guard
+from restt.train.epoch import EpochMeans, Pace, epochs_at_once, launch_epochs
 from restt.train.objective import evaluate
 from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
-from restt.train.step import RunGroup, TrainStep
+from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
-from restt.train.verdicts import check_runs, judge, train_on
+from restt.train.verdicts import check_runs, is_well, judge, train_on
 
 
 def train(
@@ -171,7 +170,8 @@ def train(
     if ranks.size > 1:
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
-    return RecordStream(_epochs(training, checkpoints, events), None if checkpoints is None else checkpoints.release)
+    release = None if checkpoints is None else checkpoints.release
+    return RecordStream(_epochs(training, checkpoints, events), release, training.leave_unwatched)
 
 
 def _open(
@@ -200,20 +200,38 @@ def _epochs(
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
+        one_by_one = 0  # the last epoch that is not to be launched with others
         while state.runs:
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
             if pace is None:
                 pace = Pace.of(training, batches)
-            epoch, runs = state.epoch + 1, [run.place for run in state.runs]
+            epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
+            count = 1 if epoch <= one_by_one else epochs_at_once(training, batches, step, epoch)
             with _multiplying(training.config):
                 began = time.perf_counter()
-                rates = _train_epoch(training, batches, step, pace, epoch)
-                losses, norms, firsts, largest = _epoch_means(step, batches, state.guard)
+                if count > 1:
+                    state.set_aside()
+                means, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
                 # The clock is rank 0's, as is every number that something is decided by.
-                seconds, losses, norms, firsts = ranks.same((time.perf_counter() - began, losses, norms, firsts))
+                seconds, means = ranks.same(((time.perf_counter() - began) / count, means))
+                samples = sum(batches.data.sizes) / seconds
+                if count > 1 and not is_well(training, [each.losses for each in means], largest):
+                    state.go_back()
+                    one_by_one = epoch + count - 1
+                    continue
+                passed = [
+                    _told(epoch + number, runs, total, each, {}, seconds, samples, ())
+                    for number, each in enumerate(means[:-1])
+                ]
+                if passed:
+                    by_run = zip(*(each.losses for each in means[:-1]), strict=True)
+                    state.pass_epochs(passed, [min(losses) for losses in by_run])
+                epoch, (_, losses, norms, firsts) = epoch + count - 1, means[-1]
+                for run, steps in zip(state.runs, batches.steps, strict=True):
+                    run.steps += steps
 
                 events += _memory_events(training, step, batches)
                 rolled_back, failed = check_runs(training, losses, norms, firsts, largest)
@@ -225,17 +243,8 @@ def _epochs(
                     )
             judged, improved, stopped = judge(training, epoch, losses, scores, failed)
 
-            record = EpochRecord(
-                epoch,
-                tuple(runs),
-                _spread(losses, runs, total),
-                _spread(rates, runs, total),
-                _spread(norms, runs, total),
-                {name: _spread(values, runs, total) for name, values in scores.items()},
-                seconds,
-                sum(batches.data.sizes) / seconds,
-                (*events, *rolled_back, *judged),
-            )
+            told = (*events, *rolled_back, *judged)
+            record = _told(epoch, runs, total, means[-1], scores, seconds, samples, told)
             events = []
             state.end_epoch(record, improved, stopped)
             if stopped or rolled_back:
@@ -244,6 +253,7 @@ def _epochs(
                 pace = None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
+            yield from passed
             yield record
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_stop(state, checkpoints)}") from None
@@ -269,60 +279,6 @@ def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
     return checkpoints.how_to_resume()
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The groups of runs that move together, and how fast; the same from epoch to epoch until something happens."""
-
-    groups: list[RunGroup]
-    scale: list[float]  # of each group's rate
-    epochs: list[int]  # of each group
-
-    @classmethod
-    def of(cls, training: Training, batches: Batches | StreamBatches) -> Pace:
-        runs = training.state.runs
-        scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in runs]
-        epochs = [training.epochs[run.place] for run in runs]
-        decay = [training.weight_decay[run.place] for run in runs]
-        agreement = list(zip(scale, epochs, batches.steps, strict=True))
-        groups = training.state.adam.groups(agreement, decay, [run.steps for run in runs])
-        return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
-
-
-def _train_epoch(
-    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int
-) -> list[float]:  # S
-    """All batches of the epoch; returns the rates of each run's last step."""
-    state, config = training.state, training.config
-    last = [0.0] * len(pace.groups)
-    step.totals.zero_()
-    for number, batch in enumerate(batches.epoch(epoch)):
-        rates: list[tuple[RunGroup, int, float]] = []
-        for place, group in enumerate(pace.groups):
-            steps = batches.steps[group.start]
-            if number >= steps:
-                continue
-            done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
-            last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
-            rates.append((group, state.runs[group.start].steps + number, last[place]))
-        step(batch, rates, first=number == 0)
-    for trained, steps in zip(state.runs, batches.steps, strict=True):
-        trained.steps += steps
-    return [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
-
-
-def _epoch_means(
-    step: TrainStep, batches: Batches | StreamBatches, guard: Guard | None
-) -> tuple[list[float], list[float], list[float], float]:
-    """Mean loss, mean gradient norm and first loss of each run, and what the guard has to know of the weights: the one
-    place where an epoch waits for the device, after everything is launched.
-    """
-    largest = step.totals.new_zeros(()) if guard is None else guard.largest().to(step.totals)
-    rows = torch.cat((step.totals, largest.expand(1, step.totals.shape[1])))
-    totals, norms, firsts, (found, *_) = rows.tolist()
-    losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
-    return losses, [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)], firsts, found
-
-
 def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:
     state, ranks = training.state, training.ranks
     rows = -(-min(batches.batch_size, batches.longest) // ranks.size)
@@ -342,6 +298,30 @@ def _memory_events(training: Training, step: TrainStep, batches: Batches | Strea
 def _multiplying(config: TrainConfig) -> contextlib.AbstractContextManager[None]:
     """The configured precision, for as long as an epoch computes and not for what happens between epochs."""
     return contextlib.nullcontext() if config.precision is None else precision(config.precision)
+
+
+def _told(
+    epoch: int,
+    runs: tuple[int, ...],
+    total: int,
+    means: EpochMeans,
+    scores: Mapping[str, list[float]],
+    seconds: float,
+    samples: float,
+    events: tuple[Event, ...],
+) -> EpochRecord:
+    """The record of an epoch in which these of ``total`` runs were in training."""
+    return EpochRecord(
+        epoch,
+        runs,
+        _spread(means.losses, runs, total),
+        _spread(means.rates, runs, total),
+        _spread(means.norms, runs, total),
+        {name: _spread(values, runs, total) for name, values in scores.items()},
+        seconds,
+        samples,
+        events,
+    )
 
 
 def _spread(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:

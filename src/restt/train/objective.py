@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from restt._common.errors import shown
 from restt._common.ranks import ALONE, Ranks
@@ -34,7 +35,8 @@ def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
     tensor([[0.5000]])
     """
     if name == "mse":
-        return lambda output, target: (output - target).square().mean(-1)
+        # Of two launches, and as many for the gradient.
+        return lambda output, target: mse_loss(output, target.expand_as(output), reduction="none").mean(-1)
     if name == "huber":
         return lambda output, target: _huber(output - target, huber_delta).mean(-1)
     if name == "binary-cross-entropy":

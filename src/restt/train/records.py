@@ -93,13 +93,26 @@ class EpochRecord:
 class RecordStream(Iterator[EpochRecord]):
     """The records of a training, which happens as they are asked for."""
 
-    def __init__(self, epochs: Generator[EpochRecord, None, None], release: Callable[[], None] | None) -> None:
-        self._epochs, self._release = epochs, release
+    def __init__(
+        self,
+        epochs: Generator[EpochRecord, None, None],
+        release: Callable[[], None] | None,
+        leave_unwatched: Callable[[], None] | None = None,
+    ) -> None:
+        self._epochs, self._release, self._leave_unwatched = epochs, release, leave_unwatched
         # Also when Python ends with the stream still in a variable: its last epochs are then saved.
         self._leave = weakref.finalize(self, _leave, epochs, release, dropped=True)
 
     def __next__(self) -> EpochRecord:
         return next(self._epochs)
+
+    def unwatched(self) -> RecordStream:
+        """The same records for who looks at the module after the last one only: before, it may hold the weights of a
+        later epoch than is told, and on a GPU a small training waits for nobody.
+        """
+        if self._leave_unwatched is not None:
+            self._leave_unwatched()
+        return self
 
     def close(self) -> None:
         """Stop here. A training with checkpoints saves the last finished epoch."""

@@ -6,7 +6,7 @@ Everything in this package works on tensors (S, …). A module without runs is o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -109,8 +109,16 @@ def check_each(name: str, value: Any, check: Callable[[Any], Any]) -> None:
     values = as_list(value)
     if values is not None and not values:
         raise ValueError(f"{name} must be one value or one for each run, got an empty sequence")
-    for item in [value] if values is None else values:
+    for item in [value] if values is None else _distinct(values):
         check(item)
+
+
+def _distinct(values: Sequence[Any]) -> Iterable[Any]:
+    """Each value once: hundreds of runs of a search have a handful of them."""
+    try:
+        return {(type(value), value): value for value in values}.values()
+    except TypeError:  # what cannot be hashed is none of what is checked for, and refused one by one
+        return values
 
 
 def as_list(value: Any) -> list[Any] | None:

@@ -2,121 +2,23 @@
 
 The loop only calls ``TrainStep`` with a batch and the rates, and reads ``totals`` once per epoch; on a GPU
 cuda_graph.py replays the same step as one CUDA graph.
-
-Adam has a rate of its own for every run. One fused call updates a group of neighbouring runs that agree in everything
-Adam needs: rate, decay, number of steps. Usually that is all of them; after a roll-back, or in a grid of rates, it is a
-few groups or one per run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from restt._common.ranks import ALONE, Ranks
-from restt.chain.cuda.calls import is_recording
+from restt.chain.cuda.calls import Beside
+from restt.train.adam import Adam, RunGroup
 from restt.train.data import Batch
 from restt.train.objective import RowLoss
 from restt.train.runs import RunsView
-
-# Of torch's fused Adam: how many tensors one launch takes, how many numbers it gives to a processor, and of how many a
-# piece is so that they are read four by four.
-_TENSORS_AT_ONCE = 36
-_NUMBERS_PER_PROCESSOR = 65_536
-_ALIGNED = 2048
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """Neighbouring runs ``start … stop-1`` that are updated together."""
-
-    start: int
-    stop: int
-    weight_decay: float
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """These runs' part of a stacked tensor."""
-        # Asked for every tensor in every step: len of a tensor takes three times as long.
-        return tensor if self.stop - self.start == tensor.shape[0] else tensor[self.start : self.stop]
-
-
-class Adam:
-    """Adam (decay added to the gradient) or AdamW (decoupled) on tensors (S, …).
-
-    ``first`` and ``second`` are the moments, one pair per trained tensor.
-    """
-
-    def __init__(
-        self,
-        weights: dict[str, Tensor],  # (S, …) each
-        optimizer: str = "adam",
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-    ) -> None:
-        self.weights = weights
-        self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
-        self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
-        self.betas, self.eps = betas, eps
-        self._kernel: Callable[..., None] = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
-
-    def groups(
-        self,
-        agreement: Sequence[object],  # S: what must be equal for runs to be updated together
-        weight_decay: Sequence[float],  # S
-        steps: Sequence[int],  # S: steps done so far
-    ) -> list[RunGroup]:
-        """Neighbours that agree, also in decay and steps."""
-        keys = list(zip(agreement, weight_decay, steps, strict=True))
-        starts = [run for run in range(len(keys)) if run == 0 or keys[run] != keys[run - 1]]
-        return [
-            RunGroup(start, stop, weight_decay[start])
-            for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
-        ]
-
-    @torch.no_grad()
-    def step(
-        self,
-        gradients: dict[str, Tensor],  # (S, …) each
-        group: RunGroup,
-        number: Tensor,  # () float32 on the device, as the fused kernels want it
-        lr: float | Tensor,
-    ) -> None:
-        """The group's update with this ``number``, which counts from 1."""
-        names = list(gradients)
-        held = (self.weights, gradients, self.first, self.second)
-        lists = [[group.of(tensors[name]) for name in names] for tensors in held]
-        if is_recording(number.device):
-            lists = _in_pieces(lists)
-        self._kernel(
-            *lists,
-            [],
-            [number] * len(lists[0]),
-            amsgrad=False,
-            lr=lr,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            weight_decay=group.weight_decay,
-            eps=self.eps,
-            maximize=False,
-            grad_scale=None,
-            found_inf=None,
-        )
-
-
-def _in_pieces(lists: list[list[Tensor]]) -> list[list[Tensor]]:
-    """The same numbers in more tensors, for the fused kernel to be shared by more processors.
-
-    It gives 65,536 numbers to each, so that all but the largest models would keep a handful busy.
-    """
-    numbers = sum(tensor.numel() for tensor in lists[0])
-    share = -(-numbers // (_TENSORS_AT_ONCE - len(lists[0])) // _ALIGNED) * _ALIGNED
-    if share >= _NUMBERS_PER_PROCESSOR or not all(tensor.is_contiguous() for tensors in lists for tensor in tensors):
-        return lists
-    return [[piece for tensor in tensors for piece in tensor.view(-1).split(share)] for tensors in lists]
 
 
 class Update(NamedTuple):
@@ -181,18 +83,24 @@ class TrainStep:
                 if name in gradients:
                     weight = self.working.weights[name]
                     gradients[name].addcmul_(weight if self.start is None else weight - self.start[name], slope)
-            norm = gradient_norm(gradients)
-            if self.clip is not None:
+            norm = gradient_norm(gradients) if self.clip is not None or not self.adam.finds_norms else None
+            if self.clip is not None and norm is not None:
                 shrink = (self.clip / norm).clamp(max=1.0)
                 for gradient in gradients.values():
                     gradient.mul_(shrink.view(-1, *[1] * (gradient.dim() - 1)))
             for group, number, lr, forget in updates:
                 if not isinstance(number, Tensor):
                     number = torch.full((), number, dtype=torch.float32, device=self.working.device)
-                self.adam.step(gradients, group, number, lr)
+                found = self.adam.step(gradients, group, number, lr)
+                if norm is None and found is not None:
+                    group.of(self.totals[1]).add_(found)
                 self._average(group, forget)
-            self.totals[0] += loss * batch.count
-            self.totals[1] += norm
+            if isinstance(batch.count, float):
+                self.totals[0].add_(loss, alpha=batch.count)
+            else:
+                self.totals[0] += loss * batch.count
+            if norm is not None:
+                self.totals[1] += norm
         self.working.clear_gradients()
 
     def _backward(self, batch: Batch) -> Tensor:  # (S,)
@@ -215,9 +123,13 @@ class TrainStep:
         self.working.clear_gradients()
         total: Tensor | None = None
         for piece in batch.split(self.micro_batch):
-            loss = (self.loss(self.working(piece.x), piece.target) * piece.share).sum(1)
-            loss.sum().backward()
-            total = loss.detach() if total is None else total + loss.detach()
+            rows = self.loss(self.working(piece.x), piece.target)  # (S, B)
+            beside = Beside(rows.device)
+            loss = beside.launch(partial(_added_up, rows.detach(), piece.share))
+            # As of the sum over runs and rows, whose gradients would take launches of their own.
+            rows.backward(piece.share.expand_as(rows))
+            beside.join()
+            total = loss if total is None else total + loss
         assert total is not None
         return total
 
@@ -226,6 +138,13 @@ class TrainStep:
             return
         for name, average in self.ema.items():
             group.of(average).lerp_(group.of(self.working.weights[name]), forget)
+
+
+def _added_up(
+    rows: Tensor,  # (S, B)
+    share: Tensor,  # (S or 1, B)
+) -> Tensor:  # (S,)
+    return (rows * share).sum(1)
 
 
 def gradient_norm(gradients: dict[str, Tensor]) -> Tensor:  # (S,)

@@ -11,6 +11,12 @@ from restt.train.records import Event
 from restt.train.training import Training
 
 
+def is_well(training: Training, losses: Sequence[Sequence[float]], largest: float) -> bool:
+    """Whether :func:`check_runs` would find that no run has exploded in any of several epochs."""
+    guard = training.state.guard
+    return guard is None or guard.is_well(training.state.runs, losses, largest)
+
+
 def check_runs(
     training: Training, losses: list[float], norms: list[float], firsts: list[float], largest: float
 ) -> tuple[list[Event], list[int]]:
@@ -18,8 +24,8 @@ def check_runs(
     state = training.state
     if state.guard is None:
         return [], []
-    for run, first in zip(state.runs, firsts, strict=True):
-        if math.isnan(run.reference):
+    if math.isnan(state.runs[0].reference):  # and so of all: they begin together
+        for run, first in zip(state.runs, firsts, strict=True):
             run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
     return state.guard.check(state.runs, losses, norms, largest)
 
@@ -29,6 +35,8 @@ def judge(
 ) -> tuple[list[Event], list[int], list[int]]:
     """Events, and the slots of the runs that are at their best and of those that stop here."""
     config = training.config
+    if not failed and not training.compares_epochs and epoch < training.next_end:
+        return [], [], []
     monitored = scores.get(config.monitor, losses)
     sign = -1.0 if config.monitor in RISING else 1.0
     events, stopped, improved = [], list(failed), []

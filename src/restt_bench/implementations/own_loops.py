@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from restt import chain
 from restt.train import CapturedStep
@@ -32,11 +33,13 @@ LOOPS = {
     "plain": "model, loss, backward and fused Adam one by one",
     "one-thread": "the same, backward on the calling thread, gradients forgotten without zero_grad",
     "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
+    "graphed-whole": "make_graphed_callables of the whole step, its update by torch.compile",
     "captured-step": "restt.train.CapturedStep, its update by torch.compile",
     "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
+    "compiled-whole": 'torch.compile, mode="reduce-overhead", of the whole step, without its guards once it is warm',
 }
-ON_GPU_ONLY = ("graphed-step", "captured-step")
-_COMPILED_UPDATE = ("captured-step", "compiled-step")
+ON_GPU_ONLY = ("graphed-step", "graphed-whole", "captured-step")
+_COMPILED_UPDATE = ("graphed-whole", "captured-step", "compiled-step", "compiled-whole")
 
 
 class OwnLoop(Implementation):
@@ -52,7 +55,7 @@ class OwnLoop(Implementation):
         self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
 
     def refusal(self, case: Case) -> str | None:
-        if self.loop == "compiled-step" and not compiles_backward():
+        if self.loop in ("compiled-step", "compiled-whole") and not compiles_backward():
             return "torch.compile takes loss.backward() into its graph from torch 2.11 on"
         if self.only_usual and (case.runs is not None or case.feature_dim > 2 or case.precision != "tf32"):
             return "timed for one run of narrow sites in tf32"
@@ -77,8 +80,10 @@ class OwnLoop(Implementation):
             "plain": TrainingStep,
             "one-thread": OneThread,
             "graphed-step": GraphedStep,
+            "graphed-whole": GraphedWhole,
             "captured-step": WholeStep,
             "compiled-step": CompiledStep,
+            "compiled-whole": CompiledWhole,
         }
         return steps[self.loop](model, model.parameters(), case, seed)
 
@@ -99,9 +104,9 @@ class OwnLoop(Implementation):
             _loss(exact, x, target).backward()
         pairs = {}
         for (name, parameter), wanted in zip(module.named_parameters(), exact.parameters(), strict=True):
-            assert parameter.grad is not None
             assert wanted.grad is not None
-            pairs[name] = parameter.grad.detach().clone(), wanted.grad
+            if parameter.grad is not None:  # a compiled step keeps none
+                pairs[name] = parameter.grad.detach().clone(), wanted.grad
             pairs[f"{name}, averaged"] = states[name]["exp_avg"].clone(), 0.9 * before[name] + 0.1 * wanted.grad
         return pairs
 
@@ -175,8 +180,8 @@ def _compilable(parameters: list[nn.Parameter], case: Case) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=rate, foreach=True, capturable=case.on_gpu)
 
 
-class WholeStep(TrainingStep):
-    """:class:`restt.train.CapturedStep` around everything; a compiled update keeps all processors busy, a fused few."""
+class _Whole(TrainingStep):
+    """Everything in one function; a compiled update keeps all processors busy, a fused few."""
 
     def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
         parameters = list(parameters)
@@ -191,12 +196,31 @@ class WholeStep(TrainingStep):
             update()
             return loss.detach()
 
-        self.captured = CapturedStep(step)
+        self.whole = self.recorded(step)
         for _ in range(WARM_UPS + 2):
             self.step()
 
+    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
+        raise NotImplementedError
+
     def step(self) -> None:
-        self.loss = self.captured(self.x, self.target)
+        self.loss = self.whole(self.x, self.target)
+
+
+class WholeStep(_Whole):
+    """By :class:`restt.train.CapturedStep`."""
+
+    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
+        return CapturedStep(step)
+
+
+class GraphedWhole(_Whole):
+    """By torch's graphed callables, which take a function too; of what needs no gradient they make one graph."""
+
+    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
+        samples = (self.x.clone(), self.target.clone())
+        made: Callable[..., Any] = torch.cuda.make_graphed_callables(step, samples)
+        return made
 
 
 class CompiledStep(TrainingStep):
@@ -229,3 +253,57 @@ class CompiledStep(TrainingStep):
         """Of a step of its own: a graph's output is gone when another graph has run."""
         self.step()
         return super().is_finite()
+
+
+class CompiledWhole(TrainingStep):
+    """One compiled function, so one graph. ``optimizer.step`` breaks a graph, torch's function behind it does not."""
+
+    def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
+        parameters = list(parameters)
+        super().__init__(model, parameters, case, seed)
+        self.parameters = parameters
+        rate = torch.tensor(LEARNING_RATE, device=case.device)
+        first, second = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+        steps = [torch.zeros((), device=case.device) for _ in parameters]
+        for parameter, average, square, count in zip(parameters, first, second, steps, strict=True):
+            self.optimizer.state[parameter] = {"exp_avg": average, "exp_avg_sq": square, "step": count}
+        for tensor in (*parameters, *first, *second, *steps, rate):
+            torch._dynamo.mark_static_address(tensor)  # a graph may write to what stays where it is
+
+        def step(x: Tensor, target: Tensor) -> Tensor:
+            loss = _loss(model, x, target)
+            gradients = list(torch.autograd.grad(loss, parameters))
+            with torch.no_grad():
+                adam(
+                    parameters,
+                    gradients,
+                    first,
+                    second,
+                    [],
+                    steps,
+                    foreach=True,
+                    capturable=True,
+                    amsgrad=False,
+                    beta1=0.9,
+                    beta2=0.999,
+                    lr=rate,
+                    weight_decay=0.0,
+                    eps=1e-8,
+                    maximize=False,
+                )
+            return loss.detach()
+
+        self.whole = torch.compile(step, mode="reduce-overhead" if case.on_gpu else None, fullgraph=True)
+        with tracing_backward():
+            for _ in range(WARM_UPS):
+                self.loss = self.whole(self.x, self.target)
+
+    def step(self) -> None:
+        with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
+            torch.compiler.cudagraph_mark_step_begin()
+            self.loss = self.whole(self.x, self.target)
+
+    def is_finite(self) -> bool:
+        """Of what it has trained: the loss is gone when another graph has run, and without guards every step must be
+        taken in the precision of the first."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.parameters)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from restt import chain
+from restt.train.adam import Adam
 from restt.train.cuda_graph import GraphedStep
 from restt.train.data import Batch
 from restt.train.objective import row_loss
 from restt.train.runs import RunsView
-from restt.train.step import Adam, TrainStep
+from restt.train.step import TrainStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import LEARNING_RATE, Implementation
 

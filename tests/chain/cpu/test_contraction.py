@@ -149,6 +149,16 @@ def test_packed_features_may_be_any_view():
     assert all(torch.equal(a, b) for a, b in zip(gradients(module, wide), expected, strict=True))
 
 
+def test_another_default_device_is_none_of_its_business():
+    """Memory from there would be an address that C cannot write to."""
+    module = restt.ResTT(sites=6, feature_dim=2, bond_dim=3, outputs=2)
+    x = torch.rand(4, 6, 2, requires_grad=True)
+    expected = torch.autograd.grad(module(x).sum(), (x, *module.parameters()))
+    with torch.device("meta"):
+        found = torch.autograd.grad(module(x).sum(), (x, *module.parameters()))
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
 def test_a_graph_can_be_walked_twice(problem):
     module, x = problem
     with restt.chain.backend("fused_cpu"):

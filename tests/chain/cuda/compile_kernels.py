@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 
 from restt.chain.cuda import backward, forward, gradients
 from restt.chain.cuda.launch import Layout, head_batch, sweep_launch, weight_launch
+from restt.train import adam_kernel
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_BYTES = 227 * 1024
@@ -43,8 +44,10 @@ def compile_kernel(kernel: Any, warps: int, **constants: Any) -> str | None:
         else:
             pointer = {"p_flags": "*i32", "p_table": "*i32"}.get(name, "*fp32")
             signature[name] = types.get(name, pointer if name.startswith("p_") else "i32")
-            if signature[name].startswith("*") or name == "columns":
-                hints[index,] = [["tt.divisibility", 16]]
+            several = isinstance(signature[name], tuple)
+            kind, count = (signature[name][0], len(signature[name])) if several else (signature[name], 1)
+            if kind.startswith("*") or name == "columns":
+                hints |= {(index, place) if several else (index,): [["tt.divisibility", 16]] for place in range(count)}
     source = ASTSource(kernel, signature, constexprs=fixed, attrs=hints)
     try:
         compiled = triton.compile(source, target=HOPPER, options={"num_warps": warps, "num_stages": 1})
@@ -112,6 +115,15 @@ def others(bond: int, precision: str, part_of: dict[str, Any] | None = None):
         yield compile_kernel(backward.backward_sweep_wide, wide.warps, WANT_X=True, p_left=..., **shared, **part_of)
 
 
+def updates(element: str):
+    """The optimizer's kernel, of seven tensors."""
+    held = dict.fromkeys(("p_weights", "p_gradients", "p_first", "p_second"), (f"*{element}",) * 7)
+    types = {**held, "sizes": ("i32",) * 7, "p_norms": "*fp64", "p_decay": "*fp64"}
+    for decoupled in (False, True):
+        constants = {**adam_kernel.Update((0.9, 0.999), 1e-8, decoupled).constants, "TENSORS": 7, "ALIGNED": True}
+        yield compile_kernel(adam_kernel.update_tensors, constants.pop("num_warps"), types=types, **constants)
+
+
 def main() -> int:
     thorough = "--thorough" in sys.argv
     wrong = [
@@ -126,6 +138,8 @@ def main() -> int:
         *sweeps(50, "float32", part_of={**STRETCH, "every": ..., "REPLAY": True}),
         *sweeps(50, "tf32", 1000, part_of=RAGGED),
         *others(50, "tf32", part_of=RAGGED),
+        *updates("fp32"),
+        *updates("fp64"),
     ]
     if thorough:
         for bond in (1, 20, 50, 100, 128):

@@ -68,6 +68,15 @@ def test_each_alignment_has_a_kernel_of_its_own():
     assert kernel.kinds() == ["prepared", "prepared", "prepared", "direct", "direct"]
 
 
+def test_pointers_in_tuples_have_alignments_too():
+    kernel, stored = Kernel(), torch.zeros(16)
+    aligned, shifted = stored[:8], stored[1:9]
+    call = KernelCall(kernel, (1,), (7,), CONSTANTS)
+    for pointers in ((aligned, aligned), (shifted, aligned), (aligned, shifted), (shifted, aligned)):
+        call(pointers, aligned)
+    assert kernel.kinds() == ["prepared", "prepared", "prepared", "direct"]
+
+
 def test_interpreted_kernels_are_always_prepared():
     kernel, a = Kernel(interpreted=True), torch.zeros(8)
     call = KernelCall(kernel, (1,), (7,), CONSTANTS)
@@ -128,6 +137,6 @@ def test_a_recorded_graph_forks_and_joins(streams, monkeypatch):
 def test_elsewhere_there_is_one_stream(streams, monkeypatch, device):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     beside = Beside(torch.device(device))
-    beside.launch(lambda: streams.append("launch"))
+    assert beside.launch(lambda: streams.append("launch") or 3) == 3
     beside.join()
     assert streams == ["launch"]

@@ -54,7 +54,7 @@ class _Chain(ctypes.Structure):
 
 # The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
 _ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
-_NO_GRADIENTS = (None,) * (2 + len(ROLES))
+_NO_GRADIENTS = (0,) * (2 + len(ROLES))
 
 
 class _Library(NamedTuple):
@@ -138,11 +138,13 @@ def _forward(
     # C is given addresses: what lies there is held by a name until the call is over.
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
-    saved, room = uninitialised(call.saved_size, x.dtype), scratch(call.forward_size, x.dtype)
-    samples = x.shape[-2 if widths else -3]
-    leading = (samples,) if first.dim() == 2 else (first.shape[0], samples)
-    output = torch.empty(*leading, outputs, dtype=x.dtype)
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, output, *_NO_GRADIENTS, saved, room)))
+    saved, room = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
+    shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
+    output = x.new_empty(shape)
+    _ADDRESSES.pack_into(
+        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), output.data_ptr(), *_NO_GRADIENTS,
+        saved.data_ptr(), room.data_ptr(),
+    )  # fmt: skip
     _library(x.dtype).forward(ctypes.byref(call))
     del held
     return output, saved
@@ -177,14 +179,17 @@ def _backward(
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     call, held = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
     # Dense, however x lies.
-    made: list[Tensor | None] = [torch.empty(x.shape, dtype=x.dtype) if wanted[0] else None]
+    made: list[Tensor | None] = [x.new_empty(x.shape) if wanted[0] else None]
     made += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    room = scratch(call.backward_size, x.dtype)
+    room = scratch(call.backward_size, x)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
-    _ADDRESSES.pack_into(call, _FIRST_ADDRESS, *_addresses((x, *weights, None, grad, *made, saved, room)))
+    _ADDRESSES.pack_into(
+        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), 0, grad.data_ptr(), *_addresses(made),
+        saved.data_ptr(), room.data_ptr(),
+    )  # fmt: skip
     _library(x.dtype).backward(ctypes.byref(call))
     del held
     return made

@@ -24,19 +24,21 @@ _SCRATCH_BYTES = 2**18
 _spare: list[Tensor] = []  # at most one, kept by whoever freed it last
 
 
-def uninitialised(count: int, dtype: torch.dtype) -> Tensor:
-    """An uninitialised vector of ``count`` numbers on the CPU. When its last user is gone the memory may be kept.
+def uninitialised(count: int, like: Tensor) -> Tensor:
+    """An uninitialised vector of ``count`` numbers as those of ``like``, a tensor on the CPU.
 
-    >>> uninitialised(3, torch.float64).shape
+    When its last user is gone the memory may be kept.
+
+    >>> uninitialised(3, torch.ones(1, dtype=torch.float64)).shape
     torch.Size([3])
     """
-    size = count * dtype.itemsize
+    size = count * like.itemsize
     if not _KEPT_FROM_BYTES <= size <= _KEPT_UP_TO_BYTES:
-        return torch.empty(count, dtype=dtype)
+        return like.new_empty(count)  # unlike torch.empty, wherever the default device is
     block = _taken(size)
     lease = (ctypes.c_byte * size).from_address(block.data_ptr())
     weakref.finalize(lease, _give_back, block).atexit = False
-    return torch.frombuffer(lease, dtype=dtype, count=count)
+    return torch.frombuffer(lease, dtype=like.dtype, count=count)
 
 
 class _Scratch(threading.local):
@@ -49,21 +51,21 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def scratch(count: int, dtype: torch.dtype) -> Tensor:
-    """At least ``count`` numbers' room, uninitialised, until this thread asks again."""
-    if count * dtype.itemsize <= _SCRATCH_BYTES:
+def scratch(count: int, like: Tensor) -> Tensor:
+    """Room for at least ``count`` numbers as those of ``like``, uninitialised, until this thread asks again."""
+    if count * like.itemsize <= _SCRATCH_BYTES:
         return _scratch.block
-    return torch.empty(count, dtype=dtype)
+    return like.new_empty(count)
 
 
 def _taken(size: int) -> Tensor:
     try:
         block = _spare.pop()
     except IndexError:
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
     # A much larger one would keep memory from the rest of the program for nothing.
     fits = size <= block.numel() <= 2 * size
-    return block if fits else torch.empty(size, dtype=torch.uint8)
+    return block if fits else torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def _give_back(block: Tensor) -> None:

@@ -8,10 +8,12 @@ alignment matters. So the compiled kernel of the first launch serves all others 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 ALIGNMENT = 16  # bytes; what Triton asks of a pointer
 
@@ -19,11 +21,11 @@ ALIGNMENT = 16  # bytes; what Triton asks of a pointer
 class KernelCall:
     """One kernel, grid and set of numbers and constants, for one device.
 
-    The kernel's parameters are its pointers, then ``numbers``, then ``constants``, which are given by name and may hold
-    launch options (``num_warps``) too.
+    The kernel's parameters are its pointers, then ``numbers`` or tuples of them, then ``constants``, which are given by
+    name and may hold launch options (``num_warps``) too.
     """
 
-    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[int, ...], constants: dict[str, Any]) -> None:
+    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: tuple[Any, ...], constants: dict[str, Any]) -> None:
         self.kernel, self.grid = kernel, (*grid, 1, 1)[:3]
         self.numbers, self.constants = numbers, constants
         self.remembers = True
@@ -36,12 +38,8 @@ class KernelCall:
         return bool(self._launchers)
 
     def __call__(self, *pointers: Any) -> None:
-        """Launch; a pointer is a tensor or a tensor descriptor, always the same kind at the same place."""
-        aligned = 0
-        for pointer in pointers:
-            aligned *= 2
-            if not isinstance(pointer, Tensor) or pointer.data_ptr() % ALIGNMENT == 0:
-                aligned += 1
+        """Launch; a pointer is a tensor, a tuple of them or a tensor descriptor, always the same at the same place."""
+        aligned = _alignments(pointers)
         launch = self._launchers.get(aligned)
         if launch is None:
             self._first_launch(aligned, pointers)
@@ -68,6 +66,19 @@ class KernelCall:
         return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}
 
 
+def _alignments(pointers: tuple[Any, ...]) -> int:
+    """Which pointers are aligned, one bit each."""
+    aligned = 1
+    for pointer in pointers:
+        if isinstance(pointer, tuple):
+            aligned = (aligned << (len(pointer) + 1)) | _alignments(pointer)
+            continue
+        aligned *= 2
+        if not isinstance(pointer, Tensor) or pointer.data_ptr() % ALIGNMENT == 0:
+            aligned += 1
+    return aligned
+
+
 class Beside:
     """A place for launches that the next ones need not wait for.
 
@@ -81,14 +92,16 @@ class Beside:
         if is_recording(device):
             self._current, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
 
-    def launch(self, call: Callable[[], None]) -> None:
-        """Launch after everything launched so far, here and on the usual stream."""
+    def launch(self, call: Callable[[], T]) -> T:
+        """Launch after everything launched so far, here and on the usual stream.
+
+        What the call reads must be held until :meth:`join`, and what it returns read after that.
+        """
         if self._current is None or self._stream is None:
-            call()
-            return
+            return call()
         self._stream.wait_stream(self._current)
         with torch.cuda.stream(self._stream):
-            call()
+            return call()
 
     def join(self) -> None:
         """Have later launches wait for these."""

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from restt.train.step import Adam, _in_pieces
+from restt.train.adam import Adam
 
 SHAPES = {"a": (3, 4, 5), "b": (3, 2), "c": (3,)}
 
@@ -53,38 +53,3 @@ def test_a_group_leaves_the_other_runs_alone():
         assert torch.equal(weights[name][0], value[0])
         assert torch.equal(adam.first[name][0], torch.zeros_like(value[0]))
         assert not torch.equal(weights[name][1:], value[1:])
-
-
-def test_a_recorded_update_is_the_same_in_more_pieces(monkeypatch):
-    shapes = {"a": (3, 40_000), "b": (3, 5_000), "c": (3,)}
-    generator = torch.Generator().manual_seed(1)
-    start, gradient = ({n: torch.randn(s, generator=generator) for n, s in shapes.items()} for _ in range(2))
-    found = {}
-    for recorded in (False, True):
-        monkeypatch.setattr("restt.train.step.is_recording", lambda device, recorded=recorded: recorded)
-        weights = {name: value.clone() for name, value in start.items()}
-        adam = Adam(weights)
-        seen = []
-        kernel = adam._kernel
-        monkeypatch.setattr(
-            adam,
-            "_kernel",
-            lambda *lists, kernel=kernel, seen=seen, **rest: seen.append(lists) or kernel(*lists, **rest),
-        )
-        (whole,) = adam.groups([0, 0, 0], [0.0] * 3, [0, 0, 0])
-        for step in range(3):
-            adam.step(gradient, whole, torch.tensor(step + 1.0), 1e-2)
-        found[recorded] = weights, [len(tensors) for tensors in seen[0]]
-    assert found[False][1] == [3, 3, 3, 3, 0, 3]
-    pieces = found[True][1][0]
-    assert 25 < pieces <= 36
-    assert found[True][1] == [pieces] * 4 + [0, pieces]
-    for name in shapes:
-        torch.testing.assert_close(found[True][0][name], found[False][0][name], rtol=1e-6, atol=1e-7)
-
-
-def test_what_is_large_or_scattered_stays_whole():
-    large = [[torch.zeros(3_000_000)]] * 4
-    assert _in_pieces(large) is large
-    scattered = [[torch.zeros(100, 300).T]] * 4
-    assert _in_pieces(scattered) is scattered
