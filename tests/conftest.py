@@ -17,6 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytest
 import torch
 
+from tests.hasty import hasty_solvers
+
 # Without a GPU its kernels are tested under Triton's interpreter, which is chosen when triton is first imported.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -50,3 +52,10 @@ def engine_knows_the_gpu() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             (matrix @ matrix).sum().backward()
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """The default solvers in a hurry."""
+    with hasty_solvers():
+        yield

@@ -15,6 +15,7 @@ import pytest
 
 from restt.cli import main
 from restt.workflow import Card, fit_table
+from tests.hasty import hasty_solvers
 
 ROWS = 24
 
@@ -45,10 +46,11 @@ def restt(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    return fit_table(table(), "y").save(tmp_path_factory.mktemp("fitted") / "model")
+    with hasty_solvers():
+        return fit_table(table(), "y").save(tmp_path_factory.mktemp("fitted") / "model")
 
 
-def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path):
+def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path, hasty):
     code, out, err = restt("fit", "data.csv", "--target", "y", "-o", "model")
     assert code == 0
     assert out.splitlines()[-1] == "model"

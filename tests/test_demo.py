@@ -7,6 +7,7 @@ import pytest
 
 from restt.demo import bundled_csv, run
 from restt.workflow import load_table
+from tests.hasty import hasty_solvers
 
 ROWS = 30
 
@@ -14,7 +15,8 @@ ROWS = 30
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tour") / "new" / "folder"
-    run(made, seed=1, rows=ROWS)
+    with hasty_solvers():
+        run(made, seed=1, rows=ROWS)
     return made
 
 
@@ -32,7 +34,7 @@ def test_the_tour_ends_in_a_model_predictions_and_a_page(folder):
     assert saved["results"] == card.scores
 
 
-def test_again_and_without_the_pages_extra_which_is_named(folder, capsys, monkeypatch):
+def test_again_and_without_the_pages_extra_which_is_named(folder, capsys, monkeypatch, hasty):
     for name in [name for name in sys.modules if name.startswith("restt.pages")]:
         monkeypatch.delitem(sys.modules, name)
     found = importlib.util.find_spec

@@ -18,9 +18,9 @@ from torch.utils.checkpoint import checkpoint
 
 import restt
 from restt import Topology
-from restt.chain.dispatch import TREE_SITES
 from restt.module import undrawn
 
+SITES = 8  # of exported modules
 # Some of torch's tools are written with deprecated functions of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 
@@ -39,6 +39,14 @@ def module():
 @pytest.fixture
 def x():
     return torch.rand(4, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.fixture
+def short(x):
+    """A module that is compiled sooner, and its rows."""
+    module = restt.ResTT(3, 2, 3, 2, dtype=torch.float64)
+    module.reset_parameters(seed=1)
+    return module, x[:, :3]
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +86,14 @@ class TestTransforms:
             found = forward_ad.unpack_dual(module(forward_ad.make_dual(x, direction))).tangent
         assert_close(found, expected)
 
-    def test_transforms_inside_a_compiled_function(self, module, x):
+    def test_transforms_inside_a_compiled_function(self, short):
+        module, x = short
         gradient = torch.func.grad(lambda x: module(x).square().sum())
         assert_close(torch.compile(gradient, fullgraph=True, backend="aot_eager")(x), gradient(x))
 
-    def test_the_second_derivative_of_a_compiled_module(self, module, x):
+    def test_the_second_derivative_of_a_compiled_module(self, short):
         """Torch refuses it of what its compiler made; of a function that differentiates inside it is compiled."""
+        module, x = short
 
         def penalty(function):
             point = x.clone().requires_grad_()
@@ -102,11 +112,12 @@ class TestTransforms:
 
 
 class TestExport:
-    @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * (TREE_SITES - 2)], ids=["even", "packed"])
+    @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * (SITES - 2)], ids=["even", "packed"])
     @pytest.mark.parametrize("strict", [False, True])
-    def test_with_any_number_of_samples(self, strict, widths):
-        module = restt.ResTT(TREE_SITES, widths, 3, 2, bias=True)  # long enough that few samples would go to the tree
-        any_batch, shape = ({0: torch.export.Dim("batch")},), (TREE_SITES, module.feature_dim)
+    def test_with_any_number_of_samples(self, strict, widths, monkeypatch):
+        monkeypatch.setattr("restt.chain.dispatch.TREE_SITES", SITES)  # few samples would go to the tree
+        module = restt.ResTT(SITES, widths, 3, 2, bias=True)
+        any_batch, shape = ({0: torch.export.Dim("batch")},), (SITES, module.feature_dim)
         program = torch.export.export(module, (torch.rand(4, *shape),), dynamic_shapes=any_batch, strict=strict)
         for batch in (1, 9):
             x = torch.rand(batch, *shape)

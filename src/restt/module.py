@@ -149,8 +149,9 @@ class ResTT(nn.Module):
 
     def _mark_padding(self, device: torch.device) -> None:
         if self._is_ragged:
-            widths = torch.tensor(self.feature_dims, device=device)
-            self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
+            # Compared on the host: to compare on "meta" torch loads its compiler, which takes a second.
+            widths = torch.tensor(self.feature_dims, device="cpu")
+            self.padding = (torch.arange(self.feature_dim, device="cpu") >= widths[:, None]).to(device)
 
     def _apply(self, fn: Any, recurse: bool = True) -> ResTT:
         module = super()._apply(fn, recurse)

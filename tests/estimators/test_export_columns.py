@@ -74,6 +74,7 @@ def test_the_raw_frame_is_predicted(raw, options, tmp_path):
     assert answers(session, frame[:0])["output"].shape == (0,)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_posterior_solver_too(raw, tmp_path):
     frame, y = raw
     model = ResTTRegressor(random_state=0).fit(frame, np.exp(y))

@@ -34,6 +34,7 @@ def ordinary(monkeypatch):
     return turn_off
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(
     "model",
     [

@@ -36,6 +36,7 @@ def test_copies_of_a_row_are_in_one_fold():
     assert pieces(table, np.full(20, 7.0), 5).tolist() == [1] * 20
 
 
+@pytest.mark.usefixtures("hasty")
 def test_repeated_rows_that_disagree_are_rows_of_a_larger_weight():
     x, y, _ = few_cells(60, seed=0)
     weights = 1 + np.arange(60) % 3

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from restt import ResTTRegressor, interop, load
 from restt.estimators import posterior
 from restt.estimators.targets import PENALISED_ROWS, Values
+from tests.hasty import hasty_solvers
 
 
 def product(rows: int, seed: int = 0, columns: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -117,6 +118,7 @@ def test_training_in_steps_is_by_gradients():
         ResTTRegressor(solver="posterior").partial_fit(x, y)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_training_after_a_posterior_begins_anew_and_says_so():
     x, y, _ = product(30)
     model = ResTTRegressor(random_state=0).fit(x, y)
@@ -137,6 +139,7 @@ def test_wide_tables_are_left_to_gradients(monkeypatch):
         ResTTRegressor(solver="posterior").fit(x, y)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_wide_table_that_is_long_too_is_left_to_gradients(monkeypatch):
     monkeypatch.setattr("restt.estimators.regressor.MOST_OWN_COLUMNS", 3)
     monkeypatch.setattr("restt.estimators.regressor.MOST_ENTRIES", 100)
@@ -156,6 +159,7 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
         ResTTRegressor().fit(x, y)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_bonds_and_orders_can_be_given():
     x, y, _ = product(60)
     model = ResTTRegressor(bond_dim=2, site_order=[3, 1, 2, 0]).fit(x, y)
@@ -214,6 +218,7 @@ def test_importances_of_gradients_and_of_models_that_kept_no_covariances():
         _ = model.feature_importances_
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("solver", ["posterior", "gradient"])
 def test_the_moments_of_the_rows_are_weighted(solver):
     x, y, _ = product(30)
@@ -226,6 +231,7 @@ def test_the_moments_of_the_rows_are_weighted(solver):
     torch.testing.assert_close(model.site_covariances_, expected, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_weight_of_two_is_a_repeated_row_also_on_another_scale():
     x, y, _ = product(50)
     y = np.exp(2 * y)
@@ -271,6 +277,7 @@ def test_levels_of_a_few_rows_have_effects_of_their_own(many_levels):
     assert (len(place.levels), place.rare) == (150, ("seen once",))
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_most_frequent_levels_have_states_of_their_own(monkeypatch):
     monkeypatch.setattr(posterior, "MOST_LEVELS", 3)
     frame = pd.DataFrame({"c": list("aaabbbbccddddd") * 10})
@@ -282,7 +289,8 @@ def test_the_most_frequent_levels_have_states_of_their_own(monkeypatch):
 def test_a_saved_model_keeps_everything(kind, request, tmp_path):
     if kind == "several":
         x, y, _ = product(60)
-        model, table = ResTTRegressor().fit(x, np.column_stack([y, np.full(60, 0.1), 1e200 * y])), x
+        with hasty_solvers():
+            model, table = ResTTRegressor().fit(x, np.column_stack([y, np.full(60, 0.1), 1e200 * y])), x
     else:
         found = request.getfixturevalue(kind)
         model, table = found[:2] if isinstance(found, tuple) else (found, product(20)[0])
@@ -296,6 +304,7 @@ def test_a_saved_model_keeps_everything(kind, request, tmp_path):
         assert str(again.prior_) == str(model.prior_)
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("size", [1.0, 1e200])
 def test_exported_graphs_undo_the_scale_of_y(size, mixed_model, skewed, tmp_path):
     _, frame, y = mixed_model
@@ -313,6 +322,7 @@ def test_exported_graphs_undo_the_scale_of_y(size, mixed_model, skewed, tmp_path
     assert skewed.target_.model.smear > 1
 
 
+@pytest.mark.usefixtures("hasty")
 def test_several_outputs_and_constant_ones(tmp_path):
     x, y, _ = product(100)
     model = ResTTRegressor(random_state=0).fit(x, np.column_stack([y, np.full(100, 0.1), 1000 * y]))
@@ -326,6 +336,7 @@ def test_several_outputs_and_constant_ones(tmp_path):
     np.testing.assert_allclose(session.run(None, {"x": x})[0], found, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("constant", [0.1, 7.0, -1e-9, 1e300, 1e-300, 0.0, 1e5 / 3])
 def test_a_constant_target_is_predicted_exactly(constant):
     x = np.random.default_rng(0).normal(size=(30, 2))
@@ -353,6 +364,7 @@ def hostile() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     }
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("kind", hostile())
 def test_hostile_columns_leave_a_good_model(kind):
     x, y, fresh = hostile()[kind]
@@ -361,10 +373,11 @@ def test_hostile_columns_leave_a_good_model(kind):
     assert np.isfinite(model.predict_interval(fresh)).all()
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("size", [1e160, 1e-200, 1e300, 2.0**-1000])
-def test_targets_of_any_size_are_learned_alike(fitted, size):
-    x, y, _ = product(150)
-    model = ResTTRegressor(random_state=0).fit(x, y * size)
+def test_targets_of_any_size_are_learned_alike(size):
+    x, y, _ = product(60)
+    fitted, model = (ResTTRegressor(random_state=0).fit(x, y * factor) for factor in (1.0, size))
     np.testing.assert_allclose(model.predict(x) / size, fitted.predict(x), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(model.predict_interval(x) / size, fitted.predict_interval(x), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(model.feature_importances_, fitted.feature_importances_, atol=1e-4)
@@ -460,6 +473,7 @@ def test_the_prior_is_drawn(fitted):
     pyplot.close("all")
 
 
+@pytest.mark.usefixtures("hasty")
 def test_callbacks_see_a_fit_without_epochs():
     callback = pytest.importorskip("sklearn.callback")
     x, y, _ = product(30)

@@ -27,8 +27,8 @@ def waves(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[np.ndarray, np.
 
 
 @pytest.fixture
-def small_limits(monkeypatch) -> None:
-    """A table of a few hundred rows is long."""
+def small_limits(monkeypatch, hasty) -> None:
+    """A table of a few hundred rows is long, and its sample solved in a hurry."""
     monkeypatch.setattr(posterior, "REFINED_FROM", 300)
     monkeypatch.setattr(posterior, "SOLVED_ROWS", 60)
 
@@ -277,6 +277,7 @@ def test_weights_in_another_precision():
         assert model.score(x, y) > 0.9
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
     monkeypatch.setattr(posterior, "WIDEST_REFINED", 2)
     x, y, _ = waves(120)

@@ -230,6 +230,7 @@ def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
     assert sum(found.beside_.values()) == 6
 
 
+@pytest.mark.usefixtures("hasty")
 def test_what_cannot_be_beside_others_is_fitted_alone(numbers, tmp_path):
     x, y = numbers
     grid = [

@@ -63,6 +63,7 @@ def test_shells_are_sums_of_curves():
     assert log_loss(y[200:], model.predict_proba(x[200:])) < 0.45
 
 
+@pytest.mark.usefixtures("hasty")
 def test_the_module_is_the_average_of_the_chosen(monkeypatch):
     """The mean over runs is the average that was judged, of folds' models where a row was held out by none."""
     kept = {}
@@ -93,6 +94,7 @@ def test_the_same_seed_gives_the_same_model_whatever_the_order_of_rows(selected)
     assert shuffled.predict_proba(x) == pytest.approx(selected.predict_proba(x), abs=1e-9)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_weight_of_2_is_a_repeated_row():
     x, y = interacting(60)
     weights = np.where(np.arange(60) < 20, 2, 1)
@@ -124,6 +126,7 @@ def test_explanations_add_up_to_the_log_odds(selected):
     assert odds == pytest.approx(logits, abs=1e-6)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_training_parameters_choose_gradients_and_refuse_the_selection():
     x, y = interacting(40)
     for given in ({"penalty": 0.01}, {"bond_dim": 3}, {"runs": 2}, {"loss": "mse"}):
@@ -173,6 +176,7 @@ def test_hundreds_of_columns_are_a_regression():
     assert log_loss(y[100:], model.predict_proba(x[100:])) < 0.3
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("many", [5000, 300])
 def test_a_category_of_many_levels_is_no_single_state(monkeypatch, many):
     """Each of 150 levels is less than a hundredth of the rows; all of them as one had a log-loss of 0.66."""
@@ -187,6 +191,7 @@ def test_a_category_of_many_levels_is_no_single_state(monkeypatch, many):
     assert log_loss(y[800:], model.predict_proba(frame[800:])) < 0.55
 
 
+@pytest.mark.usefixtures("hasty")
 def test_classes_of_one_row_are_kept():
     x, y = interacting(60)
     y[7] = "rare"
@@ -197,6 +202,7 @@ def test_classes_of_one_row_are_kept():
     assert model.predict_proba(x)[np.arange(60) != 7, 1].max() < 0.5
 
 
+@pytest.mark.usefixtures("hasty")
 def test_more_classes_than_a_bond_holds_take_no_prior():
     rng = np.random.default_rng(0)
     y = np.arange(150) % 50
@@ -206,6 +212,7 @@ def test_more_classes_than_a_bond_holds_take_no_prior():
     assert model.score(x, y) > 0.5
 
 
+@pytest.mark.usefixtures("hasty")
 def test_columns_of_any_kind():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -224,6 +231,7 @@ def test_columns_of_any_kind():
         model.predict(pd.DataFrame({"size": [0.0], "colour": ["violet"], "flat": [1.0]}))
 
 
+@pytest.mark.usefixtures("hasty")
 def test_balanced_weights_raise_the_rare_class():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((120, 2))
@@ -233,6 +241,7 @@ def test_balanced_weights_raise_the_rare_class():
     assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.1
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
     x, y = interacting(60)
     monkeypatch.setattr(selection, "BUDGET", 1.0)
@@ -242,6 +251,7 @@ def test_a_budget_drops_candidates_and_no_folds(monkeypatch):
     assert not families & {"lines", "hats"}
 
 
+@pytest.mark.usefixtures("hasty")
 def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out(monkeypatch):
     x, y = interacting(90)
     monkeypatch.setattr(modes, "_FEWEST_CENTRES", 40)
@@ -251,6 +261,7 @@ def test_modes_of_too_many_rows_and_classes_are_sums_over_fewer_rows_or_left_out
     assert not any("prior" in name for name in ResTTClassifier(random_state=0).fit(x, y).candidates_)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_module_that_would_be_too_large_loses_its_least_members(monkeypatch):
     x, y = interacting(60)
     monkeypatch.setattr(selection, "MOST_WEIGHTS", 1)

@@ -48,8 +48,8 @@ def folder(frame, tmp_path):
 
 
 @pytest.fixture
-def small_samples(monkeypatch):
-    """Samples of 800 rows, of which 300 are solved."""
+def small_samples(monkeypatch, hasty):
+    """Samples of 800 rows, of which 300 are solved, in a hurry."""
     monkeypatch.setattr(streams, "SAMPLE_ROWS", 800)
     monkeypatch.setattr(posterior, "REFINED_FROM", 500)
     monkeypatch.setattr(posterior, "SOLVED_ROWS", 300)

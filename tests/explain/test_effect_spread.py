@@ -130,6 +130,7 @@ def test_rows_that_say_nothing_leave_the_prior(model):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_outputs_have_it_in_their_own_units():
     x, y = additive(60, seed=0)
     found = effect(ResTTRegressor(random_state=0).fit(x, np.stack([y, -3 * y, np.ones(60)], axis=1)), 0)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, safe_open, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import restt
 from restt import Topology, features, interop
@@ -76,6 +77,23 @@ def test_values_that_are_not_finite_survive(tmp_path):
         module.first[0, 0], module.first[0, 1] = float("nan"), -float("inf")
     same, _ = interop.load_module(interop.save_module(module, tmp_path / "model.safetensors"))
     assert torch.equal(same.first.view(torch.int32), module.first.view(torch.int32))
+
+
+def test_shapes_are_compared_without_computing(tmp_path):
+    """Torch would load its compiler for the first comparison on the device "meta", which takes longer than all else."""
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            if isinstance(found, torch.Tensor) and found.is_meta:
+                seen.add(str(func))
+            return found
+
+    path, seen = interop.save_module(restt.ResTT(3, [2, 3, 1], 2, 1), tmp_path / "ragged.safetensors"), set()
+    with Recorder():
+        interop.load_module(path)
+    assert seen
+    assert seen <= {"aten.empty.memory_format", "aten._to_copy.default", "aten.detach.default"}
 
 
 def test_loading_leaves_the_random_numbers_alone(saved):

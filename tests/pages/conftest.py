@@ -11,6 +11,7 @@ import pytest
 
 from restt import ResTTClassifier, ResTTRegressor
 from restt.pages import model_page
+from tests.hasty import hasty_solvers
 
 NASTY = '</script><script>alert("x")</script>'
 QUOTES = "a \"b\" 'c' & <i>ü\u2028</i>"
@@ -33,7 +34,8 @@ def table():
 @pytest.fixture(scope="session")
 def regressor(table):
     X, y = table
-    return ResTTRegressor(random_state=0).fit(X, y)
+    with hasty_solvers():
+        return ResTTRegressor(random_state=0).fit(X, y)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ def sums_in_one_order(monkeypatch):
     monkeypatch.setattr("restt.prior.columns._ROWS_AT_ONCE", 200)
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("rows", "most"), [(20, 100), (120, 100), (200, 60)])
 def test_is_the_same_wherever_it_is_learned(rows, most):
     x, y, levels = table(rows)
@@ -54,6 +55,7 @@ def test_so_is_one_whose_noise_has_heavy_tails(monkeypatch):
     np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("most", [100, 60])
 def test_so_is_one_of_all_columns_at_once(most, monkeypatch):
     monkeypatch.setattr("restt.prior.mixture._FEW_ROWS", 20)

@@ -55,6 +55,7 @@ def test_columns_that_go_together_are_within_a_tenth_of_the_noise_too():
     assert found.rounding.bond_dim < LARGEST_BOND
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_given_bond_and_order_are_kept():
     numbers, y = mixed_table(60)
     large = prior.fit(numbers, y, levels=LEVELS, bond_dim=33, site_order=[2, 0, 1])
@@ -77,6 +78,7 @@ def test_the_prior_prints_a_line_per_column(fitted):
     assert fitted.prior.plot().get_xlabel() == "relevance"
 
 
+@pytest.mark.usefixtures("hasty")
 def test_several_outputs_share_one_prior():
     numbers, y = mixed_table(100)
     both = prior.fit(numbers, np.stack([y, -2 * y + 3], axis=1), levels=LEVELS)
@@ -86,6 +88,7 @@ def test_several_outputs_share_one_prior():
     assert both.predict_interval(numbers).shape == (100, 2, 2)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_rows_of_weight_two_are_repeated_rows():
     numbers, y = mixed_table(40)
     weights = np.ones(40)
@@ -246,6 +249,7 @@ def hard_tables():
     yield "exact line", x, x[:, 0], 0.999
 
 
+@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("numbers", "y", "least"), [pytest.param(*row[1:], id=row[0]) for row in hard_tables()])
 def test_hard_tables_give_a_good_model_never_nan(numbers, y, least):
     with warnings.catch_warnings():
@@ -292,6 +296,7 @@ def test_wrong_arguments_are_named(arguments, message):
         prior.fit(**given)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_thousands_of_levels_are_learned():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 1000, 300)
@@ -303,6 +308,7 @@ def test_thousands_of_levels_are_learned():
     assert model.left_out_error < 0.6
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers, y = mixed_table(200)
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])

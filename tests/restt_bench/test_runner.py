@@ -24,15 +24,19 @@ def quiet():
     return Console(file=io.StringIO(), width=120)
 
 
-@pytest.fixture
-def few(monkeypatch):
+def race_only(monkeypatch, *names):
     """A small field, for tests that are not about who takes part."""
 
     def small_field(device, **options):
-        names = ["auto", "eager", "textbook", "limit", *(["auto-plain"] if options.get("plain") else [])]
-        return [implementation_named(name) for name in names]
+        plain = ["auto-plain"] if options.get("plain") else []
+        return [implementation_named(name) for name in (*names, *plain)]
 
     monkeypatch.setattr(bench.runner, "field", small_field)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    race_only(monkeypatch, "auto", "eager", "textbook", "limit")
 
 
 def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path, quiet):
@@ -177,6 +181,7 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
         raise RuntimeError("operation not permitted when stream is capturing\nand so on")
 
     monkeypatch.setattr(PlainTorch, "build", build)
+    race_only(monkeypatch, "auto", "torch")
     [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
     reasons = {row["implementation"]: row.get("skipped") for row in result["rows"]}
     assert reasons["torch"] == "RuntimeError: operation not permitted when stream is capturing"
@@ -185,6 +190,7 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
 
 def test_reasons_with_brackets_are_shown_whole(quiet, monkeypatch):
     monkeypatch.setattr(TensorKrowch, "refusal", lambda self, case: "not installed (pip install 'restt[bench]')")
+    race_only(monkeypatch, "auto", "tensorkrowch")
     bench.run(["main"], console=quiet, plots=False, **TINY)
     assert "TensorKrowch: not installed (pip install 'restt[bench]')" in quiet.file.getvalue()
 

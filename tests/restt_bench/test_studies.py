@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 
@@ -52,7 +53,7 @@ def run_and_saved(name, quiet, folder):
         pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
     ],
 )
-def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path):
+def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty, monkeypatch):
     if name in NEED_DATA and not data.describe(NEED_DATA[name]).ready:
         pytest.skip(f"{NEED_DATA[name]} is not here: run `restt data fetch {NEED_DATA[name]}`")
     if name in ("tune", "tune-step"):
@@ -60,6 +61,10 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path):
         from tests.chain.cuda.interpreter import mend_interpreter
 
         mend_interpreter()
+    if name == "explain":
+        # What shap has numba compile takes seconds to compile and none to run.
+        with contextlib.suppress(ImportError):
+            monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     saved = run_and_saved(name, quiet, tmp_path)
     if name == "serving":
         assert {row["way"] for row in saved["rows"]} == {"predict", "torch.export", "onnxruntime"}

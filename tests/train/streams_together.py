@@ -16,6 +16,7 @@ from restt import ResTT
 from restt.data import Stream, stream
 from restt.estimators import ResTTRegressor, posterior, streams
 from restt.train import TrainConfig, train
+from tests.hasty import hasty_solvers
 from tests.train.forked import fork
 from tests.train.problems import measured, weights
 
@@ -64,7 +65,8 @@ def surveyed(folder: Path) -> dict[str, Any]:
 
 
 def fitted(folder: Path) -> np.ndarray:
-    model = ResTTRegressor(bond_dim=2, random_state=0).fit(stream(folder, "y", shuffle_block=120))
+    with hasty_solvers():
+        model = ResTTRegressor(bond_dim=2, random_state=0).fit(stream(folder, "y", shuffle_block=120))
     assert model.solver_ == "posterior"
     return model.module_(torch.full((1, 4, max(model.module_.feature_dims)), 0.3, dtype=torch.float64)).detach().numpy()
 

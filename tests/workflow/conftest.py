@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from restt.workflow import fit_table
+from tests.hasty import hasty_solvers
 
 
 def trees(rows: int, seed: int = 0) -> pd.DataFrame:
@@ -30,7 +31,8 @@ def tree_frame():
 @pytest.fixture(scope="session")
 def fitted(tree_frame):
     """Regression by the posterior solver, which knows intervals."""
-    return fit_table(tree_frame, "height")
+    with hasty_solvers():
+        return fit_table(tree_frame, "height")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from torch import Tensor
 from restt._common.errors import check_new_file, shown
 from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
 from restt._common.version import __version__
-from restt.module import ResTT
+from restt.module import ResTT, undrawn
 from restt.topology import Topology
 
 MODULE = Kind("restt-module", "content")
@@ -105,13 +105,6 @@ def _described(module: ResTT) -> dict[str, Any]:
     }
 
 
-class _Outline(ResTT):
-    """A module's shapes alone: nothing is drawn, and on the device ``"meta"`` nothing is allocated."""
-
-    def reset_parameters(self, *arguments: Any, **options: Any) -> None:
-        pass
-
-
 def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ResTT:
     options = dict(described)
     # A number here would be multiplied by the number of sites, which nothing in the file bounds.
@@ -121,12 +114,12 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
     if options["dtype"] not in DTYPES:
         raise ValueError(f"dtype must be one of {sorted(DTYPES)}, got {shown(options['dtype'])}")
     options["dtype"] = DTYPES[options["dtype"]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the module itself warns below
-        outline = _Outline(**options, device="meta")
-    _check_tensors(outline.state_dict(), tensors)
-    # A new module draws weights, which are replaced; reading a file must not move the caller's random numbers on.
-    with torch.random.fork_rng(devices=[]):
+    # Weights come from the file: drawing some takes longer than reading, and would move the caller's random numbers on.
+    with undrawn():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the module itself warns below
+            outline = ResTT(**options, device="meta")  # shapes alone: nothing is allocated
+        _check_tensors(outline.state_dict(), tensors)
         module = ResTT(**options)
     module.load_state_dict(tensors)
     return module

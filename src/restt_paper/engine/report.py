@@ -102,13 +102,15 @@ def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "r
     sections: list[Section] = []
     damaged: dict[str, str] = {}
     targets: list[tuple[Target, Store]] = []
+    # Tables share cells, and are made more than once.
+    paper, quick = (Store(root / profile).as_it_is() for profile in ("paper", "quick"))
     for experiment in asked:
-        readable, left_out = _readable(experiment, Store(root / "paper"), "paper")
+        readable, left_out = _readable(experiment, paper, "paper")
         damaged |= left_out
         targets += [(target, readable) for target in experiment.targets]
         section = _section(experiment, readable, "paper")
         if section is None:
-            readable, left_out = _readable(experiment, Store(root / "quick"), "quick")
+            readable, left_out = _readable(experiment, quick, "quick")
             damaged |= left_out
             section = _section(experiment, readable, "quick")
         if section is not None:

@@ -63,12 +63,19 @@ class Store:
         self.device = device
         self.command = command
         self._hidden: frozenset[str] = frozenset()
+        self._files: dict[Path, dict[str, Any] | None] | None = None
         self._here = _Thread()
 
     def without(self, keys: Iterable[str]) -> Store:
         """The same results as if those of the cells with these keys were not there."""
         other = Store(self.folder, self.device, self.command)
-        other._hidden = self._hidden | frozenset(keys)
+        other._hidden, other._files = self._hidden | frozenset(keys), self._files
+        return other
+
+    def as_it_is(self) -> Store:
+        """The same results for reading alone: each file is read once, and what is written later is not seen."""
+        other = self.without(())
+        other._files = {}
         return other
 
     def path(self, cell: Cell) -> Path:
@@ -80,10 +87,17 @@ class Store:
         if cell.key in self._hidden:
             return None
         path = self.path(cell)
-        found = read_file(path)
+        found = self._read(path)
         if found is not None and (found["cell"] != cell.title or found["settings"] != cell.settings):
             raise ValueError(f"{path} holds another cell, {found['cell']}; it was moved or changed by hand")
         return found
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        if self._files is None:
+            return read_file(path)
+        if path not in self._files:
+            self._files[path] = read_file(path)
+        return self._files[path]
 
     def compute(self, cell: Cell, work: Work) -> dict[str, Any]:
         """The whole file of ``cell``, computing it with ``work`` first where nobody has.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from restt_paper.engine import store as store_module
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import LOCKS, Store, Work
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 sys.modules["torch"] = SimpleNamespace(device=lambda name: SimpleNamespace(type=name), get_num_threads=lambda: 1)
+from restt_paper.engine import store as store_module
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import Store
 
@@ -283,3 +285,30 @@ def test_a_file_with_the_right_names_and_wrong_content_is_told(tmp_path, field, 
     store.path(cell).write_text(json.dumps({**found, field: value}))
     with pytest.raises(ValueError, match="is not a whole results file"):
         store.load(cell)
+
+
+def test_as_it_is_every_file_is_read_once(tmp_path, monkeypatch):
+    store, (first, second, third) = Store(tmp_path), squares(3)
+    store.compute(first, square)
+    store.compute(second, square)
+    still, reads = store.as_it_is(), []
+    read = store_module.read_file
+    monkeypatch.setattr(store_module, "read_file", lambda path: reads.append(path) or read(path))
+    for _ in range(2):
+        assert still.load(first)["result"] == still.without([second.key]).load(first)["result"] == {"square": 0}
+        assert still.without([second.key]).load(second) is None
+        assert still.load(third) is None
+    assert reads == [store.path(first), store.path(third)]
+    store.compute(third, square)
+    assert still.load(third) is None
+    assert store.load(third)["result"] == {"square": 4}
+
+
+def test_as_it_is_another_cells_file_is_still_refused(tmp_path):
+    store, (first, second, _) = Store(tmp_path), squares(3)
+    store.compute(first, square)
+    store.path(second).write_text(store.path(first).read_text())
+    still = store.as_it_is()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="holds another cell, squares/n0"):
+            still.load(second)

@@ -1,0 +1,33 @@
+"""The default solvers in a hurry, for tests of how a model is made and handled rather than of how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def hasty_solvers() -> Iterator[None]:
+    """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
+    from restt.estimators import additive, candidates, modes, selection
+    from restt.prior import classes, joint, learning, mixture
+
+    climb = learning.climb
+
+    def climb_a_little(objective: Any, start: Any, iterations: int, *rest: Any) -> Any:
+        return climb(objective, start, min(iterations, 3), *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (learning, joint):
+            patch.setattr(module, "climb", climb_a_little)
+        patch.setattr(classes, "_ITERATIONS", 10)
+        patch.setattr(mixture, "_FRESH_ROWS", 2)
+        for module in (candidates, selection):
+            patch.setattr(module, "STEPS", 20)
+            patch.setattr(module, "FOLDS", 3)
+        patch.setattr(modes, "MODE_PENALTIES", modes.MODE_PENALTIES[1::3])
+        patch.setattr(additive, "LOGISTIC_PENALTIES", additive.LOGISTIC_PENALTIES[1::3])
+        yield
