@@ -18,9 +18,9 @@ _TRAINED = {"handle_missing": "error", "loss": "mse", "epochs": 25}
 CLASSIFIERS = [Checked(*_CLASSIFIER), Checked(*_CLASSIFIER, _TRAINED, FAILING)]
 
 
-def test_the_regressor_passes_every_check(hasty):
+def test_the_regressor_passes_every_check():
     assert_every_check_passes(REGRESSORS, least=[59, 60])
 
 
-def test_the_classifier_passes_every_check(hasty):
+def test_the_classifier_passes_every_check():
     assert_every_check_passes(CLASSIFIERS, least=[62, 63])

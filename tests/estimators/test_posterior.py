@@ -364,7 +364,6 @@ def hostile() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     }
 
 
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("kind", hostile())
 def test_hostile_columns_leave_a_good_model(kind):
     x, y, fresh = hostile()[kind]

@@ -249,7 +249,6 @@ def hard_tables():
     yield "exact line", x, x[:, 0], 0.999
 
 
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("numbers", "y", "least"), [pytest.param(*row[1:], id=row[0]) for row in hard_tables()])
 def test_hard_tables_give_a_good_model_never_nan(numbers, y, least):
     with warnings.catch_warnings():
