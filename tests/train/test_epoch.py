@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from restt.train import Penalty, TrainConfig, cuda_graph, epoch, train, training
+from restt.train import Penalty, TrainConfig, epoch, train, training
 from restt.train.state import TrainState
 from tests.train.problems import assert_same_bits, measured, regression, small_module, weights
+from tests.train.test_cuda_graph import RecordedStep
 
 RATES = (1e-3, 0.02, 0.1)
 
@@ -69,14 +70,7 @@ def test_a_run_that_explodes_is_rolled_back_as_it_would_be_one_by_one(monkeypatc
 
 
 def test_steps_that_are_recorded_may_be_replayed_at_once(monkeypatch, counted):
-    class RecordedStep(cuda_graph.GraphedStep):
-        captures = 0
-
-        @staticmethod
-        def capture(work, device):
-            RecordedStep.captures += 1
-            return work
-
+    monkeypatch.setattr(RecordedStep, "captures", 0)
     settings = {"lr": (1e-3, 1.0, 0.02), "epochs": 60, "schedule": "cosine", "ema": 0.9}
     wanted = trained(monkeypatch, at_once=False, **settings)
     monkeypatch.setattr(training, "TrainStep", RecordedStep)
