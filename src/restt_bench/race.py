@@ -43,7 +43,8 @@ def race(
             try:
                 works[name], peaks[name] = _built(implementation, case, settings.seed)
             except Exception as error:  # of a graph that cannot be captured, or of memory: one row, not the run
-                skipped[name] = f"{type(error).__name__}: {str(error).strip()[:200]}"
+                line, _, _ = str(error).strip().partition("\n")  # an assertion may have none
+                skipped[name] = f"{type(error).__name__}: {line[:200]}"
         timed = {mode: _timed(works, mode, case, settings) for mode in modes}
     rows = []
     for implementation in implementations:
