@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import restt
 from restt import Topology
-from restt.module import undrawn
+from restt.init import undrawn
 
 SITES = 8  # of exported modules
 # Some of torch's tools are written with deprecated functions of its own.

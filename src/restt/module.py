@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +16,7 @@ from restt.chain.packed import is_worth_packing, pack, unpack
 from restt.chain.precision import any_autocast, autocast_dtype
 from restt.chain.reference import ROLES, ChainWeights, role_shapes, role_tensors
 from restt.cores import cores_of, read_cores
-from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances
+from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances, weights_are_drawn
 from restt.init.stability import warn_if_unstable
 from restt.topology import Topology
 
@@ -26,19 +24,6 @@ _NAMES = (*ROLES, "bias")
 _STORED = frozenset(_NAMES)
 # At once and without nn.Module's search for each name, which for all of them takes as long as a small contraction.
 _stored_tensors = itemgetter(*_NAMES)
-
-
-_UNDRAWN: ContextVar[bool] = ContextVar("undrawn", default=False)
-
-
-@contextmanager
-def undrawn() -> Iterator[None]:
-    """Modules that are made here have no weights yet: ``reset_parameters`` with a seed is still to be called."""
-    before = _UNDRAWN.set(True)
-    try:
-        yield
-    finally:
-        _UNDRAWN.reset(before)
 
 
 class ResTT(nn.Module):
@@ -144,7 +129,7 @@ class ResTT(nn.Module):
             self.register_parameter(name, None if value is None else nn.Parameter(value))
         self.register_buffer("padding", None, persistent=False)
         self._mark_padding(self.first.device)
-        if not _UNDRAWN.get():
+        if weights_are_drawn():
             self.reset_parameters()
 
     def _mark_padding(self, device: torch.device) -> None:

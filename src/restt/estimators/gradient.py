@@ -24,7 +24,8 @@ from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
-from restt.module import ResTT, undrawn
+from restt.init import undrawn
+from restt.module import ResTT
 from restt.train import Event, TrainConfig, train
 from restt.train.records import RecordStream
 

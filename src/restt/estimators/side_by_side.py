@@ -263,7 +263,7 @@ def _stacked(modules: Sequence[ResTT], device: torch.device) -> ResTT:
 
 @torch.no_grad()
 def _parted(module: ResTT, sizes: Sequence[int]) -> list[dict[str, Tensor]]:
-    """Weights of so many runs after each other, each in a tensor of its own."""
+    """The weights of neighbouring runs, parted by these numbers of runs: each part in tensors of its own."""
     names = [name for name, _ in module.named_parameters()]
     views = [part for name in names for part in module.get_parameter(name).detach().split(list(sizes))]
     # A few launches on a GPU, where a clone is one for each of a thousand.

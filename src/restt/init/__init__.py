@@ -1,6 +1,6 @@
 """How weights start: σ_w² per site, variances per role, and the draw itself (paper, Sec. IV)."""
 
-from restt.init.draw import draw_weights
+from restt.init.draw import draw_weights, undrawn, weights_are_drawn
 from restt.init.variances import (
     INITS,
     WeightVariances,
@@ -17,5 +17,7 @@ __all__ = [
     "per_site",
     "resolve_sigma2",
     "stable_sigma2_per_site",
+    "undrawn",
     "weight_variances",
+    "weights_are_drawn",
 ]

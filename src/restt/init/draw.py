@@ -13,7 +13,9 @@ of 8 take rotations of their own. Lengths then hold in the mean, with fluctuatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -22,6 +24,22 @@ from torch import Tensor
 from restt.init.variances import WeightVariances
 
 _ALGEBRAS = (1, 2, 4, 8)  # dimensions of the normed division algebras over the reals
+_DRAWN: ContextVar[bool] = ContextVar("weights are drawn", default=True)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Modules that are made here have no weights yet: they are still to be loaded, or drawn with a seed."""
+    before = _DRAWN.set(False)
+    try:
+        yield
+    finally:
+        _DRAWN.reset(before)
+
+
+def weights_are_drawn() -> bool:
+    """Whether a new module draws its weights; not within :func:`undrawn`."""
+    return _DRAWN.get()
 
 
 def draw_weights(

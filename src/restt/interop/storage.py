@@ -16,7 +16,8 @@ from torch import Tensor
 from restt._common.errors import check_new_file, shown
 from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
 from restt._common.version import __version__
-from restt.module import ResTT, undrawn
+from restt.init import undrawn
+from restt.module import ResTT
 from restt.topology import Topology
 
 MODULE = Kind("restt-module", "content")

@@ -26,7 +26,7 @@ _TAIL = 10.0
 # How far the knot beyond a column's end is, in mean excesses of the outermost values: that many of them, or this share
 # of all where it is more. Of less than twice as many, nothing is known beyond the ends.
 _REACH, _OUTERMOST, _OUTERMOST_SHARE = 3.0, 5, 0.2
-# In standard deviations of the column it is at most so far: what goes on with a long tail is seldom a straight line.
+# At most this many standard deviations of the column away: what goes on with a long tail is seldom a straight line.
 _FURTHEST_REACH = 2.0
 
 

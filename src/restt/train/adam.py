@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# So many tensors the Triton kernel takes: it asks for each whether a block is of that one.
+# The Triton kernel takes at most this many tensors: it asks for each whether a block is of that one.
 MOST_TENSORS = 16
 
 
