@@ -38,7 +38,7 @@ def model() -> ResTTRegressor:
     frame.loc[[8, 9], "colour"] = None
     with pytest.MonkeyPatch.context() as patch:
         # Smooth functions have a short basis; those that may jump have one as long as there are states.
-        patch.setattr("restt.prior.mixture._USUAL_FEW", {"smooth": 1.0})
+        patch.setattr("restt.prior.kinds._USUAL_FEW", {"smooth": 1.0})
         return ResTTRegressor(random_state=0).fit(frame, y + 0.1 * rng.normal(size=120)), frame
 
 

@@ -12,7 +12,7 @@ import torch
 from restt import prior
 from restt.features.base import tensor64
 from restt.prior.evidence import Evidence
-from restt.prior.kernels import Number, bent
+from restt.prior.kernels import BEND, Number, reshaped
 from restt.prior.learning import Prior, hyper_prior, learn, learn_alike
 from restt.prior.posterior import condition, covariance, variance
 from restt.prior.rounding import round_products, train_values
@@ -26,7 +26,7 @@ def apart_problem(rows: int) -> tuple[Prior, list[torch.Tensor], torch.Tensor, t
     numbers, y = mixed_table(rows)
     weights = np.random.default_rng(3).random(rows) + 0.5
     kernels, states = bound(numbers, weights)
-    usual = some_prior(bent(kernels))
+    usual = some_prior(reshaped(kernels, bend=BEND))
     found = replace(usual, theta=np.r_[usual.theta, np.log(SIZES)])
     return found, states, torch.from_numpy(np.stack([y, y**2 - 1], axis=1)), torch.from_numpy(weights)
 
@@ -102,7 +102,7 @@ def test_parabolas_are_centred_and_apart_from_straight_lines():
             moments = kernel.parabola @ kernel.measure @ torch.stack([torch.ones_like(value), value], dim=1)
             assert moments.abs().max() < 1e-10
     two, _ = bound(np.column_stack([np.arange(20) % 2, np.arange(20), np.arange(20) % 4]).astype(float), np.ones(20))
-    assert [kernel.bend for kernel in bent(two)[:2]] == [0.0, 0.5]
+    assert [kernel.bend for kernel in reshaped(two, bend=BEND)[:2]] == [0.0, 0.5]
 
 
 def test_columns_that_are_added_are_told_from_those_that_interact():

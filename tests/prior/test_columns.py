@@ -6,7 +6,7 @@ import torch
 
 from restt.prior.columns import LevelColumns, NumberColumns, side_by_side, upper_blocks
 from restt.prior.evidence import column_slices
-from restt.prior.kernels import bent, jumping, make_kernel, measure
+from restt.prior.kernels import BEND, JUMPING, SMOOTH, make_kernel, measure, reshaped
 from restt.prior.sites import fit_sites
 
 RNG = np.random.default_rng(0)
@@ -25,15 +25,16 @@ NUMBERS = np.column_stack(
 NUMBERS[5, 1] = -1  # a level that is not known
 LEVELS = [None, 4, None, None, 3, None, None]
 CPU = torch.device("cpu")
+SHAPES = [(), (JUMPING,), (SMOOTH, BEND), (JUMPING, 0.0, True)]
 
 
-def problem(made=tuple):
+def problem(*shape):
     weights = RNG.random(ROWS) + 0.5
     sites = fit_sites(NUMBERS, weights, LEVELS)
     states = [site.vectors(column) for site, column in zip(sites, NUMBERS.T, strict=True)]
     given = torch.from_numpy(weights)
     kernels = tuple(make_kernel(site, measure(site, x, given)) for site, x in zip(sites, states, strict=True))
-    kernels = made(kernels)
+    kernels = reshaped(kernels, *shape)
     parts = column_slices(kernels)
     return kernels, states, parts, RNG.normal(-0.3, 0.4, parts[-1].stop)
 
@@ -46,9 +47,9 @@ def test_numbers_of_like_width_and_all_categories_are_together():
     assert sorted(np.concatenate([one.places.ravel() for one in found])) == list(range(2, parts[-1].stop))
 
 
-@pytest.mark.parametrize("made", [tuple, jumping, bent])
-def test_factors_are_those_of_each_kernel(made):
-    kernels, states, parts, theta = problem(made)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_factors_are_those_of_each_kernel(shape):
+    kernels, states, parts, theta = problem(*shape)
     rows, others = slice(10, 30), slice(25, 80)
     expected = {
         part.start: kernel.factor(column[rows], column[others], theta[part])
@@ -62,9 +63,9 @@ def test_factors_are_those_of_each_kernel(made):
             torch.testing.assert_close(factor, expected[place], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("made", [tuple, jumping, bent])
-def test_slopes_match_differences(made):
-    kernels, states, parts, theta = problem(made)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_slopes_match_differences(shape):
+    kernels, states, parts, theta = problem(*shape)
     weight = torch.from_numpy(RNG.standard_normal((ROWS, ROWS)))
     weight = weight + weight.T
     for kernel, column, part in zip(kernels, states, parts, strict=True):

@@ -58,7 +58,7 @@ def test_so_is_one_whose_noise_has_heavy_tails(monkeypatch):
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("most", [100, 60])
 def test_so_is_one_of_all_columns_at_once(most, monkeypatch):
-    monkeypatch.setattr("restt.prior.mixture._FEW_ROWS", 20)
+    monkeypatch.setattr("restt.prior.kinds.FEW_ROWS", 20)
     x, _, levels = table(100)
     y = np.sin(2 * np.hypot(x[:, 0], np.nan_to_num(x[:, 1]))) + (x[:, 2] == 1)
     here = prior.fit(x, y, levels=levels, max_rows=most)

@@ -10,7 +10,7 @@ import torch
 import restt
 from restt import prior
 from restt.prior.fit import LARGEST_BOND
-from restt.prior.kernels import jumping
+from restt.prior.kernels import JUMPING, reshaped
 from restt.prior.posterior import condition, condition_on_more
 from restt.prior.target import candidate_scales
 from tests.prior.problems import LEVELS, bound, mixed_table, some_prior
@@ -336,7 +336,7 @@ def test_conditioning_on_its_own_rows_changes_nothing():
     weights = torch.from_numpy(np.random.default_rng(0).random(80) + 0.5)
     kernels, states = bound(numbers, weights.numpy())
     # Functions that may jump differ in every row: with smooth ones the rows' covariance is singular, up to rounding.
-    one = condition(some_prior(jumping(kernels)), states, torch.from_numpy(y[:, None]), weights)
+    one = condition(some_prior(reshaped(kernels, JUMPING)), states, torch.from_numpy(y[:, None]), weights)
     order = np.lexsort(numbers.T)
     given = [column[order] for column in states], torch.from_numpy(y[order, None]), weights[order]
     again = condition_on_more(one, *given)

@@ -196,7 +196,7 @@ def test_functions_of_all_columns_at_once_are_found(monkeypatch):
     covered = found.predict_interval(other, 0.9)[..., 0]
     assert 0.84 < np.mean((covered[:, 0] < wanted) & (wanted < covered[:, 1])) < 0.96
     error = np.mean((found.predict(other)[:, 0] - wanted) ** 2)
-    monkeypatch.setattr("restt.prior.mixture._FEWEST_JOINT_ROWS", 1000)
+    monkeypatch.setattr("restt.prior.kinds._FEWEST_JOINT_ROWS", 1000)
     without = prior.fit(x, y)
     assert error < 0.8 * np.mean((without.predict(other)[:, 0] - wanted) ** 2)
 

@@ -166,17 +166,27 @@ def test_few_rows_of_columns_that_matter_alike_may_jump():
 
 
 def test_usual_weights_count_as_many_rows_as_they_are_told_to():
-    y = np.random.default_rng(0).standard_normal((200, 1))
-    predictions, usual = np.stack([y, -y], axis=-1), np.array([0.5, 0.5])
-    found = [stacked(predictions, y, np.ones(200), usual, rows)[1] for rows in (1, 12, 45, 1e6)]
-    assert (np.diff(found) > 0).all()
-    assert found[-1] == pytest.approx(0.5, abs=0.001)
-    # The least of 200 (2w)² + 2 rows (½ - w)², in units of the variance of y: w = rows / (800 + 2 rows).
-    assert found[2] == pytest.approx(45 / 890, rel=1e-3)
+    signal, noise = 0.3 * np.random.default_rng(0).choice([-1.0, 1.0], (2, 200, 1))
+    signal = signal - noise * (signal * noise).mean() / (noise**2).mean()
+    y = signal + noise
+    predictions, usual = np.stack([signal, -signal], axis=-1), np.array([0.5, 0.5])
+    found = {rows: stacked(predictions, y, np.ones(200), usual, rows)[1] for rows in (1, 12, 45, 1e6)}
+    assert (np.diff(list(found.values())) > 0).all()
+    assert found[1e6] == pytest.approx(0.5, abs=0.001)
+    # The least of 200 s (2w)² + 2 rows σ² (½ - w)², with s the signal's mean square and σ² that of what is left at w.
+    size = (signal**2).mean()
+    left = (noise**2).mean() + size * (2 * found[45]) ** 2
+    assert found[45] == pytest.approx(45 * left / (800 * size + 90 * left), rel=1e-3)
+
+
+def test_a_prior_that_does_not_suit_gets_next_to_nothing_where_there_is_no_noise():
+    y = np.random.default_rng(0).standard_normal((60, 1))
+    predictions = np.stack([y, 0 * y], axis=-1)
+    assert stacked(predictions, y, np.ones(60), np.array([0.5, 0.5]), 45)[1] < 0.01
 
 
 def test_many_columns_share_their_scales(monkeypatch):
-    monkeypatch.setattr("restt.prior.mixture.MOST_OWN_COLUMNS", 20)
+    monkeypatch.setattr("restt.prior.kinds.MOST_OWN_COLUMNS", 20)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 40))
     y = x @ rng.standard_normal(40) + rng.standard_normal(300)

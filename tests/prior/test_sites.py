@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.kernels import jumping, make_kernel, measure
+from restt.prior.kernels import JUMPING, make_kernel, measure, reshaped
 from restt.prior.sites import fit_sites, hat_map, site_vectors
 
 RNG = np.random.default_rng(0)
@@ -166,7 +166,7 @@ def test_functions_that_may_jump_differ_more_between_neighbours():
     values = np.array([0.0, 0.0, -8.0])
     ends = states[0][:2]
     near = torch.stack([0.98 * ends[0] + 0.02 * ends[1], ends[0]])
-    smooth, jumps = (one[0].factor(near, near, values) for one in (found, jumping(found)))
+    smooth, jumps = (one[0].factor(near, near, values) for one in (found, reshaped(found, JUMPING)))
     apart = [float(gram[0, 0] + gram[1, 1] - 2 * gram[0, 1]) for gram in (smooth, jumps)]
     assert apart[1] > apart[0] > 0
 

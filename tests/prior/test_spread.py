@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from restt import prior
-from restt.prior.kernels import JUMPING, SMOOTH, jumping
+from restt.prior.kernels import JUMPING, SMOOTH, reshaped
 from restt.prior.spread import LEVELS, _constant_part, _quantiles
 
 
@@ -23,7 +23,7 @@ def fitted() -> prior.Fitted:
 
 def test_a_saved_spread_knows_whether_functions_may_jump(fitted):
     smooth = fitted.spread.prior
-    steps = replace(fitted.spread, prior=replace(smooth, kernels=jumping(smooth.kernels)))
+    steps = replace(fitted.spread, prior=replace(smooth, kernels=reshaped(smooth.kernels, JUMPING)))
     assert ("may jump" in str(steps.prior), steps.prior.power) == (True, JUMPING)
     x = np.random.default_rng(2).uniform(-1, 1, (50, 2))
     config, tensors = json.loads(json.dumps(steps.to_config())), steps.tensors()

@@ -21,7 +21,7 @@ from restt.module import ResTT
 from restt.prior import Prior, Site
 from restt.prior.classes import Axes
 from restt.prior.evidence import column_slices
-from restt.prior.kernels import Kernel, Number, jumping, make_kernel, measure
+from restt.prior.kernels import JUMPING, Kernel, Number, make_kernel, measure, reshaped
 from restt.prior.learning import learn
 from restt.prior.posterior import covariance
 from restt.prior.rounding import residual_module, round_products
@@ -134,7 +134,8 @@ def mode_candidates(rows: ClassRows, rng: np.random.Generator) -> list[Modes | S
         if not all(_is_relevant(prior).all() for prior in priors):
             groups |= {f"{name} of few": [_of_few(prior) for prior in each] for name, each in groups.items()}
         if len(rows) >= _JUMPING_ROWS and any(isinstance(kernel, Number) for kernel in kernels):
-            groups["jumping prior"] = [_learned(rows, jumping(kernels), targets, part, rng) for part in rows.parts]
+            jumping = reshaped(kernels, JUMPING)
+            groups["jumping prior"] = [_learned(rows, jumping, targets, part, rng) for part in rows.parts]
         curves = curve_candidates(rows, priors, MODE_PENALTIES)
         return [curves, *(_modes(name, rows, each, chosen) for name, each in groups.items())]
 

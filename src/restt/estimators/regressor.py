@@ -24,7 +24,7 @@ from restt.estimators.posterior import MOST_COLUMNS, MOST_ENTRIES, ONLY_GRADIENT
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
 from restt.prior import Prior, Spread
-from restt.prior.mixture import MOST_OWN_COLUMNS
+from restt.prior.kinds import MOST_OWN_COLUMNS
 from restt.topology import Topology
 
 

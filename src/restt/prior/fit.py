@@ -162,7 +162,7 @@ def fit(
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     learner = Learner(kernels, states, _placed(used, device), learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
-    learner, target, alike, smooth, errors = _best_scale(learner, scales, targets, used, device)
+    learner, target, alike, smooth, errors = best_scale(learner, scales, targets, used, device)
     mixture = mix(learner, alike, smooth, _placed(target.encode(targets), device), rng)
     left_out = mixture.left_out.cpu().numpy()
     target = target.smeared(left_out, targets, used)
@@ -178,8 +178,8 @@ def fit(
     module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
     distance = _distance(module(site_vectors(ordered, table[:, order])), exact, used)
-    # The heaviest that tells columns apart, where there is one.
-    told = sorted((*mixture.column_priors, learned), key=lambda one: one.alike)[0]
+    # The heaviest that tells columns apart, interactions among them, where there is one.
+    told = sorted((*mixture.column_priors, learned), key=lambda one: one.alike or one.sums)[0]
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
@@ -286,7 +286,7 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
     return float(np.average(scaled**2, axis=0, weights=weights).mean())
 
 
-def _best_scale(
+def best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
 ) -> tuple[Learner, Target, Prior, Posterior[Prior], dict[str, float]]:
     """The scale of y whose left-out predictions are best on y's own, with its posterior.

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.stats import yeojohnson
 from torch import Tensor
 
 from restt.features.base import tensor64
@@ -22,11 +24,13 @@ _LEAST_VARIANCE = 1e-14
 # Powers of the distance in a number's covariance.
 SMOOTH, JUMPING = 2.0, 1.0
 # The share of parabolas in functions that are such in part.
-_BEND = 0.5
+BEND = 0.5
 # Standard deviations from the mean beyond which a parabola is flat.
 _TAIL = 2.5
 # Less of a square that is not straight is rounding.
 _LEAST_SHARE = 1e-9
+# Between which Yeo and Johnson's power is searched; 1 leaves a column as it is.
+_POWERS = (-3.0, 5.0)
 
 
 class Kernel(ABC):
@@ -72,7 +76,8 @@ class Number(Kernel):
     """A number: a function with a length, and a straight line, in learned shares.
 
     ``bend`` of the function is a parabola that is flat beyond the tails, of which it would else be all: a length that
-    leaves room for little else leaves none for a curve that goes down and up again.
+    leaves room for little else leaves none for a curve that goes down and up again. ``evened``: distances and lines are
+    those of :func:`even_values`, so that a straight line is one in the logarithm, say, of a column with a long tail.
 
     The function's covariance is exp(-½ (d/l)^power) in the distance d of the knots' positions: smooth functions for a
     power of 2, for one of 1 those that may jump (Ornstein and Uhlenbeck's).
@@ -80,11 +85,17 @@ class Number(Kernel):
 
     names = ("relevance", "length", "line")
 
-    def __init__(self, site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> None:
+    def __init__(
+        self, site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0, evened: bool = False
+    ) -> None:
         super().__init__(site, measure)
-        self.power = power
+        self.power, self.evened = power, evened
         size, knots = site.width, len(site.positions)
         position, value = (tensor64(each).to(measure) for each in (site.positions, site.values))
+        if evened:
+            even = even_values(np.array(site.values), self.mean[:knots].cpu().numpy())
+            raw, value = value, tensor64(even).to(measure)
+            position = position + (value - raw) / 2  # half of a position is the value, see restt.prior.sites
         self.distances = measure.new_zeros(size, size)
         self.distances[:knots, :knots] = (position[:, None] - position[None, :]).abs() ** power
         eye = torch.diag(measure.new_ones(size))
@@ -102,7 +113,7 @@ class Number(Kernel):
         self.bend = bend if bool(self.parabola.any()) else 0.0
 
     def on(self, device: torch.device) -> Number:
-        return Number(self.site, self.measure.to(device), self.power, self.bend)
+        return Number(self.site, self.measure.to(device), self.power, self.bend, self.evened)
 
     @property
     def mean(self) -> Tensor:
@@ -117,6 +128,32 @@ class Number(Kernel):
 
     def cross(self, states: Tensor, values: np.ndarray) -> Tensor:
         return states @ self.table(values)
+
+
+def even_values(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (K,) -> (K,)
+    """Values to the power of Yeo and Johnson under which these shares of them are most nearly normal, standardised.
+
+    The values are standardised before, so that nothing depends on a column's unit; those without a share come along.
+
+    >>> values = np.exp(np.linspace(-1, 1, 5))
+    >>> even_values((values - values.mean()) / values.std(), np.full(5, 0.2)).round(1)
+    array([-1.5, -0.7,  0.1,  0.8,  1.3])
+    """
+    if (share > 0).sum() < 3:  # two values are as even as can be
+        return values
+    share = share / share.sum()
+    logarithms = float(share @ (np.sign(values) * np.log1p(np.abs(values))))
+
+    def scaled(power: float) -> tuple[np.ndarray, float]:
+        found = yeojohnson(values, power)
+        found = found - share @ found
+        return found, float(np.sqrt(share @ found**2))
+
+    def surprise(power: float) -> float:
+        return float(np.log(scaled(power)[1])) - (power - 1) * logarithms
+
+    found, size = scaled(minimize_scalar(surprise, bounds=_POWERS, method="bounded").x)
+    return found / size
 
 
 def _parabola(
@@ -224,16 +261,13 @@ def measure(
     return share @ states if site.knots is None else (states * share[:, None]).T @ states
 
 
-def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0) -> Kernel:
-    """The kernel of a column, centred under this measure; ``power``, ``bend``: see :class:`Number`."""
-    return Levels(site, measure) if site.knots is None else Number(site, measure, power, bend)
+def make_kernel(site: Site, measure: Tensor, power: float = SMOOTH, bend: float = 0.0, evened: bool = False) -> Kernel:
+    """The kernel of a column, centred under this measure; ``power``, ``bend``, ``evened``: see :class:`Number`."""
+    return Levels(site, measure) if site.knots is None else Number(site, measure, power, bend, evened)
 
 
-def jumping(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """The same kernels for functions that may jump."""
-    return tuple(make_kernel(kernel.site, kernel.measure, JUMPING) for kernel in kernels)
-
-
-def bent(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """The same kernels for functions that are parabolas in part."""
-    return tuple(make_kernel(kernel.site, kernel.measure, bend=_BEND) for kernel in kernels)
+def reshaped(
+    kernels: Sequence[Kernel], power: float = SMOOTH, bend: float = 0.0, evened: bool = False
+) -> tuple[Kernel, ...]:
+    """The same kernels for functions of another shape: see :class:`Number`."""
+    return tuple(make_kernel(kernel.site, kernel.measure, power, bend, evened) for kernel in kernels)

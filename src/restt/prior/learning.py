@@ -53,7 +53,8 @@ class Prior:
     fit; ``length`` the distance over which a smooth effect changes, on a scale where a column has variance 1 (NaN for
     categories); ``line`` the share of straight lines in it; ``noise`` the noise's share of the target's variance;
     ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a; ``power`` 2 for
-    smooth functions, 1 for those that may jump. ``apart`` is the share of a column's main effect that no other column
+    smooth functions, 1 for those that may jump; ``evened`` says that lengths and lines are of columns taken to a power
+    that makes them even. ``apart`` is the share of a column's main effect that no other column
     changes, 0 where columns that matter by themselves matter together too: a is the rest of the relevance.
 
     >>> rng = np.random.default_rng(0)
@@ -72,6 +73,7 @@ class Prior:
     target_scale: str = "identity"
     evaluations: int = 0  # of the evidence, until it was learned
     alike: bool = False  # all columns of a kind have one relevance, length and share of straight lines
+    sums: bool = False  # without interactions: s was held so large that next to nothing is left for them
 
     def on(self, device: torch.device) -> Self:
         """The same prior for states on another device."""
@@ -94,6 +96,11 @@ class Prior:
     def bend(self) -> float:
         """Of the functions of numbers, the share of parabolas."""
         return max((kernel.bend for kernel in self.kernels if isinstance(kernel, Number)), default=0.0)
+
+    @property
+    def evened(self) -> bool:
+        """Whether numbers are taken to a power that makes them even."""
+        return any(kernel.evened for kernel in self.kernels if isinstance(kernel, Number))
 
     @property
     def parts(self) -> list[np.ndarray]:
@@ -125,6 +132,7 @@ class Prior:
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in self.names))
         words = _IN_WORDS[self.target_scale] + (", functions that may jump" if self.power < SMOOTH else "")
+        words += ", columns evened by a power" if self.evened else ""
         lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {words}"]
         told = self.apart.any()
         lines.append(f"  {'column':{width}}  relevance  length  line{'  apart' if told else ''}")
@@ -151,15 +159,19 @@ def hyper_prior(
     around: np.ndarray | None = None,  # (T,)
     rough: bool = False,
     apart: bool = False,
+    sums: bool = False,
 ) -> HyperPrior:
     """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
 
     ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected. ``apart``: with
-    main effects that no other column changes.
+    main effects that no other column changes. ``sums``: with s held where it leaves nothing to interactions.
     """
     columns = _ROUGH if rough else _COLUMN
     rows = [GLOBAL["noise"], GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
+    if sums:
+        centre[SCALE] = low[SCALE] = high[SCALE]
+        centre[_relevances(kernels)] = -high[SCALE] - np.log(len(kernels))
     heavy = np.zeros(len(rows), dtype=bool)
     if around is not None:
         heavy[_relevances(kernels)] = True
@@ -183,10 +195,11 @@ def _relevances(kernels: Sequence[Kernel]) -> list[int]:
     return [part.start for part in column_slices(kernels)]
 
 
-def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
+def starting_point(kernels: Sequence[Kernel], rough: bool = False, sums: bool = False) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
-    theta = hyper_prior(kernels, rough=rough).centre.copy()
-    theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
+    theta = hyper_prior(kernels, rough=rough, sums=sums).centre.copy()
+    if not sums:
+        theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
 
@@ -207,16 +220,16 @@ def learn(
     trust: Tensor | None = None,  # (B,)
     rough: bool = False,
     apart: bool = False,
+    sums: bool = False,
 ) -> tuple[np.ndarray, int]:
     """The parameters of largest evidence, by L-BFGS from ``start``, and how often the evidence was evaluated.
 
-    ``around``, ``rough``, ``apart``: see :func:`hyper_prior`; without ``start`` the search begins there, but for the
-    lengths and lines.
-    ``trust``: see :class:`~restt.prior.evidence.Objective`.
+    ``around``, ``rough``, ``apart``, ``sums``: see :func:`hyper_prior`; without ``start`` the search begins there, but
+    for the lengths and lines. ``trust``: see :class:`~restt.prior.evidence.Objective`.
     """
-    hyper = hyper_prior(kernels, around, rough, apart)
+    hyper = hyper_prior(kernels, around, rough, apart, sums)
     if start is None:
-        start = starting_point(kernels, rough)
+        start = starting_point(kernels, rough, sums)
         if around is not None:
             kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
@@ -234,24 +247,24 @@ def learn_alike(
     weights: Tensor,  # (B,)
     straight: bool = False,
     trust: Tensor | None = None,  # (B,)
+    sums: bool = False,
 ) -> tuple[np.ndarray, int]:
     """The same for a prior in which all columns of a kind have one relevance, length and share of straight lines.
 
     A handful of parameters, for which few rows of many columns are enough. ``straight``: straight lines and no
-    interactions, which is ridge regression.
+    interactions, which is ridge regression; ``sums``: no interactions.
     """
     columns = [f"{type(kernel).__name__} {name}" for kernel in kernels for name in kernel.names]
     own = ["noise", "scale", *columns]
     distinct = list(dict.fromkeys(own))
     ties = np.array([distinct.index(entry) for entry in own])
     first = np.array([own.index(entry) for entry in distinct])
-    weak, start = hyper_prior(kernels), starting_point(kernels)[first]
+    sums = sums or straight
+    weak, start = hyper_prior(kernels, sums=sums), starting_point(kernels, sums=sums)[first]
     centre, low, high = weak.centre[first], weak.low[first], weak.high[first]
     if straight:
-        held = np.array([name.endswith(("scale", "length", "line")) for name in distinct])
+        held = np.array([name.endswith(("length", "line")) for name in distinct])
         centre[held] = low[held] = high[held]
-        relevance = np.array([name.endswith("relevance") for name in distinct])
-        centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
     hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
     objective = Evidence(kernels, states, targets, weights, hyper, ties, trust)
     theta, evaluations = climb(objective, start, ITERATIONS)

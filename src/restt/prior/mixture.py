@@ -1,15 +1,13 @@
-"""The priors over which a posterior mean is averaged, and their weights.
+"""The posterior means that are averaged, one for each kind of prior, and their weights.
 
-Two have scales for each column, one for smooth functions and one for functions that may jump; with few rows a third
-leans towards rough ones, and with many there is one of functions of all columns at once, see :mod:`restt.prior.joint`.
-That many scales follow chance where rows are few or the noise is loud, so they are drawn around scales that all columns
-share; and more priors have only these: for smooth functions, for straight lines without interactions and, with few
-rows, for functions that may jump. They are weighed by the squared error of the mean of their left-out predictions.
+Kinds, see :mod:`restt.prior.kinds`, differ in what they take a function to be. Some have scales for each column. That
+many follow chance where rows are few or the noise is loud, so they are drawn around scales that all columns share; and
+other kinds have only these. They are weighed by the squared error of the mean of their left-out predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,7 +17,18 @@ from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from restt.prior.joint import JointPrior, learn_joint
-from restt.prior.kernels import Kernel, bent, jumping
+from restt.prior.kernels import Kernel, reshaped
+from restt.prior.kinds import (
+    USUAL_ROWS,
+    has_many_rows,
+    is_apart,
+    is_shared,
+    is_wide,
+    shape,
+    shared_kind,
+    usual_weights,
+    without_own,
+)
 from restt.prior.learning import ITERATIONS, Prior, learn, learn_alike
 from restt.prior.posterior import P, Posterior, condition
 from restt.prior.target import weighted_quantile
@@ -31,30 +40,15 @@ _FEWEST_ROWS = 8
 # Before any fresh row is seen, left-out residuals of rows that were learned from are taken to be too small by this
 # factor, which counts as much as that many rows.
 _OPTIMISM, _OPTIMISM_ROWS, _MOST_OPTIMISM = 1.2, 20, 2.0
-# The kinds of priors and their weights before any row is seen, which count as much as that many rows.
-_USUAL, _USUAL_ROWS = {"straight": 0.0, "alike": 0.21, "smooth": 0.43, "jumping": 0.21, "joint": 0.15}, 12
-# Up to this many rows leave much of the lengths to the density that they are given, and more kinds are tried. Their
-# weights are near those of least squares over rows kept aside of 48 tables, with 60 to 300 rows to learn from.
-_FEW_ROWS = 400
-_USUAL_FEW, _USUAL_ROWS_FEW = (
-    {"straight": 0.15, "alike": 0.05, "alike jumping": 0.25, "smooth": 0.1, "jumping": 0.3, "rough": 0.15},
-    45,
-)
-# With more rows, kinds of priors in which columns have main effects of their own beside those of the product, and kinds
-# whose functions are parabolas in part.
-_LEARNED_APART, _BENT = ("smooth",), ("smooth", "alike")
-_SHARED = ("straight", "alike", "alike jumping")
-# More columns than this have no scales of their own: instead of kinds that would, those of shared ones are learned.
-MOST_OWN_COLUMNS = 500
-_WITHOUT_OWN = {"smooth": "alike", "rough": "alike", "jumping": "alike jumping"}
-_USUAL_WIDE = {"straight": 0.4, "alike": 0.3, "alike jumping": 0.3}
-# A distance in all columns is learned from more than so many rows, and from at most so many.
-_FEWEST_JOINT_ROWS, _JOINT_ROWS = 200, 500
+# A distance in all columns is learned from at most so many rows.
+_JOINT_ROWS = 500
 # Errors beyond this many times the median's do not count for more in the weights: one row does not decide.
 _MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
 # each column that there is for a row, up to this many columns; that of a joint prior is larger.
 _OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 0.9, 0.3
+# Of weights and the noise that they leave.
+_TURNS = 3
 # A prior that weighs less is left out of the mean.
 _LEAST_WEIGHT = 0.02
 
@@ -83,14 +77,14 @@ class Learner:
         return replace(self, trust=trust)
 
     @cached_property
-    def jumping(self) -> tuple[Kernel, ...]:
-        """The kernels for functions that may jump."""
-        return jumping(self.kernels)
+    def _reshaped(self) -> dict[tuple[float, float, bool], tuple[Kernel, ...]]:
+        """The kernels for functions of other shapes, as they are asked for."""
+        return {}
 
-    @cached_property
-    def bent(self) -> tuple[Kernel, ...]:
-        """The kernels for functions that are parabolas in part."""
-        return bent(self.kernels)
+    def _kernels(self, shape: tuple[float, float, bool]) -> tuple[Kernel, ...]:
+        if shape not in self._reshaped:
+            self._reshaped[shape] = reshaped(self.kernels, *shape)
+        return self._reshaped[shape]
 
     def learn(
         self,
@@ -103,17 +97,18 @@ class Learner:
         iterations: int = ITERATIONS,
     ) -> Prior:
         """The prior of this kind; scales of each column's own are drawn ``around`` those of the one alike."""
-        kind = _WITHOUT_OWN.get(kind, kind) if len(self.kernels) > MOST_OWN_COLUMNS else kind
+        kind = without_own(kind) if is_wide(len(self.kernels)) else kind
         given, trust = self._given(targets, rows)
-        many = len(self.weights) > _FEW_ROWS and len(self.kernels) <= MOST_OWN_COLUMNS
-        kernels = self.jumping if kind.endswith("jumping") else self.bent if many and kind in _BENT else self.kernels
-        if kind in _SHARED:
-            found = learn_alike(kernels, *given, kind == "straight", trust)
-        else:
-            first, shared = (None if one is None else one.theta for one in (start, around))
-            apart = many and kind in _LEARNED_APART
-            found = learn(kernels, *given, first, iterations, shared, trust, kind == "rough", apart)
-        return Prior(kernels, found[0], self.names, scale, found[1], kind in _SHARED)
+        many = has_many_rows(len(self.weights), len(self.kernels))
+        kernels, sums = self._kernels(shape(kind, many)), "sums" in kind
+        if is_shared(kind):
+            straight = kind == "straight"
+            theta, evaluations = learn_alike(kernels, *given, straight, trust, sums)
+            return Prior(kernels, theta, self.names, scale, evaluations, alike=True, sums=straight or sums)
+        first, shared = (None if one is None else one.theta for one in (start, around))
+        how = kind.startswith("rough"), is_apart(kind, many), sums
+        theta, evaluations = learn(kernels, *given, first, iterations, shared, trust, *how)
+        return Prior(kernels, theta, self.names, scale, evaluations, sums=sums)
 
     def learn_joint(
         self,
@@ -180,22 +175,21 @@ def mix(
 ) -> Mixture:
     """The posteriors beside ``smooth``, and the weights of all."""
     row_weights = learner.precision.cpu().numpy()
-    usual, usual_rows = _usual_weights(len(targets), len(learner.kernels))
+    usual, usual_rows = usual_weights(len(targets), len(learner.kernels))
     kinds, weights = tuple(usual), np.array(list(usual.values()))
-    there = {"alike": learner.condition(alike, targets), "smooth": smooth}
+    shared = shared_priors(learner, kinds, alike, targets)
     posteriors: list[Posterior[Prior | JointPrior]] = [
-        there[kind] if kind in there else learner.condition(_learned(learner, kind, alike, targets), targets)
+        smooth if kind == "smooth" else learner.condition(learn_kind(learner, kind, shared, targets), targets)
         for kind in kinds
     ]
     left_out = torch.stack([one.left_out for one in posteriors], dim=-1)  # (B, O, K)
     if len(learner.rows) >= _FEWEST_ROWS:
-        columns = min(len(learner.kernels) / len(learner.rows), _MOST_COLUMNS)
-        optimism = {**dict.fromkeys(_SHARED, 0.0), "joint": _JOINT_OPTIMISM}
-        own = left_out.new_tensor([1 + optimism.get(kind, _OWN_OPTIMISM) * columns for kind in kinds])
+        own = left_out.new_tensor(optimism(kinds, len(learner.kernels), len(learner.rows)))
         grown = targets[..., None] + (left_out - targets[..., None]) * own
         weights = stacked(grown.cpu().numpy(), targets.cpu().numpy(), row_weights, weights, usual_rows)
-    order = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
-    weights, left_out = weights[order] / weights[order].sum(), left_out[..., order]
+    weights = without_least(weights)
+    order = [k for k in np.argsort(-weights, kind="stable") if weights[k] > 0]
+    weights, left_out = weights[order], left_out[..., order]
     residuals = targets - weighted(left_out, weights)
     outside = np.setdiff1d(np.arange(len(targets)), learner.rows)
     if len(outside) >= _FRESH_ROWS:
@@ -203,7 +197,7 @@ def mix(
     elif len(learner.rows) < _FEWEST_ROWS:
         fresh, predicted = outside[:0], left_out[:0]
     else:
-        fresh, predicted = _predict_fresh(learner, [kinds[k] for k in order], alike, targets, rng)
+        fresh, predicted = _predict_fresh(learner, [kinds[k] for k in order], shared, targets, rng)
     before = learner.rows if fresh is outside else fresh
     known = _mean_square(residuals[before], row_weights[before])
     new = _mean_square(targets[fresh] - weighted(predicted, weights), row_weights[fresh])
@@ -213,45 +207,56 @@ def mix(
     return Mixture(tuple(posteriors[k] for k in order), weights, residuals)
 
 
-def _usual_weights(rows: int, columns: int) -> tuple[dict[str, float], int]:
-    """The kinds of priors of a table with their usual weights, and how many rows these count as much as."""
-    if columns > MOST_OWN_COLUMNS:
-        return _USUAL_WIDE, _USUAL_ROWS
-    if rows > _FEW_ROWS:
-        return _USUAL, _USUAL_ROWS
-    if rows <= _FEWEST_JOINT_ROWS:
-        return _USUAL_FEW, _USUAL_ROWS_FEW
-    joint = _USUAL["joint"]
-    return {**{kind: (1 - joint) * weight for kind, weight in _USUAL_FEW.items()}, "joint": joint}, _USUAL_ROWS_FEW
+def optimism(kinds: Iterable[str], columns: int, rows: int) -> np.ndarray:  # (K,)
+    """What left-out residuals of each kind are multiplied by, so that none gains by the scales it has learned."""
+    share = min(columns / rows, _MOST_COLUMNS)
+    own = {kind: _JOINT_OPTIMISM if kind == "joint" else _OWN_OPTIMISM for kind in kinds}
+    return np.array([1.0 if is_shared(kind) else 1 + share * size for kind, size in own.items()])
 
 
-def _learned(
+def without_least(weights: np.ndarray) -> np.ndarray:  # (K,) -> (K,)
+    """Without those that are hardly any: 0, and the others of sum 1."""
+    kept = np.where(weights >= _LEAST_WEIGHT, weights, 0.0)
+    return np.asarray(kept / kept.sum())
+
+
+def shared_priors(learner: Learner, kinds: Sequence[str], alike: Prior, targets: Tensor) -> dict[str, Prior]:
+    """``alike`` and the others around whose scales those of these kinds are drawn."""
+    around = {shared_kind(kind) for kind in kinds if not is_shared(kind) and kind != "joint"} - {"alike"}
+    return {"alike": alike} | {kind: learner.learn(kind, targets, alike.target_scale) for kind in sorted(around)}
+
+
+def learn_kind(
     learner: Learner,
     kind: str,
-    alike: Prior,
+    shared: dict[str, Prior],
     targets: Tensor,
     rows: np.ndarray | None = None,
     iterations: int = ITERATIONS,
 ) -> Prior | JointPrior:
+    """The prior of a kind, its scales drawn around those of ``shared``, which all rows have been learned from."""
     if kind == "joint":
         return learner.learn_joint(targets, rows, iterations)
-    return learner.learn(kind, targets, alike.target_scale, alike, None, rows, iterations)
+    if rows is None and kind in shared:
+        return shared[kind]
+    around = None if is_shared(kind) else shared[shared_kind(kind)]
+    return learner.learn(kind, targets, shared["alike"].target_scale, around, None, rows, iterations)
 
 
 def _predict_fresh(
-    learner: Learner, kinds: Sequence[str], alike: Prior, targets: Tensor, rng: np.random.Generator
+    learner: Learner, kinds: Sequence[str], shared: dict[str, Prior], targets: Tensor, rng: np.random.Generator
 ) -> tuple[np.ndarray, Tensor]:  # (F,), (F, O, K)
     """Rows, and their predictions from all others by priors that were learned without them.
 
     But around the scales that all columns share, which are too few to take from chance.
     """
     parts = np.array_split(rng.permutation(learner.rows), _PARTS)
-    wide = len(learner.kernels) > MOST_OWN_COLUMNS  # and slow, but shared scales are few
+    wide = is_wide(len(learner.kernels))  # and slow, but shared scales are few
     parts = parts[: 1 if wide else -(-_FRESH_ROWS * _PARTS // len(learner.rows))]
     found = []
     for part in parts:
         seen = np.setdiff1d(learner.rows, part)
-        learned = [_learned(learner, kind, alike, targets, seen, ITERATIONS // 2) for kind in kinds]
+        learned = [learn_kind(learner, kind, shared, targets, seen, ITERATIONS // 2) for kind in kinds]
         left_out = [learner.condition(prior, targets).left_out[part] for prior in learned]
         found.append(torch.stack(left_out, dim=-1))
     return np.concatenate(parts), torch.cat(found)
@@ -262,7 +267,7 @@ def stacked(
     targets: np.ndarray,  # (F, O)
     row_weights: np.ndarray,  # (F,)
     usual: np.ndarray,  # (K,)
-    usual_rows: float = _USUAL_ROWS,
+    usual_rows: float = USUAL_ROWS,
 ) -> np.ndarray:  # (K,)
     """The weights, none below 0 and of sum 1, under which the predictions' mean has the least squares.
 
@@ -282,14 +287,19 @@ def stacked(
         row_weights = row_weights * (most / np.maximum(errors, most)) ** 2
     root = np.sqrt(row_weights / row_weights.mean())[:, None]
     rows = (predictions * root[..., None]).reshape(-1, kinds)
-    noise = _mean_square(torch.from_numpy(targets - predictions @ usual), row_weights)
-    # Beside targets of variance 1: weights that make no difference are the usual ones also where there is no noise.
-    pull, sure = (usual_rows * targets.shape[1] * max(noise, 1e-8)) ** 0.5, 1e3 * len(rows) ** 0.5
-    left = np.vstack([rows, pull * np.eye(kinds), np.full((1, kinds), sure)])
-    right = np.concatenate([(targets * root).ravel(), pull * usual, [sure]])
-    # Not nnls, which before SciPy 1.15 squares the condition of what is nearly the same in every column.
-    weights = lsq_linear(left, right, (0, np.inf), method="bvls", tol=1e-15, max_iter=100).x
-    return weights / weights.sum()
+    weights, sure = usual, 1e3 * len(rows) ** 0.5
+    # How far the usual weights hold depends on the noise, which is what the weights leave: where there is next to none,
+    # the usual ones leave the errors of priors that do not suit the table.
+    for _ in range(_TURNS):
+        noise = _mean_square(torch.from_numpy(targets - predictions @ weights), row_weights)
+        # Beside targets of variance 1: weights that make no difference are the usual ones also where there is no noise.
+        pull = (usual_rows * targets.shape[1] * max(noise, 1e-8)) ** 0.5
+        left = np.vstack([rows, pull * np.eye(kinds), np.full((1, kinds), sure)])
+        right = np.concatenate([(targets * root).ravel(), pull * usual, [sure]])
+        # Not nnls, which before SciPy 1.15 squares the condition of what is nearly the same in every column.
+        weights = lsq_linear(left, right, (0, np.inf), method="bvls", tol=1e-15, max_iter=100).x
+        weights = weights / weights.sum()
+    return weights
 
 
 def _mean_square(values: Tensor, weights: np.ndarray) -> float:  # (F, O), (F,)

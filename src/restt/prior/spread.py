@@ -167,6 +167,7 @@ class Spread:
             "target_scale": self.prior.target_scale,
             "power": self.prior.power,
             "bend": self.prior.bend,
+            "evened": self.prior.evened,
             "extra": self.extra,
         }
 
@@ -181,8 +182,8 @@ class Spread:
         """The spread that :meth:`to_config` and :meth:`tensors` described."""
         sites = [Site.from_config(site) for site in config["sites"]]
         # Models saved before there were others have none of these.
-        power, bend = config.get("power", SMOOTH), config.get("bend", 0.0)
-        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], power, bend) for n, site in enumerate(sites))
+        shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         return cls(prior, **arrays, extra=config["extra"])
