@@ -27,6 +27,8 @@ _COLUMN = {"relevance": (-2.5, 2.0, -14.0, 6.0), "length": (0.5, 0.7, -3.0, 3.0)
 _ROUGH = {**_COLUMN, "length": (-1.0, 0.7, -3.0, 3.0), "line": (-1.0, 1.0, -8.0, 8.0)}
 # Spread and bounds of the logarithm of a main effect's variance, where it is learned apart.
 _APART_SPREAD, _APART_BOUNDS = 3.0, (-14.0, 6.0)
+# The logarithm of the relevance that all columns have in the product, where there are only main effects.
+_NEXT_TO_NOTHING = -8.0
 # How far the logarithm of a column's relevance is from that of all columns alike, before it counts as one that differs.
 UNLIKE = 1.5
 # The same where main effects are learned apart: a column may matter and still take part in nothing.
@@ -73,7 +75,7 @@ class Prior:
     target_scale: str = "identity"
     evaluations: int = 0  # of the evidence, until it was learned
     alike: bool = False  # all columns of a kind have one relevance, length and share of straight lines
-    sums: bool = False  # without interactions: s was held so large that next to nothing is left for them
+    sums: bool = False  # main effects alone: without interactions
 
     def on(self, device: torch.device) -> Self:
         """The same prior for states on another device."""
@@ -164,30 +166,35 @@ def hyper_prior(
     """Weak densities of all parameters; ``rough`` leans towards short lengths, else to long ones and straight lines.
 
     ``around``: parameters of :func:`learn_alike`, near whose relevance that of each column is expected. ``apart``: with
-    main effects that no other column changes. ``sums``: with s held where it leaves nothing to interactions.
+    main effects that no other column changes. ``sums``: with these alone, the product being next to nothing.
     """
     columns = _ROUGH if rough else _COLUMN
     rows = [GLOBAL["noise"], GLOBAL["scale"], *(columns[name] for kernel in kernels for name in kernel.names)]
     centre, spread, low, high = np.array(rows).T.copy()
-    if sums:
-        centre[SCALE] = low[SCALE] = high[SCALE]
-        centre[_relevances(kernels)] = -high[SCALE] - np.log(len(kernels))
     heavy = np.zeros(len(rows), dtype=bool)
-    if around is not None:
+    if sums:
+        centre[SCALE] = low[SCALE] = high[SCALE] = 0.0
+        for each in (centre, low, high):
+            each[_relevances(kernels)] = _NEXT_TO_NOTHING
+    elif around is not None:
         heavy[_relevances(kernels)] = True
         centre[heavy], spread[heavy] = around[heavy], _UNLIKE_APART if apart else UNLIKE
     weak = HyperPrior(centre, spread, low, high, heavy)
-    if not apart:
+    if not (apart or sums):
         return weak
-    # Main effects of a column's own are expected to be as large as those of the product.
+    # Main effects of a column's own are expected to be as large as those of the product, where there is one.
     count, product = len(kernels), centre if around is None else around
-    centre = product[SCALE] + product[_relevances(kernels)]
+    effects, size = product[SCALE] + product[_relevances(kernels)], _APART_SPREAD
+    if sums and around is None:
+        effects, size = np.full(count, -np.log(count)), columns["relevance"][1]
+    elif sums:
+        effects, size = product[-count:], UNLIKE
     return HyperPrior(
-        np.r_[weak.centre, centre],
-        np.r_[weak.spread, np.full(count, _APART_SPREAD)],
+        np.r_[weak.centre, effects],
+        np.r_[weak.spread, np.full(count, size)],
         np.r_[weak.low, np.full(count, _APART_BOUNDS[0])],
         np.r_[weak.high, np.full(count, _APART_BOUNDS[1])],
-        np.r_[weak.heavy, np.full(count, True)],
+        np.r_[weak.heavy, np.full(count, around is not None or apart)],
     )
 
 
@@ -195,11 +202,10 @@ def _relevances(kernels: Sequence[Kernel]) -> list[int]:
     return [part.start for part in column_slices(kernels)]
 
 
-def starting_point(kernels: Sequence[Kernel], rough: bool = False, sums: bool = False) -> np.ndarray:
+def starting_point(kernels: Sequence[Kernel], rough: bool = False) -> np.ndarray:
     """All columns equally relevant, less so the more there are."""
-    theta = hyper_prior(kernels, rough=rough, sums=sums).centre.copy()
-    if not sums:
-        theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
+    theta = hyper_prior(kernels, rough=rough).centre.copy()
+    theta[_relevances(kernels)] = np.log(0.5 / np.sqrt(len(kernels)))
     return theta
 
 
@@ -229,7 +235,7 @@ def learn(
     """
     hyper = hyper_prior(kernels, around, rough, apart, sums)
     if start is None:
-        start = starting_point(kernels, rough, sums)
+        start = starting_point(kernels, rough)
         if around is not None:
             kept = [NOISE, SCALE, *_relevances(kernels)]
             start[kept] = around[kept]
@@ -255,16 +261,18 @@ def learn_alike(
     interactions, which is ridge regression; ``sums``: no interactions.
     """
     columns = [f"{type(kernel).__name__} {name}" for kernel in kernels for name in kernel.names]
-    own = ["noise", "scale", *columns]
+    own = ["noise", "scale", *columns, *(f"{type(kernel).__name__} apart" for kernel in kernels if sums)]
     distinct = list(dict.fromkeys(own))
     ties = np.array([distinct.index(entry) for entry in own])
     first = np.array([own.index(entry) for entry in distinct])
-    sums = sums or straight
-    weak, start = hyper_prior(kernels, sums=sums), starting_point(kernels, sums=sums)[first]
+    weak = hyper_prior(kernels, sums=sums)
+    start = (weak.centre if sums else starting_point(kernels))[first]
     centre, low, high = weak.centre[first], weak.low[first], weak.high[first]
     if straight:
-        held = np.array([name.endswith(("length", "line")) for name in distinct])
+        held = np.array([name.endswith(("scale", "length", "line")) for name in distinct])
         centre[held] = low[held] = high[held]
+        relevance = np.array([name.endswith("relevance") for name in distinct])
+        centre[relevance] = start[relevance] = -high[SCALE] - np.log(len(kernels))
     hyper = HyperPrior(centre, weak.spread[first], low, high, weak.heavy[first])
     objective = Evidence(kernels, states, targets, weights, hyper, ties, trust)
     theta, evaluations = climb(objective, start, ITERATIONS)

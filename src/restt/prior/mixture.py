@@ -104,7 +104,7 @@ class Learner:
         if is_shared(kind):
             straight = kind == "straight"
             theta, evaluations = learn_alike(kernels, *given, straight, trust, sums)
-            return Prior(kernels, theta, self.names, scale, evaluations, alike=True, sums=straight or sums)
+            return Prior(kernels, theta, self.names, scale, evaluations, alike=True, sums=sums)
         first, shared = (None if one is None else one.theta for one in (start, around))
         how = kind.startswith("rough"), is_apart(kind, many), sums
         theta, evaluations = learn(kernels, *given, first, iterations, shared, trust, *how)
