@@ -94,6 +94,8 @@ def units(package: Path, seeds: range) -> Iterator[Unit]:
             for place, (seen, aside) in enumerate(KFold(FOLDS, shuffle=True, random_state=seed).split(part)):
                 most = FEW_ROWS if place % 2 else MOST_ROWS
                 rows, rest = part[seen[:most]], part[np.r_[aside, seen[most:]]]
+                # Not those that lack what no row of the fit lacks: what they are is not for a prior to say.
+                rest = rest[~(np.isnan(x[rest]) & ~np.isnan(x[rows]).any(axis=0)).any(axis=1)]
                 yield Unit(name, x[rows], y[rows], levels, x[rest], y[rest])
 
 
