@@ -7,9 +7,10 @@
 ``learn`` conditions every kind on the rows of every unit of tools/prior_tables.py and keeps its predictions of left-out
 rows and of rows kept aside. ``weigh`` begins with all kinds and leaves out one after the other, the one that is missed
 least, moving weights a little in between: the score is the error on rows kept aside of the mixture that a fit would
-make, against today's usual weights, as a mean over tables of the change of its logarithm, each within 8 %. The
+make, against the weights before, as a mean over tables of the change of its logarithm, each within 8 %. The
 smallest set whose score is within a twentieth of a per cent of the best is named. How much of that is luck, choices on
-half of the tables say, scored on the other half. Written to results/tabular/priors-cpu.json.
+half of the tables say, scored on the other half. What the
+package has is scored too. Written to results/tabular/priors-cpu.json.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ KINDS = (*PLAIN, *(f"{kind} evened" for kind in PLAIN))
 JOINT = "joint"
 # Of how many rows the usual weights count as much while kinds are chosen, and what is tried afterwards.
 ROWS, OTHER_ROWS = 70, (20, 30, 45, 70, 100, 150)
+# What small tables were given before, with which everything is compared.
+BEFORE, BEFORE_ROWS = (
+    {"straight": 0.15, "alike": 0.05, "alike jumping": 0.25, "smooth": 0.1, "jumping": 0.3, "rough": 0.15},
+    45,
+)
 STEP, LARGEST_CHANGE, CLOSE = 0.05, 8.0, 0.05
 FEWEST_KINDS = 4
 
@@ -106,16 +112,15 @@ class Score:
 
     def __init__(self, library: list[dict[str, Any]], tables: list[str]) -> None:
         self.units = {table: [unit for unit in library if unit["table"] == table] for table in tables}
-        today, rows = kinds.usual_weights(1, 1)
-        self.today = {table: self.mean_error(table, today, rows) for table in tables}
+        self.before = {table: self.mean_error(table, BEFORE, BEFORE_ROWS) for table in tables}
 
     def mean_error(self, table: str, usual: dict[str, float], rows: float) -> float:
         return float(np.mean([error(unit, usual, rows) for unit in self.units[table]]))
 
     def changes(self, usual: dict[str, float], rows: float = ROWS) -> dict[str, float]:  # per cent, of each table
         return {
-            table: 100 * float(np.log(self.mean_error(table, usual, rows) / today))
-            for table, today in self.today.items()
+            table: 100 * float(np.log(self.mean_error(table, usual, rows) / before))
+            for table, before in self.before.items()
         }
 
     def __call__(self, usual: dict[str, float], rows: float = ROWS) -> float:
@@ -174,6 +179,7 @@ def weigh(library: Path, workers: int) -> None:
         whole, *by_half = pool.starmap(chosen, [(library, part) for part in (tables, *halves)], chunksize=1)
     score, usual = Score(everything, tables), smallest(whole)
     others = [Score(everything, half)(smallest(one)) for half, one in zip(reversed(halves), by_half, strict=True)]
+    today, rows = kinds.usual_weights(1, 1)
     record = {
         "title": "Usual weights of priors, chosen on rows kept aside",
         "units": len(everything), "tables": len(tables), "usual_rows": ROWS,
@@ -182,6 +188,7 @@ def weigh(library: Path, workers: int) -> None:
         "change_of_other_half": others,
         "change_by_usual_rows": {str(rows): score(usual, rows) for rows in OTHER_ROWS},
         "change_by_table": score.changes(usual),
+        "usual": {"weights": today, "rows": rows, "change": score(today, rows), "by_table": score.changes(today, rows)},
         "provenance": provenance(seed=list(SEEDS), command="python tools/choose_priors.py weigh"),
     }  # fmt: skip
     write_json_atomic(RECORD, record)

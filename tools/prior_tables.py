@@ -65,7 +65,7 @@ R_TABLES = {
 }
 MADE = (
     "friedman 1", "friedman 2", "friedman 3", "product", "additive", "sparse", "radial", "rotated", "rough",
-    "categories", "ties", "skewed",
+    "categories", "ties", "skewed", "dense", "steps",
 )  # fmt: skip
 
 
@@ -168,6 +168,12 @@ def made(name: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[
     elif name == "ties":
         x = rng.integers(0, 5, (rows, 8)).astype(float)
         y = np.round(0.5 * x[:, 0] + (x[:, 1] > 2) * x[:, 2] + noise)
+    elif name == "dense":
+        x = rng.standard_normal((rows, 40))
+        y = x @ rng.standard_normal(40) / 6 + 0.5 * noise
+    elif name == "steps":
+        x = rng.integers(0, 6, (rows, 8)).astype(float)
+        y = rng.standard_normal((8, 6))[np.arange(8), x.astype(int)].sum(axis=1) + noise
     else:
         x = rng.lognormal(size=(rows, 6))
         y = np.exp(0.6 * np.log(x[:, 0]) + 0.4 * np.log(x[:, 1]) * (x[:, 2] > 1) + 0.5 * noise)

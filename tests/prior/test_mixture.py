@@ -146,7 +146,7 @@ def test_residuals_of_rows_that_were_learned_from_grow():
     assert (mixture.residuals[::2].abs() > honest[::2].abs()).all()
 
 
-def test_few_rows_of_columns_that_matter_alike_may_jump():
+def test_few_rows_of_steps_are_sums_that_may_jump():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, (60, 5)).astype(float)
     steps = rng.standard_normal((5, 6))
@@ -158,9 +158,10 @@ def test_few_rows_of_columns_that_matter_alike_may_jump():
     assert len(np.unique(found.relevance)) == len(np.unique(found.length)) == 1
     fitted = prior.fit(x, y)
     heaviest = fitted.mixture.posteriors[0].prior
-    assert heaviest.alike
+    assert heaviest.sums
     assert heaviest.power == JUMPING
-    # What is printed, and what tells the uncertainty, tells columns apart all the same.
+    # What is printed, and what tells the uncertainty, knows of interactions all the same.
+    assert not fitted.spread.prior.sums
     assert not fitted.spread.prior.alike
     assert len(np.unique(fitted.spread.prior.relevance)) == 5
 

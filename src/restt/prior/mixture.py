@@ -46,7 +46,7 @@ _JOINT_ROWS = 500
 _MOST_ERROR = 6.0
 # Left-out residuals under scales of each column's own are too small beside those under shared ones, by this share for
 # each column that there is for a row, up to this many columns; that of a joint prior is larger.
-_OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 0.9, 0.3
+_OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 0.9, 1.0
 # Of weights and the noise that they leave.
 _TURNS = 3
 # A prior that weighs less is left out of the mean.
