@@ -9,6 +9,7 @@ import torch
 from restt import ResTT
 from restt._common.devices import fitting_threads
 from restt.estimators import ResTTClassifier, ResTTRegressor, progress
+from restt.estimators import base as base_module
 from restt.estimators.settings import read_penalty, settle
 from restt.estimators.targets import Labels
 from restt.train import Penalty
@@ -201,5 +202,23 @@ def test_small_problems_use_one_thread_and_give_the_others_back(numbers):
         assert torch.get_num_threads() == 2
         with fitting_threads(1e12):
             assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_small_table_is_encoded_on_one_thread(numbers, monkeypatch):
+    torch.set_num_threads(2)
+    try:
+        seen = []
+        original = base_module.fit_encoding
+
+        def watching(*arguments, **options):
+            seen.append(torch.get_num_threads())
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(base_module, "fit_encoding", watching)
+        ResTTRegressor(**QUICK).fit(*numbers)
+        assert seen == [1]
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

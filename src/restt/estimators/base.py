@@ -200,14 +200,15 @@ class BaseResTT(FittedResTT):
 
         ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
         """
-        prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
-        folder = None if once else self.checkpoint_dir
-        records = begin_training(prepared.fit, folder, shared=self._is_clone)
-        records = records.unwatched() if unwatched else records
-        # Only now that nothing can be refused any more does the estimator change.
-        self._adopt(prepared, fresh=fresh)
-        if fresh:
-            self.site_covariances_ = prepared.covariances()
+        with fitting_threads(given.encoding_work):
+            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
+            folder = None if once else self.checkpoint_dir
+            records = begin_training(prepared.fit, folder, shared=self._is_clone)
+            records = records.unwatched() if unwatched else records
+            # Only now that nothing can be refused any more does the estimator change.
+            self._adopt(prepared, fresh=fresh)
+            if fresh:
+                self.site_covariances_ = prepared.covariances()
         settings = prepared.fit.settings
         return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
 

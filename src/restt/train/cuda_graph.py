@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from restt._common.devices import on_device
+from restt._common.devices import available_memory, on_device
 from restt.chain.precision import current_precision
 from restt.train.adam import RunGroup
 from restt.train.data import Batch
@@ -25,14 +25,19 @@ _CAPTURING = threading.Lock()
 def capture_graph(work: Replay, device: torch.device) -> Replay:
     """Record what ``work`` launches on a device, without running it; the result runs it again by a single launch."""
     graph = torch.cuda.CUDAGraph()
-    # torch's own stream for captures is on the device of the first: from another one nothing would be recorded there.
-    # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
-    with (
-        _CAPTURING,
-        on_device(device),
-        torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"),
-    ):
-        work()
+    with _CAPTURING, on_device(device):
+        torch.cuda.synchronize(device)
+        # A recording has memory of its own, at most as much as the step before it. torch.cuda.graph always gives back
+        # what was freed, which then has to be had anew.
+        if available_memory(device) < torch.cuda.memory_reserved(device):
+            torch.cuda.empty_cache()
+        # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
     return graph.replay
 
 
