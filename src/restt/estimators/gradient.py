@@ -89,7 +89,9 @@ class Fit:
 
     @property
     def runs(self) -> int:
-        return len(self.module.first)
+        runs = self.module.runs
+        assert runs is not None
+        return runs
 
 
 @dataclass(frozen=True, eq=False)

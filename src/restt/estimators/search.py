@@ -236,7 +236,7 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
     function, (_, x, y), given = call
     own: dict[str, Any] = {"fit": partial(_tell, job)}  # found before those of its class
     if job.answers is not None:
-        own["_members"] = partial(_answer, job, job.estimator.module_, job.estimator.n_iter_)
+        own["_members"] = partial(_answer, job, vars(job.estimator).get("module_"), job.estimator.n_iter_)
     job.estimator.__dict__ |= own
     try:
         result = known_result(job, given) or function(job.estimator, x, y, **given)
@@ -247,11 +247,14 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
     return result
 
 
-def _answer(job: Job, module: ResTT, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
-    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit."""
+def _answer(job: Job, module: ResTT | None, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
+    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit.
+
+    ``module`` is None for one that nobody has asked for yet, as it then still is.
+    """
     estimator, asked, answers = job.estimator, job.asked, job.answers
     same = type(X) is np.ndarray and X.dtype == asked.dtype and np.array_equal(X, asked, equal_nan=True)
-    if answers is not None and same and estimator.module_ is module and estimator.n_iter_ == epochs:
+    if answers is not None and same and vars(estimator).get("module_") is module and estimator.n_iter_ == epochs:
         return answers
     return type(estimator)._members(estimator, X)
 

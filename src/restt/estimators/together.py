@@ -161,8 +161,10 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
 def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
-    estimator.module_, estimator.n_iter_ = found.module, found.epochs
-    estimator._read_later(history_=found.history, site_covariances_=prepared.covariances)
+    estimator.n_iter_ = found.epochs
+    estimator._read_later(
+        module_=lambda: found.module, history_=found.history, site_covariances_=prepared.covariances
+    )
     estimator._finish(prepared.judged)
     estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers

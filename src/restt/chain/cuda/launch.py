@@ -41,6 +41,16 @@ class WeightLaunch:
     stages: int
 
 
+@dataclass(frozen=True)
+class SiteLaunch:
+    """The weight gradient of several features of a site: how many, a power of two; batch per loop step, warps, stages."""
+
+    features: int
+    batch: int
+    warps: int
+    stages: int
+
+
 # The tables below were chosen among what `restt bench tune --device cuda` times, on an H200;
 # results/bench/gpu_chain-h200.json has those times, and the check and the steps of what was chosen.
 
@@ -85,6 +95,11 @@ WEIGHTS = {
 
 # Of tf32 products, where others were faster.
 TF32_WEIGHTS = {128: WeightLaunch(128, 128, 16, 8, 5)}
+
+# The same of several features of a site at once, by tile: one program then reads states and gradients for all of them.
+SITES = {16: SiteLaunch(8, 16, 4, 4)}
+# That pays where there are this many programs for every multiprocessor.
+LEAST_PROGRAMS = 4
 
 # Where a recorded backward pass is cut, as shares of the inner sites from the chain's start, by tile of tf32 products:
 # the weights of one section then get their gradients beside the sweep over the next. At r = 100 a step takes 687
@@ -189,6 +204,17 @@ def weight_launch(layout: Layout) -> WeightLaunch:
     if layout.precision == "tf32" and not layout.is_wide and layout.tile in TF32_WEIGHTS:
         return TF32_WEIGHTS[layout.tile]
     return WEIGHTS[128 if layout.is_wide else layout.tile]
+
+
+def site_launch(layout: Layout, width: int, sites: int, runs: int) -> SiteLaunch | None:
+    """Constants of the weight gradient of several features at once; None where they are better taken one by one."""
+    launch = None if layout.is_wide else SITES.get(layout.tile)
+    if launch is None or width == 1:
+        return None
+    features = min(launch.features, 1 << (width - 1).bit_length())
+    if sites * runs * -(-width // features) < LEAST_PROGRAMS * PROCESSORS:
+        return None
+    return replace(launch, features=features)
 
 
 def backward_cuts(layout: Layout, inner: int, programs: int) -> tuple[int, ...]:

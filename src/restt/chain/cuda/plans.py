@@ -10,11 +10,13 @@ import torch
 from restt.chain.cuda.calls import KernelCall
 from restt.chain.cuda.launch import (
     Layout,
+    SiteLaunch,
     SweepLaunch,
     backward_cuts,
     head_batch,
     head_tile,
     round_up,
+    site_launch,
     sweep_launch,
     weight_launch,
 )
@@ -139,7 +141,7 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
 
 def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start: int, stop: int) -> Section:
     from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-    from restt.chain.cuda.gradients import weight_gradients
+    from restt.chain.cuda.gradients import site_gradients, weight_gradients
 
     want_x, want_first, want_chain, want_linear, *_ = wanted
     topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
@@ -160,17 +162,21 @@ def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start:
     want_first = want_first and start == 0
     if not (want_first or want_chain or want_linear):
         return Section(start, sweep, None)
-    products = weight_launch(layout)
-    across, down = -(-bond // products.columns), -(-bond // products.rows)
+    sites, numbers = stop - start + 1, (inner, batch, columns, runs, *sizes.x_strides)
+    together = site_launch(layout, width, sites, runs)
+    products = weight_launch(layout) if together is None else together
     constants = {
-        "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
-        "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
-        "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
+        "I": width, "BOND": bond, "BB": products.batch, "STAGES": products.stages, "PRECISION": sizes.precision,
+        "CORE": want_chain, "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
     }  # fmt: skip
-    programs = ((stop - start + 1) * width, runs, across * (down if want_chain else 1))
-    return Section(
-        start, sweep, KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
-    )
+    if isinstance(products, SiteLaunch):
+        constants |= {"R": layout.tile, "PART": products.features}
+        groups = sites * -(-width // products.features)
+        return Section(start, sweep, KernelCall(site_gradients, (groups, runs), numbers, constants))
+    across, down = -(-bond // products.columns), -(-bond // products.rows)
+    constants |= {"K": products.rows, "L": products.columns}
+    programs = (sites * width, runs, across * (down if want_chain else 1))
+    return Section(start, sweep, KernelCall(weight_gradients, programs, numbers, constants))
 
 
 def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
