@@ -124,7 +124,7 @@ def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
 class Capturing:
     """What of torch.cuda a capture calls, noted: on which devices, and how often the cache was emptied."""
 
-    def __init__(self, monkeypatch, free=2.0, reserved=1.0):
+    def __init__(self, monkeypatch, free=2.0, reserved=1.0, allocated=1.0):
         self.under_way, self.devices, self.current, self.emptied = [], [], local(), 0
         noted = self
 
@@ -157,6 +157,7 @@ class Capturing:
             "synchronize": lambda device: None,
             "mem_get_info": lambda device: (free, 4.0),
             "memory_reserved": lambda device: reserved,
+            "memory_allocated": lambda device: allocated,
             "empty_cache": emptying,
         }
         for name, fake in fakes.items():
@@ -172,9 +173,11 @@ def test_captures_of_several_devices_come_one_after_the_other_each_on_a_stream_o
     assert sorted(capturing.devices, key=str) == given
 
 
-@pytest.mark.parametrize(("free", "emptied"), [(2.0, 0), (0.5, 1)])
-def test_what_was_freed_is_given_back_before_a_capture_only_where_memory_is_short(monkeypatch, free, emptied):
-    capturing = Capturing(monkeypatch, free=free)
+@pytest.mark.parametrize(
+    ("sizes", "emptied"), [({}, 0), ({"free": 0.5}, 1), ({"free": 2.0**40, "reserved": 2.0**31}, 1)]
+)
+def test_what_was_freed_is_given_back_before_a_capture_where_it_is_much_or_memory_is_short(monkeypatch, sizes, emptied):
+    capturing = Capturing(monkeypatch, **sizes)
     cuda_graph.capture_graph(lambda: None, torch.device("cuda", 0))
     assert capturing.emptied == emptied
 

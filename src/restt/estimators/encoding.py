@@ -30,8 +30,8 @@ KNOTS = 8
 # more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
-# Up to this many rows numpy is faster, as starting an operation of torch's takes longer than most of them: for 13 columns
-# of 8 knots by a factor of 5 for 16 rows, 1.8 for 400 and 1.5 for 1,000.
+# Up to this many rows numpy is faster, as starting an operation of torch's takes longer than most of them: for 13
+# columns of 8 knots 5 times for 16 rows, 2 times for 400 and 1,000.
 FEW_ROWS = 1024
 # Up to this many a GPU would only wait for its launches.
 FEW_FOR_GPU = 2000

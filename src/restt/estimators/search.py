@@ -26,6 +26,9 @@ from restt.estimators.scoring import known_result
 from restt.estimators.together import Job, fit_together, why_alone
 from restt.module import ResTT
 
+# Handing calls over one by one takes longer than what they say; their results are told in as many pieces.
+CALLS_AT_ONCE = 64
+
 Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
 Split = tuple[Any, Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X and y of its test rows
 
@@ -169,6 +172,10 @@ class TogetherBackend(ParallelBackendBase):
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Never 1, for which joblib would not ask a backend."""
         return 2
+
+    def compute_batch_size(self) -> int:
+        """Calls that are handed over at once."""
+        return CALLS_AT_ONCE
 
     def submit(self, func: Any, callback: Any = None) -> range:
         """Take calls; where their results will be is what :meth:`retrieve_result` is given."""

@@ -12,11 +12,11 @@ import queue
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -50,9 +50,8 @@ SHARED = tuple(each.name for each in fields(TrainConfig) if each.name not in (*O
 class Trained:
     """What became of one fit."""
 
-    fit: Fit
-    whole: ResTT  # the module of all runs that were trained side by side
-    records: Sequence[EpochRecord]  # of all runs that were trained side by side
+    cut_out: Callable[[], ResTT]  # its own module, out of that of all runs that were trained side by side
+    records: Sequence[EpochRecord]  # of all those runs
     part: slice  # which of the runs are its own
     events: Sequence[Event]  # those of its own runs
     outputs: np.ndarray  # (S, B, O): its own_outputs
@@ -62,18 +61,18 @@ class Trained:
 
     @cached_property
     def module(self) -> ResTT:
-        """Its own module, in tensors of its own: made when it is asked for, which few are of a search's hundreds."""
-        weights = {name: value.detach()[self.part].clone() for name, value in self.whole.named_parameters()}
-        return _with_weights(self.fit.module, weights)
+        """Its own module, made when it is asked for: of a search's hundreds hardly any is."""
+        return self.cut_out()
 
     @property
     def epochs(self) -> int:
         """Epochs in which one of its runs was in training."""
         return next((record.epoch for record in reversed(self.records) if _in_training(record, self.part)), 0)
 
-    def history(self) -> History:
-        """What the records say of its own runs, which are then 0, 1, …"""
-        return History(_of_runs(record, self.part) for record in self.records if _in_training(record, self.part))
+    @property
+    def history(self) -> Callable[[], History]:
+        """Makes what the records say of its own runs, which are then 0, 1, …"""
+        return partial(_history, self.records, self.part)
 
 
 def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
@@ -226,7 +225,8 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     seconds = (time.perf_counter() - began) / ends[-1]
     for fit, part, (outputs, answers) in zip(fits, parts, said, strict=True):
         own = [event for run in range(part.start, part.stop) for event in events.get(run, ())]
-        trained.append(Trained(fit, module, records, part, own, outputs, answers, seconds * fit.runs, ends[-1]))
+        cut_out = partial(_cut_out, module, part, fit.module)
+        trained.append(Trained(cut_out, records, part, own, outputs, answers, seconds * fit.runs, ends[-1]))
     return trained
 
 
@@ -271,6 +271,11 @@ def _stacked(modules: Sequence[ResTT], device: torch.device) -> ResTT:
     stacked._buffers = {"padding": None}
     stacked.runs = len(stacked.first)
     return stacked
+
+
+def _cut_out(whole: ResTT, part: slice, like: ResTT) -> ResTT:
+    """A module of the kind of ``like`` that has some of the runs, in tensors of its own."""
+    return _with_weights(like, {name: value.detach()[part].clone() for name, value in whole.named_parameters()})
 
 
 def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
@@ -336,6 +341,10 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     changes["penalty"] = replace(penalties[0], **graded)
     changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
     return replace(configs[0], **changes)
+
+
+def _history(records: Sequence[EpochRecord], part: slice) -> History:
+    return History(_of_runs(record, part) for record in records if _in_training(record, part))
 
 
 def _in_training(record: EpochRecord, part: slice) -> bool:

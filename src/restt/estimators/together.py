@@ -162,9 +162,7 @@ def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
     estimator.n_iter_ = found.epochs
-    estimator._read_later(
-        module_=lambda: found.module, history_=found.history, site_covariances_=prepared.covariances
-    )
+    estimator._read_later(module_=found.cut_out, history_=found.history, site_covariances_=prepared.covariances)
     estimator._finish(prepared.judged)
     estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers

@@ -18,6 +18,8 @@ from restt.train.data import Batch
 from restt.train.step import TrainStep, Update
 
 Replay = Callable[[], None]
+# Freed memory beyond which it is given back before a capture.
+SPARE_BYTES = 2**30
 # torch allows one capture at a time in a process; devices have a thread each.
 _CAPTURING = threading.Lock()
 
@@ -27,9 +29,10 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
     graph = torch.cuda.CUDAGraph()
     with _CAPTURING, on_device(device):
         torch.cuda.synchronize(device)
-        # A recording has memory of its own, at most as much as the step before it. torch.cuda.graph always gives back
-        # what was freed, which then has to be had anew.
-        if available_memory(device) < torch.cuda.memory_reserved(device):
+        # torch.cuda.graph always does this, so that much has to be had anew; but a recording has memory of its own, at
+        # most as much as the step before it took, and what earlier ones had is of no use to it.
+        reserved = torch.cuda.memory_reserved(device)
+        if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
             torch.cuda.empty_cache()
         # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
         with torch.cuda.stream(torch.cuda.Stream(device)):

@@ -129,7 +129,8 @@ class Guard:
         :meth:`largest` found. Returns what happened and which of the working runs have failed for good; those stand at
         their proven state.
         """
-        if self.well_epochs(runs, np.array([losses]), largest) == 1:
+        usual = all(loss <= run.reference < math.inf for loss, run in zip(losses, runs, strict=True))
+        if math.isfinite(largest) and (usual or self.well_epochs(runs, np.array([losses]), largest) == 1):
             is_due = any(run.steps - run.snapshot_steps >= STEPS_BETWEEN_SNAPSHOTS for run in runs)
             for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
                 if loss < run.lowest:

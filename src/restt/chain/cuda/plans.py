@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from restt.chain.cuda.launch import (
     SiteLaunch,
     SweepLaunch,
     backward_cuts,
-    head_batch,
+    head_launch,
     head_tile,
     round_up,
     site_launch,
@@ -188,12 +189,13 @@ def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
     width, bond, layout = sizes.x[-1], sizes.first[-1], Layout(sizes.first[-1], sizes.precision)
     rows, across = layout.tile, head_tile(sizes.outputs)
     stride_s, stride_b, _, stride_i = sizes.x_strides
-    constants = {
-        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
-        **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
-        "num_warps": 4, "num_stages": 2,
-    }  # fmt: skip
     programs = (width + 1, sizes.runs, -(-bond // rows) * -(-sizes.outputs // across))
+    at_once, warps = head_launch(layout, math.prod(programs))
+    constants = {
+        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": at_once, "PRECISION": sizes.precision,
+        **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
+        "num_warps": warps, "num_stages": 2,
+    }  # fmt: skip
     numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
     return KernelCall(head_gradients, programs, numbers, constants)
 
