@@ -222,3 +222,16 @@ def test_a_small_table_is_encoded_on_one_thread(numbers, monkeypatch):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.mark.skipif(not progress.SUPPORTED, reason="this scikit-learn has no callbacks")
+def test_without_callbacks_no_epoch_has_a_context(numbers, monkeypatch):
+    made = []
+    inner = ResTTRegressor._init_callback_context
+    monkeypatch.setattr(
+        ResTTRegressor, "_init_callback_context", lambda self, **given: made.append(given) or inner(self, **given)
+    )
+    assert len(ResTTRegressor(**QUICK).fit(*numbers).history_) == QUICK["epochs"]
+    assert not made
+    observed_fit(ResTTRegressor(**QUICK), *numbers, Recorder())
+    assert len(made) == 1

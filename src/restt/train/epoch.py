@@ -52,14 +52,16 @@ class LaunchedEpochs:
     totals: Tensor  # (K, 3, S): those of the step, after each epoch
     largest: Tensor  # (): what the guard has to know of the weights after the last one
 
-    def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], float]:
-        """What came of each epoch, and what the guard has to know: here alone the loop waits for the device."""
+    def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], np.ndarray, float]:
+        """What came of each epoch, the losses (K, S) once more, and what the guard has to know: here alone the loop
+        waits for the device.
+        """
         flat = torch.cat((self.totals.flatten(), self.largest.to(self.totals).view(1))).cpu().numpy()
         totals = flat[:-1].reshape(self.totals.shape)
         totals[:, 0] /= np.array(batches.data.sizes)
         totals[:, 1] /= np.array(batches.steps)
         by_epoch = zip(self.rates, totals.tolist(), strict=True)
-        return [EpochMeans(rates, *means) for rates, means in by_epoch], float(flat[-1])
+        return [EpochMeans(rates, *means) for rates, means in by_epoch], totals[:, 0], float(flat[-1])
 
 
 class EpochMeans(NamedTuple):

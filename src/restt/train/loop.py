@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from restt._common.ranks import LostRank, read_group
@@ -217,12 +216,11 @@ def _epochs(
                 began = time.perf_counter()
                 if count > 1:
                     state.set_aside()
-                means, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
+                means, by_epoch, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
                 # The clock is rank 0's, as is every number that something is decided by.
                 seconds, means = ranks.same(((time.perf_counter() - began) / count, means))
                 samples = sum(batches.data.sizes) / seconds
                 if count > 1:
-                    by_epoch = np.array([each.losses for each in means])
                     well = well_epochs(training, by_epoch, largest)
                     if well < count:
                         state.go_back()
