@@ -112,10 +112,10 @@ def site_gradients(
     I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, PART: tl.constexpr, BB: tl.constexpr, STAGES: tl.constexpr,
     PRECISION: tl.constexpr, CORE: tl.constexpr, ENTRY: tl.constexpr,
 ):  # fmt: skip
-    """:func:`weight_gradients` of PART features at once, whose cores of one tile lie side by side: the same bits.
+    """:func:`weight_gradients` of PART features at once, whose cores, one tile each, lie side by side.
 
-    States and gradients are then read once for all of them. It takes many runs for their programs to be enough. Program
-    axis 0 is the group of features, site by site; axis 1 the run.
+    States and gradients are read once for all of them; it takes many runs for there to be enough programs. Program axis
+    0 is the group of features, site by site; axis 1 the run.
     """
     GROUPS: tl.constexpr = (I + PART - 1) // PART
     site = (tl.program_id(0) // GROUPS).to(tl.int64)
