@@ -2,7 +2,7 @@
 
 A step of a graph takes a GPU less time than the loop takes between two epochs. Where nothing can follow from an epoch
 but the next one, and nobody looks at the module in between, several are launched at once and looked at together. Should
-a run have exploded in one of them, the state goes back to before the first, and they are trained one by one.
+a run have exploded in one of them, the state goes back to before the first, and those before that one come first.
 """
 
 from __future__ import annotations
