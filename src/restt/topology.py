@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from os import PathLike
 from typing import Any, Literal, cast
@@ -79,7 +79,13 @@ class Topology:
 
     @classmethod
     def _uniform(cls, sites: int, *, chain: bool, linear: bool, skip: Skip) -> Topology:
-        later = check_int("sites", sites, minimum=1) - 1
+        return cls._made_once(check_int("sites", sites, minimum=1), chain, linear, skip)
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _made_once(cls, sites: int, chain: bool, linear: bool, skip: Skip) -> Topology:
+        """Every module of a search has the same one, which takes longer to check than its weights to draw."""
+        later = sites - 1
         return cls(sites, (chain,) * later, (linear,) * later, (skip,) * later)
 
     @classmethod

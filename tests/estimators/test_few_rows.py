@@ -27,7 +27,7 @@ def ordinary(monkeypatch):
     """Turns the short ways off."""
 
     def turn_off():
-        monkeypatch.setattr(encoding, "FEW_ROWS", 0)
+        monkeypatch.setattr(encoding, "QUICK_ROWS", 0)
         monkeypatch.setattr(tables, "_is_as_fitted", lambda estimator, x: False)
         monkeypatch.setattr(encoding, "plain_numbers", lambda table, never_missing: None)
 

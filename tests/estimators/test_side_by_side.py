@@ -1,8 +1,10 @@
 """Trainings side by side end as each would alone."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -129,6 +131,26 @@ def test_modules_that_are_given_stay_as_they_were(numbers):
     assert first.module.chain.data_ptr() != second.module.chain.data_ptr()
     # One fit that is kept does not keep the weights of all others.
     assert first.module.chain.untyped_storage().nbytes() == first.module.chain.nbytes
+
+
+def test_the_module_of_an_estimator_is_made_when_it_is_asked_for(numbers):
+    x, y = numbers
+    jobs = [Job(ResTTRegressor(**SMALL, lr=lr), x, y, None, 0) for lr in (0.05, 0.1, 0.1)]
+    fit_together(jobs)
+    found, other, pickled = (job.estimator for job in jobs)
+    assert all("module_" not in vars(model) and model.__sklearn_is_fitted__() for model in (found, other, pickled))
+    whole = weakref.ref(found._unread["module_"].args[0])
+    np.testing.assert_allclose(found.predict(x), clone(found).fit(x, y).predict(x), rtol=1e-9)
+    assert "module_" in vars(found)
+    assert "module_" not in vars(other)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(pickled)).predict(x), other.predict(x))
+    # Who has its own does not keep that of all, also where nobody has asked for its history.
+    del jobs
+    gc.collect()
+    assert whole() is None
+    assert "history_" in found._unread
+    with pytest.raises(AttributeError, match="no attribute 'module_'"):
+        _ = clone(found).module_
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from restt import ResTT
 from restt._common.devices import fitting_threads
 from restt.estimators import ResTTClassifier, ResTTRegressor, progress
+from restt.estimators import base as base_module
 from restt.estimators.settings import read_penalty, settle
 from restt.estimators.targets import Labels
 from restt.train import Penalty
@@ -203,3 +204,34 @@ def test_small_problems_use_one_thread_and_give_the_others_back(numbers):
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_a_small_table_is_encoded_on_one_thread(numbers, monkeypatch):
+    torch.set_num_threads(2)
+    try:
+        seen = []
+        original = base_module.fit_encoding
+
+        def watching(*arguments, **options):
+            seen.append(torch.get_num_threads())
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(base_module, "fit_encoding", watching)
+        ResTTRegressor(**QUICK).fit(*numbers)
+        assert seen == [1]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.skipif(not progress.SUPPORTED, reason="this scikit-learn has no callbacks")
+def test_without_callbacks_no_epoch_has_a_context(numbers, monkeypatch):
+    made = []
+    inner = ResTTRegressor._init_callback_context
+    monkeypatch.setattr(
+        ResTTRegressor, "_init_callback_context", lambda self, **given: made.append(given) or inner(self, **given)
+    )
+    assert len(ResTTRegressor(**QUICK).fit(*numbers).history_) == QUICK["epochs"]
+    assert not made
+    observed_fit(ResTTRegressor(**QUICK), *numbers, Recorder())
+    assert len(made) == 1

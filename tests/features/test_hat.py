@@ -148,3 +148,16 @@ def test_knots_are_increasing_and_cover_the_range(seen: list[float], count: int)
         assert knots == sorted(set(knots))
         assert (knots[0], knots[-1]) == (min(seen), max(seen))
         assert len(knots) <= count
+
+
+@pytest.mark.parametrize("rows", [3, 33, 400])
+@pytest.mark.parametrize("hat", [Hat(8, placement="quantile"), Hat(5), Hat(60), Hat([-1.0, 0.0, 0.5])])
+def test_numpys_way_has_the_same_bits_for_any_number_of_rows(hat: Hat, rows: int, monkeypatch: Any) -> None:
+    x = torch.from_numpy(np.random.default_rng(rows).normal(size=(rows, 3)))
+    x[:, 1] = x[:, 1].round()
+    x[:, 2] = 2.0
+    weights = np.random.default_rng(0).random(rows)
+    moment = hat.fit(x, weights).second_moment
+    np.testing.assert_array_equal(hat.map(x), hat.map_few(x.numpy()))
+    monkeypatch.setattr("restt.features.hat.QUICK_ROWS", 0)
+    assert torch.equal(torch.as_tensor(hat.fit(x, weights).second_moment), torch.as_tensor(moment))

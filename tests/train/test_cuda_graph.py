@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from threading import local
 
 import pytest
 import torch
@@ -120,31 +121,72 @@ def test_a_module_that_cannot_be_captured_trains_anyway(monkeypatch):
     assert all(torch.equal(found[role], value) for role, value in expected.items())
 
 
+class Capturing:
+    """What of torch.cuda a capture calls, noted: on which devices, and how often the cache was emptied."""
+
+    def __init__(self, monkeypatch, free=2.0, reserved=1.0, allocated=1.0):
+        self.under_way, self.devices, self.current, self.emptied = [], [], local(), 0
+        noted = self
+
+        class Graph:
+            def capture_begin(self, capture_error_mode):
+                assert capture_error_mode == "thread_local"
+                noted.under_way.append(noted.current.stream)
+                time.sleep(0.02)  # for another to begin meanwhile, if it can
+                assert noted.under_way == [noted.current.stream]
+
+            def capture_end(self):
+                noted.under_way.remove(noted.current.stream)
+
+            def replay(self):
+                pass
+
+        @contextmanager
+        def streaming(stream):
+            noted.current.stream = stream
+            yield
+
+        def emptying():
+            noted.emptied += 1
+
+        fakes = {
+            "CUDAGraph": Graph,
+            "Stream": lambda device: (device, object()),
+            "device": lambda device: nullcontext(noted.devices.append(device)),
+            "stream": streaming,
+            "synchronize": lambda device: None,
+            "mem_get_info": lambda device: (free, 4.0),
+            "memory_reserved": lambda device: reserved,
+            "memory_allocated": lambda device: allocated,
+            "empty_cache": emptying,
+        }
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+
+
 def test_captures_of_several_devices_come_one_after_the_other_each_on_a_stream_of_its_own(monkeypatch):
     """torch's own capture stream is on one device, and two captures at once are refused."""
-    under_way, devices = [], []
-
-    class Graph:
-        def replay(self):
-            pass
-
-    @contextmanager
-    def capturing(graph, stream, capture_error_mode):
-        assert capture_error_mode == "thread_local"
-        under_way.append(stream)
-        time.sleep(0.02)  # for another to begin meanwhile, if it can
-        assert under_way == [stream]
-        yield
-        under_way.remove(stream)
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: (device, object()))
-    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(devices.append(device)))
-    monkeypatch.setattr(torch.cuda, "graph", capturing)
+    capturing = Capturing(monkeypatch)
     given = [torch.device("cuda", place) for place in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda device: cuda_graph.capture_graph(lambda: None, device), given))
-    assert sorted(devices, key=str) == given
+    assert sorted(capturing.devices, key=str) == given
+
+
+@pytest.mark.parametrize(
+    ("sizes", "emptied"), [({}, 0), ({"free": 0.5}, 1), ({"free": 2.0**40, "reserved": 2.0**31}, 1)]
+)
+def test_what_was_freed_is_given_back_before_a_capture_where_it_is_much_or_memory_is_short(monkeypatch, sizes, emptied):
+    capturing = Capturing(monkeypatch, **sizes)
+    cuda_graph.capture_graph(lambda: None, torch.device("cuda", 0))
+    assert capturing.emptied == emptied
+
+
+def test_a_capture_that_fails_has_ended(monkeypatch):
+    capturing = Capturing(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        cuda_graph.capture_graph(lambda: 1 / 0, torch.device("cuda", 0))
+    assert not capturing.under_way
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")

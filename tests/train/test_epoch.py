@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from restt.train import Penalty, TrainConfig, epoch, train, training
+from restt.train import Penalty, TrainConfig, epoch, loop, train, training
 from restt.train.state import TrainState
 from tests.train.problems import assert_same_bits, measured, regression, small_module, weights
 from tests.train.test_cuda_graph import RecordedStep
@@ -67,6 +67,31 @@ def test_a_run_that_explodes_is_rolled_back_as_it_would_be_one_by_one(monkeypatc
     assert kinds >= {"rolled-back", "failed", "finished"}
     compare(trained(monkeypatch, at_once=True, **settings), wanted)
     assert counted["go_back"] > 0
+
+
+def test_what_comes_before_an_explosion_is_launched_at_once_again(monkeypatch, counted):
+    """Epochs after each of which nothing was wrong are not trained one by one because a later one was."""
+    launched = []
+    inner = loop.launch_epochs
+
+    def outer(*arguments):
+        launched.append(arguments[-2:])
+        return inner(*arguments)
+
+    monkeypatch.setattr(loop, "launch_epochs", outer)
+    settings = {"lr": (1e-3, 0.02, 2.0), "epochs": 20, "schedule": "warmup", "warmup_epochs": 40}
+    wanted = trained(monkeypatch, at_once=False, **settings)
+    launched.clear()
+    found = trained(monkeypatch, at_once=True, **settings)
+    compare(found, wanted)
+    records = found[1]
+    exploded = [record.epoch for record in records if any(event.kind == "rolled-back" for event in record.events)]
+    assert counted["go_back"] == len(exploded) == 1
+    # Those launched with the one that exploded, those of them before it, and that one.
+    first, count = next((first, count) for first, count in launched if first + count > exploded[0])
+    again = launched.index((first, count)) + 1
+    assert launched[again : again + 2] == [(first, exploded[0] - first), (exploded[0], 1)]
+    assert exploded[0] - first > 1
 
 
 def test_steps_that_are_recorded_may_be_replayed_at_once(monkeypatch, counted):

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -81,9 +82,22 @@ def test_all_is_well_where_no_run_would_be_rolled_back(loss, largest):
     guard = Guard(tensors, max_failures=2)
     for lowest in (0.001, 0.1):
         runs = [RunState(0, reference=1.0, lowest=lowest), RunState(1, reference=1.0)]
-        is_well = guard.is_well(runs, [[loss, 0.5]], guard.largest().item())
+        is_well = guard.well_epochs(runs, np.array([[loss, 0.5]]), guard.largest().item()) == 1
         events, _ = guard.check(runs, [loss, 0.5], [1.0, 1.0], guard.largest().item())
         assert is_well == (not events)
+
+
+def test_epochs_are_well_until_a_run_explodes_in_one_or_its_weights_are_lost():
+    guard = Guard({"w": torch.zeros(2, 1)}, max_failures=2)
+    runs = [RunState(0, reference=1.0, lowest=0.5), RunState(1, reference=1.0, lowest=0.5)]
+    losses = np.full((4, 2), 0.4)
+    assert guard.well_epochs(runs, losses, 1.0) == 4
+    assert guard.well_epochs(runs, losses, math.inf) == 3
+    losses[2] = 0.4, 11.0
+    assert guard.well_epochs(runs, losses, 1.0) == guard.well_epochs(runs, losses, math.nan) == 2
+    # Above an untrained model's, and a hundred times what it had come down to on the way.
+    losses[:, 1] = 0.4, 0.01, 1.5, 0.4
+    assert guard.well_epochs(runs, losses, 1.0) == 2
 
 
 def test_a_doubtful_epoch_is_no_snapshot():

@@ -200,14 +200,15 @@ class BaseResTT(FittedResTT):
 
         ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
         """
-        prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
-        folder = None if once else self.checkpoint_dir
-        records = begin_training(prepared.fit, folder, shared=self._is_clone)
-        records = records.unwatched() if unwatched else records
-        # Only now that nothing can be refused any more does the estimator change.
-        self._adopt(prepared, fresh=fresh)
-        if fresh:
-            self.site_covariances_ = prepared.covariances()
+        with fitting_threads(given.encoding_work):
+            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
+            folder = None if once else self.checkpoint_dir
+            records = begin_training(prepared.fit, folder, shared=self._is_clone)
+            records = records.unwatched() if unwatched else records
+            # Only now that nothing can be refused any more does the estimator change.
+            self._adopt(prepared, fresh=fresh)
+            if fresh:
+                self.site_covariances_ = prepared.covariances()
         settings = prepared.fit.settings
         return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
 
@@ -297,7 +298,7 @@ class BaseResTT(FittedResTT):
         self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
     ) -> Iterator[EpochRecord]:
         """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
-        before, told = self.n_iter_, len(self.history_)
+        before, known = self.n_iter_, len(self.history_)
         try:
             while True:
                 # Both hold for the epoch only, not for what the consumer does between epochs.
@@ -305,16 +306,17 @@ class BaseResTT(FittedResTT):
                     record = next(records, None)
                 if record is None:
                     break
-                self.history_.append(replace(record, epoch=before + record.epoch))
-                self.n_iter_ = self.history_[-1].epoch
-                yield self.history_[-1]
+                told = replace(record, epoch=before + record.epoch) if before else record
+                self.history_.append(told)
+                self.n_iter_ = told.epoch
+                yield told
         except GeneratorExit:
             self._finish(prepared.judged)
             raise
         self._finish(prepared.judged)
         if judge_fit:
             rows = prepared.fit.rows
-            events = [event for record in self.history_[told:] for event in record.events]
+            events = [event for record in self.history_[known:] for event in record.events]
             self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
 
     def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:

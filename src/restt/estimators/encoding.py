@@ -23,6 +23,7 @@ from restt.estimators.scaling import mean_and_spread
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
+from restt.features.hat import QUICK_ROWS
 
 # Knots of a column of numbers with feature_map="auto", at its quantiles.
 KNOTS = 8
@@ -30,8 +31,6 @@ KNOTS = 8
 # more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
-# Up to this many rows, starting an operation takes longer than the operation itself.
-FEW_ROWS = 16
 # Up to this many a GPU would only wait for its launches.
 FEW_FOR_GPU = 2000
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
@@ -113,7 +112,7 @@ class Encoding:
 
     def vectors(self, numbers: Tensor) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors, in the dtype and on the device of ``numbers``."""
-        if len(numbers) <= FEW_ROWS and self.quick_map is not None and numbers.dtype == torch.float64:
+        if len(numbers) <= QUICK_ROWS and self.quick_map is not None and numbers.dtype == torch.float64:
             quick = self._few_vectors(numbers.numpy(), self.quick_map) if numbers.device.type == "cpu" else None
             if quick is not None:
                 return torch.from_numpy(quick)

@@ -26,13 +26,18 @@ from restt.module import ResTT
 class FittedResTT(Parameters):
     """The fitted attributes, and what is read off them."""
 
-    module_: ResTT
     encoding_: Encoding
     target_: Any
     site_means_: Tensor | None
     solver_: str
     n_iter_: int
     precision_: str
+
+    @cached_property
+    def module_(self) -> ResTT:
+        """The model."""
+        found: ResTT = self._read("module_")
+        return found
 
     @cached_property
     def history_(self) -> History:
@@ -149,11 +154,11 @@ class FittedResTT(Parameters):
 
     def _check_fitted(self) -> None:
         # scikit-learn's own check collects all tags first, at every prediction.
-        if "module_" not in self.__dict__:
+        if not self.__sklearn_is_fitted__():
             check_is_fitted(self)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "module_")
+        return "module_" in self.__dict__ or "module_" in self.__dict__.get("_unread", ())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

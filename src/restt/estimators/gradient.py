@@ -35,6 +35,8 @@ LEAST_SECOND_MOMENT = 0.1
 JUDGED_ROWS = 20_000
 # A loss this many times that of a constant is worse than it: what is less may be the last step's noise.
 WORSE = 1.01
+# Multiplications that a table's entry is worth when it is encoded.
+ENTRY_WORK = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,11 @@ class Examples:
     def rows(self) -> int:
         """How many rows they stand for."""
         return len(self) if self.sample is None else self.sample.stream.rows
+
+    @property
+    def encoding_work(self) -> float:
+        """Multiplications that their encoding is worth."""
+        return float(self.table.rows) * self.table.width * ENTRY_WORK
 
     def take(self, rows: np.ndarray) -> Examples:
         sample = None if self.sample is None else self.sample.take(rows)
@@ -82,7 +89,9 @@ class Fit:
 
     @property
     def runs(self) -> int:
-        return len(self.module.first)
+        runs = self.module.runs
+        assert runs is not None
+        return runs
 
 
 @dataclass(frozen=True, eq=False)

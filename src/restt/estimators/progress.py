@@ -78,7 +78,8 @@ def told_to_callbacks(
     Callbacks that take a ``fitted_estimator`` get one with the fitted attributes of ``state()``, which must stay as
     they were after that epoch.
     """
-    if not SUPPORTED:
+    # Without callbacks scikit-learn would make a context for every epoch all the same.
+    if not SUPPORTED or not getattr(estimator, "_skl_callbacks", None):
         yield from records
         return
     root = estimator._init_callback_context(max_subtasks=epochs)

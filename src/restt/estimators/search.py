@@ -26,6 +26,9 @@ from restt.estimators.scoring import known_result
 from restt.estimators.together import Job, fit_together, why_alone
 from restt.module import ResTT
 
+# Handing calls over one by one takes longer than what they say; their results are told in as many pieces.
+CALLS_AT_ONCE = 64
+
 Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
 Split = tuple[Any, Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X and y of its test rows
 
@@ -170,6 +173,10 @@ class TogetherBackend(ParallelBackendBase):
         """Never 1, for which joblib would not ask a backend."""
         return 2
 
+    def compute_batch_size(self) -> int:
+        """Calls that are handed over at once."""
+        return CALLS_AT_ONCE
+
     def submit(self, func: Any, callback: Any = None) -> range:
         """Take calls; where their results will be is what :meth:`retrieve_result` is given."""
         taken = range(len(self._calls), len(self._calls) + len(func.items))
@@ -236,7 +243,7 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
     function, (_, x, y), given = call
     own: dict[str, Any] = {"fit": partial(_tell, job)}  # found before those of its class
     if job.answers is not None:
-        own["_members"] = partial(_answer, job, job.estimator.module_, job.estimator.n_iter_)
+        own["_members"] = partial(_answer, job, vars(job.estimator).get("module_"), job.estimator.n_iter_)
     job.estimator.__dict__ |= own
     try:
         result = known_result(job, given) or function(job.estimator, x, y, **given)
@@ -247,11 +254,14 @@ def _scored(call: Call, job: Job) -> dict[str, Any]:
     return result
 
 
-def _answer(job: Job, module: ResTT, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
-    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit."""
+def _answer(job: Job, module: ResTT | None, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
+    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit.
+
+    ``module`` is None for one that nobody has asked for yet, as it then still is.
+    """
     estimator, asked, answers = job.estimator, job.asked, job.answers
     same = type(X) is np.ndarray and X.dtype == asked.dtype and np.array_equal(X, asked, equal_nan=True)
-    if answers is not None and same and estimator.module_ is module and estimator.n_iter_ == epochs:
+    if answers is not None and same and vars(estimator).get("module_") is module and estimator.n_iter_ == epochs:
         return answers
     return type(estimator)._members(estimator, X)
 

@@ -12,10 +12,11 @@ import queue
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -49,8 +50,8 @@ SHARED = tuple(each.name for each in fields(TrainConfig) if each.name not in (*O
 class Trained:
     """What became of one fit."""
 
-    module: ResTT
-    records: Sequence[EpochRecord]  # of all runs that were trained side by side
+    cut_out: Callable[[], ResTT]  # its own module, out of that of all runs that were trained side by side
+    records: Sequence[EpochRecord]  # of all those runs
     part: slice  # which of the runs are its own
     events: Sequence[Event]  # those of its own runs
     outputs: np.ndarray  # (S, B, O): its own_outputs
@@ -58,14 +59,20 @@ class Trained:
     seconds: float  # its share of the group's time
     beside: int  # runs that were trained side by side, its own among them
 
+    @cached_property
+    def module(self) -> ResTT:
+        """Its own module, made when it is asked for: of a search's hundreds hardly any is."""
+        return self.cut_out()
+
     @property
     def epochs(self) -> int:
         """Epochs in which one of its runs was in training."""
         return next((record.epoch for record in reversed(self.records) if _in_training(record, self.part)), 0)
 
-    def history(self) -> History:
-        """What the records say of its own runs, which are then 0, 1, …"""
-        return History(_of_runs(record, self.part) for record in self.records if _in_training(record, self.part))
+    @property
+    def history(self) -> Callable[[], History]:
+        """Makes what the records say of its own runs, which are then 0, 1, …"""
+        return partial(_history, self.records, self.part)
 
 
 def train_side_by_side(fits: Sequence[Fit], *, threads: int = 1, runs_at_once: int | None = None) -> list[Trained]:
@@ -215,13 +222,11 @@ def _train_group(fits: Sequence[Fit], device: torch.device, stop: threading.Even
     for event in (event for record in records for event in record.events):
         events.setdefault(event.run, []).append(event)
     trained = []
-    for fit, part, (outputs, answers), weights in zip(
-        fits, parts, said, _parted(module, [fit.runs for fit in fits]), strict=True
-    ):
+    seconds = (time.perf_counter() - began) / ends[-1]
+    for fit, part, (outputs, answers) in zip(fits, parts, said, strict=True):
         own = [event for run in range(part.start, part.stop) for event in events.get(run, ())]
-        seconds = (time.perf_counter() - began) * fit.runs / ends[-1]
-        made = _with_weights(fit.module, weights)
-        trained.append(Trained(made, records, part, own, outputs, answers, seconds, ends[-1]))
+        cut_out = partial(_cut_out, module, part, fit.module)
+        trained.append(Trained(cut_out, records, part, own, outputs, answers, seconds * fit.runs, ends[-1]))
     return trained
 
 
@@ -254,21 +259,23 @@ def _stacked(modules: Sequence[ResTT], device: torch.device) -> ResTT:
     Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
     """
     names = [name for name, _ in modules[0].named_parameters()]
-    weights = {name: torch.cat([module.get_parameter(name) for module in modules]).to(device) for name in names}
+    # Hundreds of fits begin with the weights of a few modules.
+    distinct = list({id(module): module for module in modules}.values())
+    weights = {name: torch.cat([module.get_parameter(name) for module in distinct]).to(device) for name in names}
+    if len(distinct) < len(modules):
+        ends = list(accumulate((len(module.first) for module in distinct), initial=0))
+        runs = {id(module): range(*pair) for module, pair in zip(distinct, pairwise(ends), strict=True)}
+        chosen = torch.tensor([run for module in modules for run in runs[id(module)]], device=device)
+        weights = {name: value[chosen] for name, value in weights.items()}
     stacked = _with_weights(modules[0], weights)
     stacked._buffers = {"padding": None}
     stacked.runs = len(stacked.first)
     return stacked
 
 
-@torch.no_grad()
-def _parted(module: ResTT, sizes: Sequence[int]) -> list[dict[str, Tensor]]:
-    """The weights of neighbouring runs, parted by these numbers of runs: each part in tensors of its own."""
-    names = [name for name, _ in module.named_parameters()]
-    views = [part for name in names for part in module.get_parameter(name).detach().split(list(sizes))]
-    # A few launches on a GPU, where a clone is one for each of a thousand.
-    held = torch._foreach_mul(views, 1.0)
-    return [dict(zip(names, held[place :: len(sizes)], strict=True)) for place in range(len(sizes))]
+def _cut_out(whole: ResTT, part: slice, like: ResTT) -> ResTT:
+    """A module of the kind of ``like`` that has some of the runs, in tensors of its own."""
+    return _with_weights(like, {name: value.detach()[part].clone() for name, value in whole.named_parameters()})
 
 
 def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
@@ -322,8 +329,10 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     """The fits' config with a value for each run where they may differ."""
 
     def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
-        pairs = zip(fits, holders, strict=True)
-        return [value for fit, holder in pairs for value in per_run(name, getattr(holder, name), fit.runs)]
+        values = [getattr(holder, name) for holder in holders]
+        if all(isinstance(value, (int, float)) for value in values):  # one by one they take longer than a step
+            return [value for value, fit in zip(values, fits, strict=True) for _ in range(fit.runs)]
+        return [each for value, fit in zip(values, fits, strict=True) for each in per_run(name, value, fit.runs)]
 
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
@@ -332,6 +341,10 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
     changes["penalty"] = replace(penalties[0], **graded)
     changes["run_ids"] = [run for fit in fits for run in range(fit.runs)]
     return replace(configs[0], **changes)
+
+
+def _history(records: Sequence[EpochRecord], part: slice) -> History:
+    return History(_of_runs(record, part) for record in records if _in_training(record, part))
 
 
 def _in_training(record: EpochRecord, part: slice) -> bool:

@@ -26,8 +26,6 @@ from restt.estimators.tables import read_x
 
 # Parameters that only concern how prepared rows are trained on.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
-# Multiplications that a table's entry is worth when it is encoded.
-ENTRY_WORK = 100.0
 # Bytes of encoded rows that are prepared before they are trained on and let go.
 HELD_BYTES = 2**30
 
@@ -120,7 +118,7 @@ def _prepared(job: Job, first: Job | None, like: Prepared | None) -> Prepared:
     estimator = job.estimator
     if first is None or like is None:
         given = estimator._read_examples(job.x, job.y, job.sample_weight, reset=True)
-        with fitting_threads(float(given.table.rows) * given.table.width * ENTRY_WORK):
+        with fitting_threads(given.encoding_work):
             prepared = estimator._prepare(given)
             return replace(prepared, fit=replace(prepared.fit, asked=_encoded(job, prepared)))
     job.told += first.told
@@ -163,8 +161,8 @@ def _train(waiting: Sequence[tuple[Job, Prepared]], threads: int, runs_at_once: 
 def _end(job: Job, prepared: Prepared, found: Trained) -> None:
     began, estimator = time.perf_counter(), job.estimator
     estimator._adopt(prepared)
-    estimator.module_, estimator.n_iter_ = found.module, found.epochs
-    estimator._read_later(history_=found.history, site_covariances_=prepared.covariances)
+    estimator.n_iter_ = found.epochs
+    estimator._read_later(module_=found.cut_out, history_=found.history, site_covariances_=prepared.covariances)
     estimator._finish(prepared.judged)
     estimator._warn_if_failed(found.outputs, prepared.fit.rows, found.events)
     job.beside, job.answers = found.beside, found.answers

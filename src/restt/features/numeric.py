@@ -95,6 +95,10 @@ class NumericMap(FeatureMap):
     def _map(self, values: Tensor) -> Tensor:
         """The formula itself, on checked values."""
 
+    def _map_learned(self, values: Tensor) -> Tensor:
+        """The formula on float64 values that the map was just fitted to."""
+        return self._map(values)
+
     def _learn(self, values: Tensor, weights: Tensor) -> None:
         """Whatever else a map learns from rows of positive weight."""
 
@@ -135,7 +139,7 @@ class NumericMap(FeatureMap):
     def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
         total = weights.new_zeros(values.shape[1])
         for rows, w in zip(values.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True):
-            total += w @ self._map(rows.double()).square().sum(-1)
+            total += w @ self._map_learned(rows.double()).square().sum(-1)
         return total / weights.sum()
 
     def _fitted_config(self) -> dict[str, Any] | None:

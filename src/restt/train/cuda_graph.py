@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
-from restt._common.devices import on_device
+from restt._common.devices import available_memory, on_device
 from restt.chain.precision import current_precision
 from restt.train.adam import RunGroup
 from restt.train.data import Batch
 from restt.train.step import TrainStep, Update
 
 Replay = Callable[[], None]
+# Freed memory beyond which it is given back before a capture.
+SPARE_BYTES = 2**30
 # torch allows one capture at a time in a process; devices have a thread each.
 _CAPTURING = threading.Lock()
 
@@ -25,14 +27,20 @@ _CAPTURING = threading.Lock()
 def capture_graph(work: Replay, device: torch.device) -> Replay:
     """Record what ``work`` launches on a device, without running it; the result runs it again by a single launch."""
     graph = torch.cuda.CUDAGraph()
-    # torch's own stream for captures is on the device of the first: from another one nothing would be recorded there.
-    # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
-    with (
-        _CAPTURING,
-        on_device(device),
-        torch.cuda.graph(graph, stream=torch.cuda.Stream(device), capture_error_mode="thread_local"),
-    ):
-        work()
+    with _CAPTURING, on_device(device):
+        torch.cuda.synchronize(device)
+        # torch.cuda.graph always does this, so that much has to be had anew; but a recording has memory of its own, at
+        # most as much as the step before it took, and what earlier ones had is of no use to it.
+        reserved = torch.cuda.memory_reserved(device)
+        if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
+            torch.cuda.empty_cache()
+        # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
     return graph.replay
 
 

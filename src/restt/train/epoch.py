@@ -2,7 +2,7 @@
 
 A step of a graph takes a GPU less time than the loop takes between two epochs. Where nothing can follow from an epoch
 but the next one, and nobody looks at the module in between, several are launched at once and looked at together. Should
-a run have exploded in one of them, the state goes back to before the first, and they are trained one by one.
+a run have exploded in one of them, the state goes back to before the first, and those before that one come first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,17 +52,16 @@ class LaunchedEpochs:
     totals: Tensor  # (K, 3, S): those of the step, after each epoch
     largest: Tensor  # (): what the guard has to know of the weights after the last one
 
-    def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], float]:
-        """What came of each epoch, and what the guard has to know: here alone the loop waits for the device."""
-        flat = torch.cat((self.totals.flatten(), self.largest.to(self.totals).view(1))).tolist()
-        width, found = self.totals.shape[2], []
-        for number, rates in enumerate(self.rates):
-            first = 3 * width * number
-            totals, norms, firsts = (flat[first + width * row : first + width * (row + 1)] for row in range(3))
-            losses = [total / size for total, size in zip(totals, batches.data.sizes, strict=True)]
-            norms = [norm / steps for norm, steps in zip(norms, batches.steps, strict=True)]
-            found.append(EpochMeans(rates, losses, norms, firsts))
-        return found, flat[-1]
+    def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], np.ndarray, float]:
+        """What came of each epoch, the losses (K, S) once more, and what the guard has to know: here alone the loop
+        waits for the device.
+        """
+        flat = torch.cat((self.totals.flatten(), self.largest.to(self.totals).view(1))).cpu().numpy()
+        totals = flat[:-1].reshape(self.totals.shape)
+        totals[:, 0] /= np.array(batches.data.sizes)
+        totals[:, 1] /= np.array(batches.steps)
+        by_epoch = zip(self.rates, totals.tolist(), strict=True)
+        return [EpochMeans(rates, *means) for rates, means in by_epoch], totals[:, 0], float(flat[-1])
 
 
 class EpochMeans(NamedTuple):

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +33,8 @@ LOST = 100.0
 GOOD = 10.0
 # Epochs of a single step would spend as much time on copies as on training.
 STEPS_BETWEEN_SNAPSHOTS = 20
+# Stretches of neighbouring runs whose parts of all tensors are held, so as not to be cut out again.
+MOST_STRETCHES = 64
 
 
 @dataclass
@@ -84,6 +87,7 @@ class Guard:
         self.max_failures = max_failures
         self.newest = {name: value.clone() for name, value in tensors.items()}
         self.proven = {name: value.clone() for name, value in tensors.items()}
+        self._stretches: dict[tuple[int, range], list[Tensor]] = {}
         self._good: list[int] = []  # slots whose snapshots are due
         self._rolled_back: list[int] = []
 
@@ -92,24 +96,29 @@ class Guard:
         # It needs no scratch tensor.
         return torch.stack(torch._foreach_norm(_floats(self.watched), math.inf)).max()
 
-    def is_well(self, runs: Sequence[RunState], epochs: Sequence[Sequence[float]], largest: float) -> bool:
-        """Whether :meth:`check` would roll back none after any of several epochs, with these losses of the runs.
+    def well_epochs(
+        self,
+        runs: Sequence[RunState],
+        epochs: np.ndarray,  # (K, S)
+        largest: float,
+    ) -> int:
+        """After how many of K epochs, with these losses of the runs, :meth:`check` would roll back none.
 
-        ``largest`` is what :meth:`largest` finds after the last of them: what is lost stays lost.
+        ``largest`` is what :meth:`largest` finds after the last of them: what is lost stays lost, and mostly shows in
+        the loss of the next epoch.
         """
-        if not math.isfinite(largest):
-            return False
-        # Mostly no loss is above an untrained model's, which takes a tenth of the time to see.
-        ceiling = [run.reference for run in runs]
-        if all(loss <= top < math.inf for losses in epochs for loss, top in zip(losses, ceiling, strict=True)):
-            return True
+        well = len(epochs) if math.isfinite(largest) else len(epochs) - 1
+        # Mostly no loss is above an untrained model's, which takes no time to see.
+        ceiling = np.array([run.reference for run in runs])
+        if ((epochs <= ceiling) & (ceiling < math.inf)).all():
+            return well
         lowest = [run.lowest for run in runs]
-        for losses in epochs:
+        for number, losses in enumerate(epochs[:well].tolist()):
             for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
                 if has_exploded(run, loss, lowest[slot]):
-                    return False
+                    return number
                 lowest[slot] = min(lowest[slot], loss)
-        return True
+        return well
 
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
@@ -120,7 +129,8 @@ class Guard:
         :meth:`largest` found. Returns what happened and which of the working runs have failed for good; those stand at
         their proven state.
         """
-        if self.is_well(runs, [losses], largest):
+        usual = all(loss <= run.reference < math.inf for loss, run in zip(losses, runs, strict=True))
+        if math.isfinite(largest) and (usual or self.well_epochs(runs, np.array([losses]), largest) == 1):
             is_due = any(run.steps - run.snapshot_steps >= STEPS_BETWEEN_SNAPSHOTS for run in runs)
             for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
                 if loss < run.lowest:
@@ -150,10 +160,26 @@ class Guard:
         """Bring both snapshots up to what the last check found. Until then they are those of the epoch before."""
         if not self._good and not self._rolled_back:
             return
-        _copy(self.newest, self.proven, self._good)
-        _copy(self.tensors, self.newest, self._good)
-        _copy(self.proven, self.newest, self._rolled_back)
+        self._copy(self.newest, self.proven, self._good)
+        self._copy(self.tensors, self.newest, self._good)
+        self._copy(self.proven, self.newest, self._rolled_back)
         self._good, self._rolled_back = [], []
+
+    def _copy(self, source: dict[str, Tensor], target: dict[str, Tensor], slots: Sequence[int]) -> None:
+        """Some runs, mostly all but a few: a launch or two on a GPU for every stretch of neighbours."""
+        starts = [place for place, slot in enumerate(slots) if place == 0 or slots[place - 1] != slot - 1]
+        for start, stop in pairwise([*starts, len(slots)]):
+            runs = range(slots[start], slots[stop - 1] + 1)
+            torch._foreach_copy_(self._stretch(target, runs), self._stretch(source, runs))
+
+    def _stretch(self, tensors: dict[str, Tensor], runs: range) -> list[Tensor]:
+        """The runs' part of each tensor. Cutting out a hundred takes longer than copying them."""
+        key = id(tensors), runs
+        if key not in self._stretches:
+            if len(self._stretches) >= MOST_STRETCHES:
+                self._stretches.clear()
+            self._stretches[key] = [value[runs.start : runs.stop] for value in tensors.values()]
+        return self._stretches[key]
 
     def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
         run.lowest = min(run.lowest, loss)
@@ -171,15 +197,6 @@ class Guard:
         run.guard_scale /= 2
         run.clip = min(run.clip, run.usual_norm)
         run.failures += 1
-
-
-def _copy(source: dict[str, Tensor], target: dict[str, Tensor], slots: Sequence[int]) -> None:
-    """Some runs of tensors (S, …), mostly all but a few: a launch or two on a GPU for every stretch of neighbours."""
-    starts = [place for place, slot in enumerate(slots) if place == 0 or slots[place - 1] != slot - 1]
-    for start, stop in pairwise([*starts, len(slots)]):
-        runs = slice(slots[start], slots[stop - 1] + 1)
-        pairs = [(value[runs], source[name][runs]) for name, value in target.items()]
-        torch._foreach_copy_([into for into, _ in pairs], [value for _, value in pairs])
 
 
 def has_exploded(run: RunState, loss: float, lowest: float | None = None) -> bool:

@@ -30,7 +30,7 @@ from restt.train.state import TrainState
 from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
-from restt.train.verdicts import check_runs, is_well, judge, train_on
+from restt.train.verdicts import check_runs, judge, train_on, well_epochs
 
 
 def train(
@@ -200,7 +200,7 @@ def _epochs(
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
-        one_by_one = 0  # the last epoch that is not to be launched with others
+        alone = 0  # an epoch that is not to be launched with others: in it a run explodes
         while state.runs:
             if ready is None:
                 ready = training.prepare()
@@ -209,26 +209,29 @@ def _epochs(
                 pace = Pace.of(training, batches)
             epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
-            count = 1 if epoch <= one_by_one else epochs_at_once(training, batches, step, epoch)
+            count = epochs_at_once(training, batches, step, epoch)
+            if epoch <= alone:
+                count = max(1, min(count, alone - epoch))
             with _multiplying(training.config):
                 began = time.perf_counter()
                 if count > 1:
                     state.set_aside()
-                means, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
+                means, by_epoch, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
                 # The clock is rank 0's, as is every number that something is decided by.
                 seconds, means = ranks.same(((time.perf_counter() - began) / count, means))
                 samples = sum(batches.data.sizes) / seconds
-                if count > 1 and not is_well(training, [each.losses for each in means], largest):
-                    state.go_back()
-                    one_by_one = epoch + count - 1
-                    continue
+                if count > 1:
+                    well = well_epochs(training, by_epoch, largest)
+                    if well < count:
+                        state.go_back()
+                        alone = epoch + well
+                        continue
                 passed = [
                     _told(epoch + number, runs, total, each, {}, seconds, samples, ())
                     for number, each in enumerate(means[:-1])
                 ]
                 if passed:
-                    by_run = zip(*(each.losses for each in means[:-1]), strict=True)
-                    state.pass_epochs(passed, [min(losses) for losses in by_run])
+                    state.pass_epochs(passed, by_epoch[:-1].min(axis=0).tolist())
                 epoch, (_, losses, norms, firsts) = epoch + count - 1, means[-1]
                 for run, steps in zip(state.runs, batches.steps, strict=True):
                     run.steps += steps
@@ -247,9 +250,11 @@ def _epochs(
             record = _told(epoch, runs, total, means[-1], scores, seconds, samples, told)
             events = []
             state.end_epoch(record, improved, stopped)
-            if stopped or rolled_back:
-                ready = None  # other runs, or other limits to their gradients
-            if ready is None or judged:
+            if stopped:
+                ready = None  # other runs
+            elif rolled_back:
+                ready = batches, training.limited(step), validation
+            if stopped or rolled_back or judged:
                 pace = None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)

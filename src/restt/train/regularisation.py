@@ -78,9 +78,10 @@ def penalty_slopes(
         if grade is None:
             continue
         values = per_run(f"penalty.{grade}", getattr(penalty, grade), total)
-        chosen = torch.tensor([2.0 * values[run] for run in runs], dtype=tensor.dtype, device=tensor.device)
+        # Looked at on the host: a look at a device waits for it.
+        chosen = torch.tensor([2.0 * values[run] for run in runs], dtype=tensor.dtype)
         if bool(chosen.any()):
-            slopes[name] = chosen.view(-1, *[1] * (tensor.dim() - 1))
+            slopes[name] = chosen.to(tensor.device).view(-1, *[1] * (tensor.dim() - 1))
     return slopes
 
 

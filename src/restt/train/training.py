@@ -168,10 +168,6 @@ class Training:
         start = None
         if state.start is not None:
             start = {name: state.start[name] if len(runs) == self.total else state.start[name][runs] for name in slopes}
-        clip = None
-        limits = [min(run.clip, math.inf if self.clip is None else self.clip[run.place]) for run in state.runs]
-        if any(math.isfinite(limit) for limit in limits):
-            clip = torch.tensor(limits, dtype=like.dtype, device=like.device)
         # A recording cannot hold the sum over processes on every backend.
         kind = GraphedStep if like.is_cuda and self.ranks.size == 1 else TrainStep
         step = kind(
@@ -180,13 +176,27 @@ class Training:
             self.loss,
             slopes,
             start,
-            clip,
+            self._limits(like),
             state.ema,
             config.ema,
             state.micro_batch,
             self.ranks,
         )
         return batches, step, None if self.validation is None else self.validation.keep(runs)
+
+    def limited(self, step: TrainStep) -> TrainStep:
+        """The same step once a run was rolled back: gradients have other limits from then on."""
+        limits = self._limits(next(iter(step.working.parameters.values())))
+        parts = step.working, step.adam, step.loss, step.slopes, step.start, limits, step.ema, step.ema_decay
+        return type(step)(*parts, step.micro_batch, step.ranks)
+
+    def _limits(self, like: Tensor) -> Tensor | None:  # (S,)
+        """The largest gradient norms of the runs in training; None where all are infinite."""
+        clip = self.clip
+        limits = [min(run.clip, math.inf if clip is None else clip[run.place]) for run in self.state.runs]
+        if not any(math.isfinite(limit) for limit in limits):
+            return None
+        return torch.tensor(limits, dtype=like.dtype, device=like.device)
 
 
 def _check_stream(

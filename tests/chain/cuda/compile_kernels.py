@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from restt.chain.cuda import backward, forward, gradients
-from restt.chain.cuda.launch import Layout, head_batch, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Layout, head_launch, site_launch, sweep_launch, weight_launch
 from restt.train import adam_kernel
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -98,10 +98,16 @@ def others(bond: int, precision: str, part_of: dict[str, Any] | None = None):
         gradients.weight_gradients, launch.warps, I=2, BOND=bond, K=launch.rows, L=launch.columns,
         BB=launch.batch, STAGES=launch.stages, PRECISION=precision, CORE=True, ENTRY=3, **part_of,
     )  # fmt: skip
-    yield compile_kernel(
-        gradients.head_gradients, 4, I=2, BOND=bond, K=layout.tile, OT=16, BB=head_batch(), PRECISION=precision,
-        CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
-    )  # fmt: skip
+    if (together := site_launch(layout, 8, 12, 120)) is not None and not part_of:
+        yield compile_kernel(
+            gradients.site_gradients, together.warps, I=8, BOND=bond, R=layout.tile, PART=together.features,
+            BB=together.batch, STAGES=together.stages, PRECISION=precision, CORE=True, ENTRY=3,
+        )  # fmt: skip
+    for at_once, warps in {head_launch(layout, 1), head_launch(layout, 10_000)}:
+        yield compile_kernel(
+            gradients.head_gradients, warps, I=2, BOND=bond, K=layout.tile, OT=16, BB=at_once, PRECISION=precision,
+            CHAIN_HEAD=True, LINEAR_HEAD=True, SKIP_HEAD=True,
+        )  # fmt: skip
     folded = not part_of and not layout.is_wide
     yield compile_kernel(
         gradients.pack_cores, 4, BOND=bond, LD=layout.ld, FORWARD_LD=layout.forward_ld(folded), T=32, BACKWARD=True,
@@ -131,6 +137,8 @@ def main() -> int:
         *others(100, "float32"),
         *sweeps(100, "tf32"),
         *sweeps(20, "bf16", mixed=True, want_x=True),
+        *sweeps(10, "float32", 8, 120),
+        *others(10, "float32"),
         *others(20, "tf32"),
         *others(200, "tf32"),
         *sweeps(20, "tf32"),

@@ -20,7 +20,7 @@ import restt
 from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction, plans
-from restt.chain.cuda.launch import Layout, SweepLaunch, backward_cuts, sweep_launch
+from restt.chain.cuda.launch import Layout, SweepLaunch, backward_cuts, head_launch, site_launch, sweep_launch
 from restt.chain.cuda.parts import is_folded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -115,6 +115,31 @@ class TestFusedCuda(ChainParity):
         mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
         for topology in (Topology.residual(3), mixed):
             self.assert_parity(topology, widths=[width] * topology.sites, bond=17)
+
+    @pytest.mark.parametrize("width", [2, 3, 9])
+    def test_weights_of_several_features_at_once(self, width, monkeypatch):
+        made = []
+        monkeypatch.setattr("restt.chain.cuda.launch.LEAST_PROGRAMS", 0)
+        monkeypatch.setattr(plans, "site_launch", lambda *given: made.append(site_launch(*given)) or made[-1])
+        mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2).without_linear(3)
+        for topology in (Topology.residual(3), mixed):
+            self.assert_parity(topology, widths=[width] * topology.sites, bond=10, batch=21, runs=2)
+        assert {launch.features for launch in made} == {min(8, 1 << (width - 1).bit_length())}
+
+    def test_launches_of_many_runs(self, monkeypatch):
+        layout = Layout(10, "float32")
+        assert sweep_launch(layout, width=3, runs=120, batch=405) != sweep_launch(layout, width=3, runs=2, batch=405)
+        assert head_launch(layout, 9 * 120) != head_launch(layout, 9)
+        assert head_launch(Layout(20, "float32"), 9 * 120) == head_launch(layout, 9)
+        monkeypatch.setattr("restt.chain.cuda.launch.LEAST_PROGRAMS", 0)
+        for topology in (Topology.residual(3), Topology.residual(5).skip_to_output(3).without_chain(4)):
+            self.assert_parity(topology, widths=[3] * topology.sites, bond=10, batch=37, runs=2)
+
+    def test_weights_of_few_runs_one_by_one(self):
+        assert site_launch(Layout(10, "float32"), width=8, sites=12, runs=120) is not None
+        assert site_launch(Layout(10, "float32"), width=8, sites=12, runs=1) is None
+        assert site_launch(Layout(10, "float32"), width=1, sites=12, runs=120) is None
+        assert site_launch(Layout(20, "float32"), width=8, sites=12, runs=120) is None
 
     def test_narrow_batch_tiles(self):
         assert sweep_launch(Layout(20, "tf32"), width=2, runs=2, batch=21).columns == 8

@@ -105,6 +105,58 @@ def weight_gradients(
             tl.store(p_grad_linear + ((run * inner + n) * I + i) * BOND + l, b_entry, mask=here & (site > 0))
 
 
+@triton.jit(do_not_specialize=["inner"])
+def site_gradients(
+    p_grad_core, p_grad_linear, p_grad_first, p_states, p_grads, p_x, p_flags,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi,
+    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, PART: tl.constexpr, BB: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr, CORE: tl.constexpr, ENTRY: tl.constexpr,
+):  # fmt: skip
+    """:func:`weight_gradients` of PART features at once, whose cores, one tile each, lie side by side.
+
+    States and gradients are read once for all of them; it takes many runs for there to be enough programs. Program axis
+    0 is the group of features, site by site; axis 1 the run.
+    """
+    GROUPS: tl.constexpr = (I + PART - 1) // PART
+    site = (tl.program_id(0) // GROUPS).to(tl.int64)
+    begin = tl.program_id(0) % GROUPS * PART
+    run = tl.program_id(1).to(tl.int64)
+    k = tl.arange(0, R)
+    features = begin + tl.arange(0, PART)
+    n = tl.maximum(site - 1, 0)
+    flags = tl.load(p_flags + n)
+    size = BOND * tl.cast(columns, tl.int64)
+    p_y = p_states + (n * runs + run) * size
+    p_g = p_grads + (site * runs + run) * size
+    p_x += site * stride_xn + run * stride_xs
+    b_core = tl.zeros((R, PART * R), tl.float32)
+    b_entry = tl.zeros((PART * R,), tl.float32)
+    for start in tl.range(0, columns, BB, num_stages=STAGES):
+        b = start + tl.arange(0, BB)
+        real = (k < BOND)[:, None] & (b < columns)[None, :]
+        b_x = tl.load(p_x + b.to(tl.int64)[None, :] * stride_xb + features[:, None] * stride_xi,
+                      mask=(features < I)[:, None] & (b < batch)[None, :], other=0.0)  # fmt: skip
+        b_g = tl.load(p_g + k[:, None] * columns + b[None, :], mask=real, other=0.0)
+        b_share = (b_x[:, None, :] * b_g[None, :, :]).reshape(PART * R, BB)
+        if CORE:
+            b_y = tl.load(p_y + k[:, None] * columns + b[None, :], mask=real, other=0.0)
+            b_core += product(b_y, tl.trans(b_share), PRECISION)
+        if ENTRY:
+            b_entry += tl.sum(b_share, axis=1)
+    i = begin + tl.arange(0, PART * R) // R
+    l = tl.arange(0, PART * R) % R
+    here = (l < BOND) & (i < I)
+    if CORE:
+        b_core = tl.where((flags & CHAIN) != 0, b_core, 0.0)
+        p_tile = p_grad_core + (((run * inner + n) * I + i[None, :]) * BOND + k[:, None]) * BOND + l[None, :]
+        tl.store(p_tile, b_core, mask=(k < BOND)[:, None] & here[None, :] & (site > 0))
+    if ENTRY & 1:
+        tl.store(p_grad_first + (run * I + i) * BOND + l, b_entry, mask=here & (site == 0))
+    if ENTRY & 2:
+        b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
+        tl.store(p_grad_linear + ((run * inner + n) * I + i) * BOND + l, b_entry, mask=here & (site > 0))
+
+
 @triton.jit(do_not_specialize=["O"])
 def head_gradients(
     p_grad_chain, p_grad_linear, p_grad_skip, p_last, p_leaving, p_grad_out, p_x,

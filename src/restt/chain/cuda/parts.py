@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.chain.cuda.launch import Layout, SweepLaunch, head_batch, head_tile
+from restt.chain.cuda.launch import Layout, SweepLaunch, head_launch, head_tile
 from restt.chain.operators import topology_of
 from restt.topology import Topology
 
@@ -88,12 +89,13 @@ def head_weight_gradients(
     outputs = grad_output.shape[-1]
     rows, across = layout.tile, head_tile(outputs)
     grid = (x.shape[-1] + 1, runs, -(-bond // rows) * -(-outputs // across))
+    at_once, warps = head_launch(layout, math.prod(grid))
     head_gradients[grid](
         *(or_else(gradient, last) for gradient in gradients), last, leaving, grad_output, x, x.shape[1], columns,
         x.stride(0) if len(x) > 1 else 0, x.stride(1), x.stride(2), outputs,
-        I=x.shape[-1], BOND=bond, K=rows, OT=across, BB=head_batch(), PRECISION=layout.precision,
+        I=x.shape[-1], BOND=bond, K=rows, OT=across, BB=at_once, PRECISION=layout.precision,
         CHAIN_HEAD=grad_chain is not None, LINEAR_HEAD=grad_linear is not None, SKIP_HEAD=grad_skip is not None,
-        num_warps=4, num_stages=2,
+        num_warps=warps, num_stages=2,
     )  # fmt: skip
     return gradients
 

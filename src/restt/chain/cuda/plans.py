@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ import torch
 from restt.chain.cuda.calls import KernelCall
 from restt.chain.cuda.launch import (
     Layout,
+    SiteLaunch,
     SweepLaunch,
     backward_cuts,
-    head_batch,
+    head_launch,
     head_tile,
     round_up,
+    site_launch,
     sweep_launch,
     weight_launch,
 )
@@ -139,7 +142,7 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
 
 def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start: int, stop: int) -> Section:
     from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-    from restt.chain.cuda.gradients import weight_gradients
+    from restt.chain.cuda.gradients import site_gradients, weight_gradients
 
     want_x, want_first, want_chain, want_linear, *_ = wanted
     topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
@@ -160,17 +163,21 @@ def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start:
     want_first = want_first and start == 0
     if not (want_first or want_chain or want_linear):
         return Section(start, sweep, None)
-    products = weight_launch(layout)
-    across, down = -(-bond // products.columns), -(-bond // products.rows)
+    sites, numbers = stop - start + 1, (inner, batch, columns, runs, *sizes.x_strides)
+    together = site_launch(layout, width, sites, runs)
+    products = weight_launch(layout) if together is None else together
     constants = {
-        "I": width, "BOND": bond, "K": products.rows, "L": products.columns, "BB": products.batch,
-        "STAGES": products.stages, "PRECISION": sizes.precision, "CORE": want_chain,
-        "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
+        "I": width, "BOND": bond, "BB": products.batch, "STAGES": products.stages, "PRECISION": sizes.precision,
+        "CORE": want_chain, "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
     }  # fmt: skip
-    programs = ((stop - start + 1) * width, runs, across * (down if want_chain else 1))
-    return Section(
-        start, sweep, KernelCall(weight_gradients, programs, (inner, batch, columns, runs, *sizes.x_strides), constants)
-    )
+    if isinstance(products, SiteLaunch):
+        constants |= {"R": layout.tile, "PART": products.features}
+        groups = sites * -(-width // products.features)
+        return Section(start, sweep, KernelCall(site_gradients, (groups, runs), numbers, constants))
+    across, down = -(-bond // products.columns), -(-bond // products.rows)
+    constants |= {"K": products.rows, "L": products.columns}
+    programs = (sites * width, runs, across * (down if want_chain else 1))
+    return Section(start, sweep, KernelCall(weight_gradients, programs, numbers, constants))
 
 
 def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
@@ -182,12 +189,13 @@ def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
     width, bond, layout = sizes.x[-1], sizes.first[-1], Layout(sizes.first[-1], sizes.precision)
     rows, across = layout.tile, head_tile(sizes.outputs)
     stride_s, stride_b, _, stride_i = sizes.x_strides
-    constants = {
-        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": head_batch(), "PRECISION": sizes.precision,
-        **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
-        "num_warps": 4, "num_stages": 2,
-    }  # fmt: skip
     programs = (width + 1, sizes.runs, -(-bond // rows) * -(-sizes.outputs // across))
+    at_once, warps = head_launch(layout, math.prod(programs))
+    constants = {
+        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": at_once, "PRECISION": sizes.precision,
+        **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
+        "num_warps": warps, "num_stages": 2,
+    }  # fmt: skip
     numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
     return KernelCall(head_gradients, programs, numbers, constants)
 
