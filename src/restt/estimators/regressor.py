@@ -59,7 +59,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         ``"posterior"`` with one of these is an error. Of more than 500 columns all share their relevance and length.
     bond_dim : "auto" or int
         Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
-        train within a tenth of the noise from the exact posterior, at most 32; 10 for gradients.
+        train within 0.03 of the noise from the exact posterior, at most 32; 10 for gradients.
     feature_map : {"auto", "identity", "affine", "trigonometric", "polynomial", "hat", "onehot"} or FeatureMap
         What a column of numbers becomes. ``"auto"`` is 8 hats at its quantiles, centred. Others are used as they are:
         the trigonometric map on columns scaled to [0, 1], hats on the raw values, the rest on standardised columns;

@@ -29,8 +29,8 @@ from restt.prior.target import SCALES, Target, candidate_scales, weighted_quanti
 MAX_ROWS = 2000
 _FEWEST_ROWS, _LARGEST_WORK = 500, 4e11
 LARGEST_BOND = 32
-# A train's distance from the exact posterior, against the noise: 0.1 adds a hundredth to the noise's variance.
-_TOLERANCE = 0.1
+# A train's distance from the exact posterior, against the noise: 0.03 adds a thousandth to the noise's variance.
+_TOLERANCE = 0.03
 # Another scale of y than the usual one has to lower the left-out error by this much, since it was chosen by it.
 _SCALE_GAIN = 0.05
 # y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
@@ -118,7 +118,7 @@ def fit(
         On which y is modelled; ``"auto"`` by the left-out error on y's own scale, and the root of a skewed y of no
         negative values unless y itself or its logarithm is clearly better.
     bond_dim : "auto" or int
-        r. ``"auto"`` is the least that keeps the train within a tenth of the noise, at most :data:`LARGEST_BOND`.
+        r. ``"auto"`` is the least that keeps the train within 0.03 of the noise, at most :data:`LARGEST_BOND`.
     site_order : "auto" or a permutation of the columns
         ``"auto"`` takes the order of those tried that needs the smaller bonds.
     knots : int
