@@ -136,8 +136,9 @@ def even_values(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (
     The values are standardised before, so that nothing depends on a column's unit; those without a share come along.
 
     >>> values = np.exp(np.linspace(-1, 1, 5))
-    >>> even_values((values - values.mean()) / values.std(), np.full(5, 0.2)).round(1)
-    array([-1.5, -0.7,  0.1,  0.8,  1.3])
+    >>> values = (values - values.mean()) / values.std()
+    >>> values.round(1), even_values(values, np.full(5, 0.2)).round(1)
+    (array([-1.1, -0.8, -0.3,  0.5,  1.7]), array([-1.3, -0.8, -0.1,  0.7,  1.5]))
     """
     if (share > 0).sum() < 3:  # two values are as even as can be
         return values

@@ -276,7 +276,7 @@ def stacked(
 
     >>> y = np.random.default_rng(0).standard_normal((200, 1))
     >>> stacked(np.stack([y, -y], axis=-1), y, np.ones(200), np.array([0.5, 0.5])).round(2)
-    array([0.99, 0.01])
+    array([1., 0.])
     """
     kinds = predictions.shape[2]
     if not len(predictions):

@@ -47,7 +47,7 @@ class Average(RegressorMixin, BaseEstimator):
 
     >>> y = np.random.default_rng(0).standard_normal(200)
     >>> Average().fit(np.column_stack([y, -y]), y).weights_.round(2)
-    array([0.99, 0.01])
+    array([1., 0.])
     """
 
     weights_: np.ndarray  # (K,)
