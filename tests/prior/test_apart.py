@@ -14,6 +14,7 @@ from restt.features.base import tensor64
 from restt.prior.evidence import Evidence
 from restt.prior.kernels import BEND, Number, reshaped
 from restt.prior.learning import Prior, hyper_prior, learn, learn_alike
+from restt.prior.mixture import Mixture
 from restt.prior.posterior import condition, covariance, variance
 from restt.prior.rounding import round_products, train_values
 from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
@@ -81,7 +82,7 @@ def test_the_posterior_mean_is_a_train():
     full = dense(found, states, states) + torch.diag(found.noise / weights)
     expected = dense(found, other, states) @ torch.linalg.solve(full, targets)
     torch.testing.assert_close(posterior.mean(other), expected, rtol=1e-8, atol=1e-9)
-    coefficients, factors = posterior.products()
+    coefficients, factors = Mixture((posterior,), np.ones(1), targets).products()
     # A term for each row, and one for each column and output.
     assert len(coefficients) == 60 + 3 * 2
     seen = [factor[:, : kernel.site.seen] for factor, kernel in zip(factors, found.kernels, strict=True)]
@@ -89,6 +90,20 @@ def test_the_posterior_mean_is_a_train():
     cores, _ = round_products(coefficients, seen, moments, 60, 0.0)
     rows = [column[:, : kernel.site.seen] for column, kernel in zip(other, found.kernels, strict=True)]
     torch.testing.assert_close(train_values(cores, rows), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_main_effects_on_many_outputs_are_few_products():
+    found, states, targets, weights = apart_problem(60)
+    many = targets @ torch.randn(2, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    posteriors = condition(found, states, many, weights), condition(replace(found, sums=True), states, many, weights)
+    mixture = Mixture(posteriors, np.array([0.7, 0.3]), many)
+    coefficients, factors = mixture.products()
+    # Those on thirty outputs that are two in truth, of both posteriors, have two dimensions a column.
+    assert len(coefficients) == 2 * 60 + 3 * 2
+    values = torch.ones(60, len(coefficients), dtype=torch.float64)
+    for rows, factor in zip(states, factors, strict=True):
+        values *= rows @ factor.T
+    torch.testing.assert_close(values @ coefficients, mixture.mean(states), rtol=1e-9, atol=1e-9)
 
 
 def test_parabolas_are_centred_and_apart_from_straight_lines():

@@ -205,6 +205,42 @@ def test_what_lifts_a_root_is_kept_for_each_output():
     np.testing.assert_allclose(before.predict(y), 1.1 * target.decode(y))
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.5])
+def test_predictions_of_a_logarithm_lie_in_their_intervals(noise):
+    # A factor of least squares would be that of the one or two largest y.
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((40, 1))
+        fitted = prior.fit(x, np.exp(3 * x[:, 0] + noise * rng.standard_normal(40)), scale="log")
+        low, high = fitted.predict_interval(x)[:, :, 0].T
+        predicted = fitted.predict(x)[:, 0]
+        assert ((low <= predicted) & (predicted <= high)).all()
+
+
+def test_the_factor_of_an_exponential_is_the_mean_of_what_is_left():
+    rng = np.random.default_rng(0)
+    mean = rng.standard_normal((5000, 1))
+    y = np.exp(mean + 0.6 * rng.standard_normal((5000, 1)))
+    empty = prior.Target.fit(y, np.ones(5000), "log")
+    target = empty.smeared((mean - empty.mean) / empty.std, y, np.ones(5000))
+    assert target.smear == pytest.approx(np.exp(0.18), rel=0.02)
+    twice = empty.smeared((mean[:9] - empty.mean) / empty.std, y[:9], np.arange(1.0, 10))
+    rows = np.repeat(np.arange(9), np.arange(1, 10))
+    same = empty.smeared((mean[rows] - empty.mean) / empty.std, y[rows], np.ones(45))
+    assert twice.smear == pytest.approx(same.smear)
+
+
+def test_a_column_of_one_value_has_no_relevance():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 3))
+    x[:, 1] = 7
+    fitted = prior.fit(x, x[:, 0] + 0.1 * rng.standard_normal(60))
+    assert fitted.prior.relevance[1] == 0 < fitted.prior.relevance[2] < fitted.prior.relevance[0]
+    # What is told is a prior that takes part, and the one whose variance intervals have.
+    assert fitted.prior in fitted.mixture.column_priors
+    assert fitted.prior is fitted.spread.prior
+
+
 def test_scales_are_tried_only_where_they_may_help():
     rng = np.random.default_rng(0)
     heavy = rng.standard_t(1.2, (300, 1))

@@ -50,6 +50,33 @@ def test_columns_are_evened_by_scipys_power(column):
     assert more[-1] > found[-1]
 
 
+def test_what_lies_beyond_an_evened_column_does_not_run_away():
+    # Nearly all rows have one value: the likeliest power is an extreme one.
+    values = np.array([-4.0, -2.0, 0.0, 1.5, 3.0])
+    share = np.array([0.0, 0.05, 0.9, 0.05, 0.0])
+    mean, size = share @ values, np.sqrt(share @ values**2 - (share @ values) ** 2)
+    values = (values - mean) / size
+    found = even_values(values, share)
+    assert (np.diff(found) > 0).all()
+    for end in (0, -2):
+        assert found[end + 1] - found[end] < values[end + 1] - values[end] + 1e-9
+
+
+@pytest.mark.parametrize("ends", [(-1.0, 0.05), (1.0, -0.05)])
+def test_columns_of_next_to_one_value_do_not_explode(ends):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((30, 3))
+        x[:, 0] = np.r_[ends, np.zeros(28)]
+        y = x[:, 1] + 0.3 * rng.standard_normal(30)
+        fitted = prior.fit(x, y)
+        asked = np.tile(x[5], (9, 1))
+        asked[:, 0] = np.linspace(-1.5, 1.5, 9)
+        low, high = fitted.predict_interval(asked)[:, :, 0].T
+        assert np.abs(fitted.predict(asked)).max() < 2 * np.abs(y).max()
+        assert (high - low).max() < 4 * np.ptp(y)
+
+
 def test_two_values_stay_as_they_are():
     values = np.array([-0.5, 2.0, 3.0])
     assert np.array_equal(even_values(values, np.array([0.8, 0.2, 0.0])), values)

@@ -59,10 +59,12 @@ class FittedResTT(Parameters):
 
     def _read(self, name: str) -> Any:
         """An attribute that was not set by a fit."""
-        read = self.__dict__.get("_unread", {}).pop(name, None)
+        read = self.__dict__.get("_unread", {}).get(name)
         if read is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return read()
+        found = read()
+        self._unread.pop(name, None)  # only now: what could not be read is asked for again
+        return found
 
     def _standardised(self) -> Self:
         """This model with outputs of comparable size."""

@@ -286,7 +286,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)
         numbers = self.numbers(X)
-        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)[0], numbers
+        outputs = member_outputs(self.module_, self.encoding_, numbers, self.precision_)[0]
+        return self.spread_.held(outputs, lambda rows: spread_states(self.encoding_, numbers[rows])), numbers
 
     def _standardised(self) -> Self:
         made = copy.copy(self)

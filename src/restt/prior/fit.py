@@ -43,7 +43,7 @@ class Fitted:
     """A residual train out of a learned prior, and all that goes with it.
 
     ``module`` takes the site vectors of :meth:`vectors`, whose sites are the columns in ``order``, and gives the
-    standardised target: ``target.predict`` of it is y.
+    standardised target: ``target.predict`` of it is y, but for rows that ``spread`` holds back.
     """
 
     module: ResTT
@@ -66,17 +66,21 @@ class Fitted:
         """The standardised target."""
         return self.module(self.vectors(numbers).to(self.module.first)).double().numpy()
 
+    def held_outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """The same, not further beyond every y of the fit than is known."""
+        return self.spread.held(self.outputs(numbers), lambda rows: self.spread.states(numbers[rows]))
+
     def predict(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """y."""
-        return self.target.predict(self.outputs(numbers))
+        return self.target.predict(self.held_outputs(numbers))
 
     def predict_std(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """Root mean square error expected of each prediction, in y's units."""
-        return self.spread.std(self.outputs(numbers), self.spread.states(numbers), self.target)
+        return self.spread.std(self.held_outputs(numbers), self.spread.states(numbers), self.target)
 
     def predict_interval(self, numbers: np.ndarray, coverage: float = 0.9) -> np.ndarray:  # (B, C) -> (B, 2, O)
         """Between which an observation lies with probability ``coverage``."""
-        return self.spread.interval(self.outputs(numbers), self.spread.states(numbers), self.target, coverage)
+        return self.spread.interval(self.held_outputs(numbers), self.spread.states(numbers), self.target, coverage)
 
 
 @torch.no_grad()
@@ -99,8 +103,9 @@ def fit(
     """Learn a prior from a table, condition it on the rows, and round the posterior mean to a residual train.
 
     Several priors are learned, of smooth functions, of functions that may jump and others, and the train is the
-    weighted mean of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is that of smooth
-    functions. Where the noise has heavy tails, rows are trusted unequally, see :mod:`restt.prior.tails`.
+    weighted mean of their posterior means, see :mod:`restt.prior.mixture`; ``Fitted.prior`` is the heaviest that tells
+    columns apart and knows of interactions. Where the noise has heavy tails, rows are trusted unequally, see
+    :mod:`restt.prior.tails`.
 
     Parameters
     ----------
@@ -172,22 +177,22 @@ def fit(
         mixture = replace(mixture, posteriors=_given_all(mixture.posteriors, heavy, sites, target, *whole, device))
         give_back_memory()  # and what that has
     exact = mixture.mean(states).cpu()
-    learned = smooth.prior.on(_CPU)
-    cores, order, rounding = _train(mixture, learned, bond_dim, site_order, states, exact, used)
-    mixture = mixture.on(_CPU)
-    module = residual_module(_with_average(cores, [learned.kernels[n] for n in order]))
+    placed, mixture = mixture, mixture.on(_CPU)
+    # The heaviest that tells columns apart, interactions among them, where there is one.
+    told = sorted((*mixture.column_priors, smooth.prior.on(_CPU)), key=lambda one: one.alike or one.sums)[0]
+    cores, order, rounding = _train(placed, told, bond_dim, site_order, states, exact, used)
+    del placed
+    module = residual_module(_with_average(cores, [told.kernels[n] for n in order]))
     ordered = tuple(sites[n] for n in order)
     distance = _distance(module(site_vectors(ordered, table[:, order])), exact, used)
-    # The heaviest that tells columns apart, interactions among them, where there is one.
-    told = sorted((*mixture.column_priors, learned), key=lambda one: one.alike or one.sums)[0]
     trust = None if learner.trust is None else learner.trust.cpu()
     return Fitted(
         module,
         order,
         ordered,
         target,
-        learned,
-        measure_spread(told, mixture.residuals.numpy(), table, used, distance**2, rng, trust),
+        told,
+        measure_spread(told, target.encode(targets), mixture.residuals.numpy(), table, used, distance**2, rng, trust),
         replace(rounding, distance=distance),
         _relative_error(target.predict(left_out), targets, used),
         errors,
@@ -336,11 +341,9 @@ def _train(
     tolerance = _TOLERANCE * min(one.prior.noise for one in mixture.posteriors) ** 0.5
     if bond_dim != "auto":
         largest, tolerance = check_int("bond_dim", bond_dim, minimum=1), 0.0
-    parts = [one.products() for one in mixture.posteriors]
-    coefficients = torch.cat([weight * part[0] for weight, part in zip(mixture.weights, parts, strict=True)])
+    coefficients, factors = mixture.products()
     kernels = prior.kernels
-    factors = [torch.cat([part[1][n] for part in parts])[:, : k.site.seen] for n, k in enumerate(kernels)]
-    del parts
+    factors = [factor[:, : k.site.seen] for factor, k in zip(factors, kernels, strict=True)]
     moments = [_moment(kernel, weights.sum()) for kernel in kernels]
     found = []
     for order in _orders(prior, site_order):

@@ -133,7 +133,9 @@ class Number(Kernel):
 def even_values(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (K,) -> (K,)
     """Values to the power of Yeo and Johnson under which these shares of them are most nearly normal, standardised.
 
-    The values are standardised before, so that nothing depends on a column's unit; those without a share come along.
+    The values are standardised before, so that nothing depends on a column's unit. Those without a share, beyond the
+    others, come along, but no further away from them than they were: a power that suits a column of a few values may
+    do anything there.
 
     >>> values = np.exp(np.linspace(-1, 1, 5))
     >>> values = (values - values.mean()) / values.std()
@@ -154,7 +156,12 @@ def even_values(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (
         return float(np.log(scaled(power)[1])) - (power - 1) * logarithms
 
     found, size = scaled(minimize_scalar(surprise, bounds=_POWERS, method="bounded").x)
-    return found / size
+    found = found / size
+    first, last = np.flatnonzero(share > 0)[[0, -1]]
+    before, after = slice(None, first), slice(last + 1, None)
+    found[before] = np.maximum(found[before], found[first] + values[before] - values[first])
+    found[after] = np.minimum(found[after], found[last] + values[after] - values[last])
+    return found
 
 
 def _parabola(

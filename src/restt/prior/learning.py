@@ -56,14 +56,14 @@ class Prior:
     categories); ``line`` the share of straight lines in it; ``noise`` the noise's share of the target's variance;
     ``scale`` s, by which interactions fall behind main effects: those of order d have a variance s Π a; ``power`` 2 for
     smooth functions, 1 for those that may jump; ``evened`` says that lengths and lines are of columns taken to a power
-    that makes them even. ``apart`` is the share of a column's main effect that no other column
-    changes, 0 where columns that matter by themselves matter together too: a is the rest of the relevance.
+    that makes them even. ``apart`` is the share of a column's main effect that no other column changes, 0 where columns
+    that matter by themselves matter together too: a is the rest of the relevance.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.standard_normal((60, 2))
     >>> from restt import prior
     >>> print(prior.fit(x, np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)).prior)  # doctest: +ELLIPSIS
-    Prior: noise 0.0..., scale ..., y as it is
+    Prior: noise 0.0..., scale ..., y as it is, functions that may jump
       column    relevance  length  line
       column 0  ...
       column 1  ...
@@ -116,7 +116,9 @@ class Prior:
 
     @property
     def relevance(self) -> np.ndarray:  # (N,)
-        product = np.array([float(np.exp(values[0])) for values in self.parts])
+        # Where all rows are in one state, nothing is learned of it.
+        varies = [float(kernel.mean.max()) < 1 - 1e-12 for kernel in self.kernels]
+        product = np.where(varies, [float(np.exp(values[0])) for values in self.parts], 0.0)
         return product * (1 + self.effects_apart / self.scale)
 
     @property

@@ -51,6 +51,8 @@ _OWN_OPTIMISM, _JOINT_OPTIMISM, _MOST_COLUMNS = 0.6, 0.9, 1.0
 _TURNS = 3
 # A prior that weighs less is left out of the mean.
 _LEAST_WEIGHT = 0.02
+# Of the largest, what is left of the main effects' dimensions.
+_LEAST_SINGULAR = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +161,36 @@ class Mixture:
 
     def mean(self, states: Sequence[Tensor]) -> Tensor:  # N of (B2, I_n) -> (B2, O)
         return weighted(torch.stack([one.mean(states) for one in self.posteriors], dim=-1), self.weights)
+
+    def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
+        """Coefficients and factors of the mean as a sum of products over sites."""
+        parts = [one.products() for one in self.posteriors]
+        effects = [
+            sum(weight * part for weight, part in zip(self.weights, column, strict=True))
+            for column in zip(*(one.effects() for one in self.posteriors), strict=True)
+        ]
+        scaled = [(float(weight) * part[0], part[1]) for weight, part in zip(self.weights, parts, strict=True)]
+        scaled.append(_effects_as_products(effects))
+        coefficients = torch.cat([part[0] for part in scaled])
+        return coefficients, [torch.cat([part[1][n] for part in scaled]) for n in range(len(effects))]
+
+
+def _effects_as_products(effects: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:  # N of (O, I_n)
+    """Coefficients (J, O) and factors N of (J, I_n) of Σ_n effect_n(x_n): a factor is 1 but for that of one column.
+
+    As many products a column as its effects on several outputs have dimensions, not one for each output.
+    """
+    split = [torch.linalg.svd(effect, full_matrices=False) for effect in effects]
+    least = _LEAST_SINGULAR * max(float(sizes[0]) for _, sizes, _ in split)
+    kept = [int((sizes > least).sum()) for _, sizes, _ in split]
+    places = torch.repeat_interleave(torch.arange(len(effects)), torch.tensor(kept)).to(effects[0].device)
+    coefficients = torch.cat([(u * sizes)[:, :k].T for (u, sizes, _), k in zip(split, kept, strict=True)])
+    factors = []
+    for n, (_, _, directions) in enumerate(split):
+        factor = directions.new_ones(len(places), directions.shape[1])
+        factor[places == n] = directions[: kept[n]]
+        factors.append(factor)
+    return coefficients, factors
 
 
 def weighted(parts: Tensor, weights: np.ndarray) -> Tensor:  # (B, O, K), (K,) -> (B, O)

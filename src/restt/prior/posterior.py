@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,23 +47,21 @@ class Posterior(Generic[P_co]):
         return torch.cat([covariance(self.prior, part, self.states) @ self.alpha for part in parts])
 
     def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
-        """Coefficients and factors of the mean as a sum over rows of products over sites."""
+        """Coefficients and factors of the mean as a sum over rows of products over sites, less its :meth:`effects`."""
         if isinstance(self.prior, JointPrior):
             return self.prior.products(self.states, self.alpha)
-        columns = zip(self.prior.kernels, self.states, self.prior.parts, strict=True)
-        crosses = [kernel.cross(rows, values) for kernel, rows, values in columns]
-        coefficients, factors = self.prior.scale * self.alpha, [1 + cross for cross in crosses]
-        apart = np.flatnonzero(self.prior.effects_apart)
-        if not len(apart):
-            return coefficients, factors
-        # A product for each such effect and output: 1 but for its column.
-        outputs = self.alpha.shape[1]
-        unit = torch.eye(outputs, dtype=coefficients.dtype, device=coefficients.device)
-        for n, factor in enumerate(factors):
-            ones = factor.new_ones(len(apart), outputs, factor.shape[1])
-            ones[apart == n] = self.prior.effects_apart[n] * self.alpha.T @ crosses[n]
-            factors[n] = torch.cat([factor, ones.flatten(end_dim=1)])
-        return torch.cat([coefficients, unit.repeat(len(apart), 1)]), factors
+        return self.prior.scale * self.alpha, [1 + cross for cross in self._crosses(self.prior)]
+
+    def effects(self) -> list[Tensor]:  # N of (O, I_n)
+        """The main effects that are no part of these products."""
+        if isinstance(self.prior, JointPrior) or not self.prior.effects_apart.any():
+            return [self.alpha.new_zeros(self.alpha.shape[1], column.shape[1]) for column in self.states]
+        crosses = zip(self.prior.effects_apart, self._crosses(self.prior), strict=True)
+        return [size * self.alpha.T @ cross for size, cross in crosses]
+
+    def _crosses(self, prior: Prior) -> list[Tensor]:  # N of (B, I_n)
+        columns = zip(prior.kernels, self.states, prior.parts, strict=True)
+        return [kernel.cross(rows, values) for kernel, rows, values in columns]
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ a prior that is too sure of itself is corrected.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from restt.prior.evidence import cholesky
 from restt.prior.kernels import SMOOTH, make_kernel
 from restt.prior.learning import Prior
 from restt.prior.posterior import covariance, variance
+from restt.prior.reach import Reach
 from restt.prior.sites import Site
 from restt.prior.target import Target
 
@@ -31,6 +32,7 @@ KEPT_ROWS = 1000
 # The levels at which residuals are kept, and how many residuals of a Gaussian count beside those of the table.
 LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
 _GAUSSIAN_ROWS, _FEWEST_DEGREES = 20, 3
+_MIDDLES = (np.arange(50) + 0.5) / 50  # of fifty parts of a distribution
 _ROWS_AT_ONCE = 512
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
 _CONSTANT_BOUNDS = (0.05, 1e3)
@@ -48,6 +50,7 @@ class Spread:
     weights: np.ndarray  # (K,)
     quantiles: np.ndarray  # (len(LEVELS), O): of left-out residuals divided by their s
     extra: float = 0.0  # variance added for the rounding of the mean
+    reach: Reach | None = None  # of y; None in models saved before it was kept
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -73,6 +76,26 @@ class Spread:
             known = variance(self.prior, part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
+
+    def held(
+        self,
+        outputs: np.ndarray,  # (B, O): standardised predictions
+        states_of: Callable[[np.ndarray], Sequence[Tensor]],  # row numbers (K,) -> C of (K, I_n)
+    ) -> np.ndarray:  # (B, O)
+        """Predictions, those beyond every y of the fit drawn back as far as little is known of them.
+
+        How much is known is the posterior's variance, corrected by the size of the left-out residuals.
+        """
+        if self.reach is None:
+            return outputs
+        rows = np.flatnonzero(self.reach.beyond(outputs))
+        found = outputs.copy() if len(rows) else outputs
+        size = np.mean([self.quantile(level) ** 2 for level in _MIDDLES], axis=0)  # (O,)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[start : start + _ROWS_AT_ONCE]
+            known = self.deviations(states_of(part)) ** 2 - self.prior.noise - self.extra
+            found[part] = self.reach.held(outputs[part], np.maximum(known, 0)[:, None] * size)
+        return found
 
     @torch.no_grad()
     def term_deviations(
@@ -136,8 +159,8 @@ class Spread:
     ) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction, over the distribution of the residuals."""
         deviations = self.deviations(states)[:, None]
-        middle, levels = target.predict(outputs), (np.arange(50) + 0.5) / 50
-        away = np.stack([target.decode(outputs + deviations * self.quantile(level)) - middle for level in levels])
+        middle = target.predict(outputs)
+        away = np.stack([target.decode(outputs + deviations * self.quantile(level)) - middle for level in _MIDDLES])
         size = np.abs(away).max(axis=0)
         unit = np.where(size > 0, size, 1.0)
         return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
@@ -169,6 +192,7 @@ class Spread:
             "bend": self.prior.bend,
             "evened": self.prior.evened,
             "extra": self.extra,
+            "reach": None if self.reach is None else self.reach.to_config(),
         }
 
     def tensors(self) -> dict[str, Tensor]:
@@ -186,12 +210,14 @@ class Spread:
         kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
         prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
-        return cls(prior, **arrays, extra=config["extra"])
+        reach = None if config.get("reach") is None else Reach.from_config(config["reach"])
+        return cls(prior, **arrays, extra=config["extra"], reach=reach)
 
 
 @torch.no_grad()
 def measure_spread(
     prior: Prior,
+    targets: np.ndarray,  # (B, O), standardised
     residuals: np.ndarray,  # (B, O): targets less the predictions of each row from the others
     numbers: np.ndarray,  # (B, C)
     weights: np.ndarray,  # (B,)
@@ -206,7 +232,8 @@ def measure_spread(
     kept = np.zeros(len(numbers), dtype=bool)
     kept[rng.permutation(len(numbers))[:KEPT_ROWS]] = True
     precision = weights if trust is None else weights * trust.numpy()
-    empty = Spread(prior, numbers[kept], precision[kept], np.zeros((len(LEVELS), residuals.shape[1])), extra)
+    none = np.zeros((len(LEVELS), residuals.shape[1]))
+    empty = Spread(prior, numbers[kept], precision[kept], none, extra, Reach.fit(targets, weights))
     _, lower = empty._lower
     inverse = torch.cholesky_inverse(lower).diagonal().numpy()
     deviations = np.empty(len(numbers))

@@ -17,6 +17,7 @@ SCALES = ("identity", "sqrt", "log", "asinh")
 # y is tried on another scale where its weighted skewness, or its tails, say that it may help.
 _SKEWED = 0.4
 _LONG_TAIL = 6.0
+_LARGEST_EXPONENT = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +82,18 @@ class Target:
     def smeared(self, outputs: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Target:
         """With what lifts left-out predictions (B, O) of a root or logarithm to the mean of y (B, O).
 
-        The mean of a square is the square of the mean and the variance; the factor of an exponential is the one of
-        least squares, between 1 and 1.5.
+        The mean of a square is the square of the mean and the variance; the factor of an exponential is the mean of
+        the exponential of what is left (Duan, 1983), between 1 and 1.5. The factor of least squares would be that of
+        the few largest y.
         """
+        if self.scale not in ("sqrt", "log"):
+            return self
+        left = (self.encode(y) - outputs) * self.std
         if self.scale == "sqrt":
-            squares = np.average((self.encode(y) - outputs) ** 2, axis=0, weights=weights)
-            return replace(self, lift=self.std**2 * squares)
-        if self.scale != "log":
-            return self
-        found = self.decode(outputs)
-        unit = np.abs(found).max(axis=0)
-        if (unit == 0).any():
-            return self
-        square = float((weights[:, None] * (found / unit) ** 2).sum())
-        best = float((weights[:, None] * (found / unit) * (y / unit)).sum()) / square
-        return replace(self, smear=float(np.clip(best, 1.0, 1.5)))
+            return replace(self, lift=np.average(left**2, axis=0, weights=weights))
+        factors = np.exp(np.clip(left, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+        smear = np.average(factors, axis=0, weights=weights).mean()
+        return replace(self, smear=float(np.clip(smear, 1.0, 1.5)))
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; floats survive the round trip through JSON exactly."""

@@ -5,8 +5,10 @@ A step of the fused chain is a few dozen short kernels; launched one by one they
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +26,18 @@ SPARE_BYTES = 2**30
 _CAPTURING = threading.Lock()
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Garbage may hold graphs of its own, which cannot be freed while another is recorded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def capture_graph(work: Replay, device: torch.device) -> Replay:
     """Record what ``work`` launches on a device, without running it; the result runs it again by a single launch."""
     graph = torch.cuda.CUDAGraph()
@@ -35,7 +49,7 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
         if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
             torch.cuda.empty_cache()
         # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
-        with torch.cuda.stream(torch.cuda.Stream(device)):
+        with torch.cuda.stream(torch.cuda.Stream(device)), _without_collections():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()

