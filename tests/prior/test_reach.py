@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from restt import ResTTRegressor, load, prior
-from restt.prior.reach import Reach
+from restt.prior.reach import _SURE, Reach
 
 RNG = np.random.default_rng(0)
 
@@ -19,14 +19,14 @@ def test_a_held_prediction_is_the_mode_of_posterior_and_tail():
     grid = np.linspace(float(reach.high[0]), 12, 200_001)
     for output, variance in ((4.0, 0.3), (5.0, 0.9), (9.0, 20.0)):
         density = -((grid - output) ** 2) / (2 * variance) - (grid - reach.high) / reach.above
-        held = reach.held(np.array([[output]]), np.array([variance]))
+        held = reach.held(np.array([[output]]), np.array([variance + _SURE]))
         assert held[0, 0] == pytest.approx(grid[density.argmax()], abs=1e-4)
 
 
 def test_what_is_sure_and_what_lies_within_stays():
     reach = Reach.fit(RNG.standard_normal((50, 2)), np.ones(50))
     outputs = 3 * RNG.standard_normal((100, 2))
-    assert np.array_equal(reach.held(outputs, np.zeros(100)), outputs)
+    assert np.array_equal(reach.held(outputs, np.full(100, _SURE)), outputs)
     within = np.clip(outputs, reach.low, reach.high)
     assert np.array_equal(reach.held(within, np.full(100, 9.0)), within)
     assert np.allclose(reach.held(outputs, np.full(100, 1e6)), within)

@@ -240,6 +240,9 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predictions of y, (B,) or (B, O); with ``return_std`` also how uncertain they are, of the same shape.
 
+        The posterior solver's go beyond every y of the fit as far as the posterior is sure, see
+        :mod:`restt.prior.reach`. Explanations and exported graphs are of the train itself.
+
         Of the posterior solver that is the root mean square error to be expected of a new y, posterior and noise
         together. After training by gradients predictions are the members' mean, and it is the standard deviation over
         the members: how much the initial weights matter. That says nothing of the noise in y and is far narrower.

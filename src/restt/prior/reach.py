@@ -3,7 +3,8 @@
 Where several columns of a row lie at or beyond their ends, products of what they do alone can be of any size, and the
 posterior says by its variance v that it does not know. Against N(m, v) stands what y itself says: that less and less of
 it lies beyond its end b, taken as an exponential tail of mean t. Their product is N(m - v/t, v) beyond b, so a
-prediction m > b becomes max(b, m - v/t): the same where the posterior is sure, the end where it is not.
+prediction m > b becomes max(b, m - v/t): nearly the same where the posterior is sure, the end where it is not. A little
+variance does not count, so that what is sure is exactly the train's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from restt.prior.target import weighted_quantile
 _TIMES, _SHARE, _FEWEST = 3.0, 0.1, 3.0
 # Of y whose largest tenth is all the same, in standard deviations.
 _SHORTEST = 0.1
+# Variance that does not count, in y's.
+_SURE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +53,10 @@ class Reach:
         """Outputs drawn back to the ends, the further the less is known.
 
         >>> reach = Reach(np.array([-1.0]), np.array([2.0]), np.array([0.5]), np.array([0.5]))
-        >>> reach.held(np.array([[1.5], [2.5], [3.0], [9.0]]), np.array([1.0, 0.0, 0.1, 4.0]))[:, 0]
+        >>> reach.held(np.array([[1.5], [2.5], [3.0], [9.0]]), np.array([1.0, 0.1, 0.2, 4.0]))[:, 0]
         array([1.5, 2.5, 2.8, 2. ])
         """
-        spread = variances.reshape(len(outputs), -1)
+        spread = np.maximum(variances.reshape(len(outputs), -1) - _SURE, 0)
         found = np.where(outputs > self.high, np.maximum(self.high, outputs - spread / self.above), outputs)
         return np.where(outputs < self.low, np.minimum(self.low, outputs + spread / self.below), found)
 
