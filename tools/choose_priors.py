@@ -70,7 +70,7 @@ def learned(unit: Unit) -> dict[str, Any]:
     kernels = tuple(make_kernel(site, measure(site, x, weights)) for site, x in zip(sites, states, strict=True))
     rows = learning_rows(len(y), len(sites), np.random.default_rng(0))
     learner = mixture.Learner(kernels, states, weights, rows, tuple(map(str, range(len(sites)))))
-    learner, target, alike, smooth, _ = best_scale(learner, candidate_scales(y, ones), y, ones, None)
+    ((learner, alike, smooth), *_), target, _ = best_scale(learner, candidate_scales(y, ones), y, ones, None)
     encoded = torch.from_numpy(target.encode(y))
     tried = (*KINDS, JOINT) if JOINT in kinds.usual_weights(len(y), len(sites))[0] else KINDS
     shared = mixture.shared_priors(learner, tried, alike, encoded)

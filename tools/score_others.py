@@ -185,6 +185,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", default="", help="tables with this in their name; nothing is written")
     given = parser.parse_args()
+    made = provenance(seed=0, command=f"python tools/score_others.py WHEEL --workers {given.workers}")
     found: list[dict[str, Any]] = []
     matches = itertools.product(other_tables(given.wheel, given.only), range(SPLITS))
     with multiprocessing.get_context("spawn").Pool(given.workers, maxtasksperchild=20) as pool:
@@ -205,7 +206,7 @@ def main() -> None:
             "title": "Tables that no choice has seen: everything at its defaults",
             "summary": whole,
             "results": found,
-            "provenance": provenance(seed=0, command=f"python tools/score_others.py WHEEL --workers {given.workers}"),
+            "provenance": made,
         }
         write_json_atomic(RECORD, told)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from restt.prior.evidence import Evidence
 from restt.prior.learning import Prior, hyper_prior
 from restt.prior.mixture import Learner
 from restt.prior.posterior import Posterior
-from restt.prior.tails import heavy_tailed, trust_of
+from restt.prior.tails import heavy_tailed, is_worth_it, trust_of
 from tests.prior.problems import assert_gradient_matches_differences, bound, mixed_table, some_prior
 from tests.prior.test_mixture import learner_of
 
@@ -47,6 +49,36 @@ def test_normal_noise_is_left_as_it_is():
     x, y, _ = table(150, 0, "normal")
     learner, targets = learner_of(x, y)
     assert heavy_tailed(learner, *learned(learner, targets), targets) is None
+
+
+def test_a_mean_of_all_priors_that_needs_no_distrust_has_none(monkeypatch):
+    x, y, _ = table(120, 1, "outliers")
+    fit = sys.modules["restt.prior.fit"]
+    trusting = prior.fit(x, y, scale="identity")
+    monkeypatch.setattr(fit, "is_worth_it", lambda first, even, weights: False)
+    found = prior.fit(x, y, scale="identity")
+    monkeypatch.setattr(fit, "heavy_tailed", lambda *arguments: None)
+    even = prior.fit(x, y, scale="identity")
+    assert np.array_equal(found.predict(x), even.predict(x))
+    assert np.array_equal(found.predict_interval(x), even.predict_interval(x))
+    assert not np.allclose(found.predict(x), trusting.predict(x))
+
+
+def test_residuals_speak_for_and_against_distrust():
+    rng = np.random.default_rng(0)
+    wild = (rng.random(300) < 0.05) * 10.0 * rng.choice([-1, 1], 300)
+    ones = torch.ones(300)
+    sure = torch.from_numpy(0.2 * rng.standard_normal(300) + 1.1 * wild)[:, None]
+    pulled = torch.from_numpy(0.8 * rng.standard_normal(300) + wild)[:, None]
+    # Wild rows predicted worse, the others much better.
+    assert sure.square().mean() > pulled.square().mean()
+    assert is_worth_it(sure, pulled, ones)
+    assert not is_worth_it(pulled, 0.9 * pulled, ones)
+    assert is_worth_it(0.9 * pulled, pulled, ones)
+    # A group of like rows that one of them knows.
+    group = torch.from_numpy(0.2 * rng.standard_normal(300) + 3.0 * (np.arange(300) < 15))[:, None]
+    known = torch.from_numpy(0.24 * rng.standard_normal(300))[:, None]
+    assert not is_worth_it(group, known, ones)
 
 
 def test_wild_rows_are_trusted_less_than_others():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from restt.prior.posterior import Posterior, condition_on_more
 from restt.prior.rounding import Rounding, residual_module, round_products, train_values
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread
-from restt.prior.tails import heavy_tailed, surprise_trust
+from restt.prior.tails import heavy_tailed, is_worth_it, surprise_trust
 from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
 
 # The rows over which a posterior mean is a sum. More rows take part through these, at rows · these² work: beyond the
@@ -167,8 +169,8 @@ def fit(
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     learner = Learner(kernels, states, _placed(used, device), learning_rows(len(table), len(sites), rng), labels)
     scales = candidate_scales(targets, used) if scale == "auto" else (check_choice("scale", scale, SCALES),)
-    learner, target, alike, smooth, errors = best_scale(learner, scales, targets, used, device)
-    mixture = mix(learner, alike, smooth, _placed(target.encode(targets), device), rng)
+    begun, target, errors = best_scale(learner, scales, targets, used, device)
+    (learner, _, smooth), mixture = _mixed(begun, _placed(target.encode(targets), device), used, rng)
     left_out = mixture.left_out.cpu().numpy()
     target = target.smeared(left_out, targets, used)
     if len(whole[0]) > len(table):
@@ -291,14 +293,22 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
     return float(np.average(scaled**2, axis=0, weights=weights).mean())
 
 
+class Begun(NamedTuple):
+    """What all other priors are learned with."""
+
+    learner: Learner
+    alike: Prior
+    smooth: Posterior[Prior]  # learned around it
+
+
 def best_scale(
     learner: Learner, scales: Sequence[str], targets: np.ndarray, weights: np.ndarray, device: torch.device | None
-) -> tuple[Learner, Target, Prior, Posterior[Prior], dict[str, float]]:
-    """The scale of y whose left-out predictions are best on y's own, with its posterior.
+) -> tuple[tuple[Begun, ...], Target, dict[str, float]]:
+    """The scale of y whose left-out predictions are best on y's own, with what is learned on it.
 
     They are those of the prior of columns alike: it has too few scales to take from chance, which a choice by the least
-    error of left-out rows would pick. With that prior, around which the one of the posterior is learned, and the
-    learner, which trusts rows unequally where the noise has heavy tails on that scale.
+    error of left-out rows would pick. Where the noise has heavy tails on that scale, what is learned first trusts rows
+    unequally, and what is learned without follows, where it is of the same scale.
     """
     found: dict[str, tuple[Target, Tensor, Prior]] = {}
     errors: dict[str, float] = {}
@@ -316,10 +326,23 @@ def best_scale(
     for name in (usual, best) if best == "asinh" else (best,):
         target, encoded, alike = found[name]
         posterior = learner.condition(learner.learn("smooth", encoded, name, alike), encoded)
-        heavy = heavy_tailed(learner, alike, posterior, encoded)
+        begun, heavy = Begun(learner, alike, posterior), heavy_tailed(learner, alike, posterior, encoded)
         if heavy is not None:
-            return heavy[0], target, *heavy[1:], errors
-    return learner, target, alike, posterior, errors
+            return (Begun(*heavy), begun)[: 2 if name == best else 1], target, errors
+    return (begun,), target, errors
+
+
+def _mixed(
+    begun: Sequence[Begun], encoded: Tensor, weights: np.ndarray, rng: np.random.Generator
+) -> tuple[Begun, Mixture]:
+    """The mixture of the first, unless its left-out rows speak for that of the one that follows."""
+    again = copy.deepcopy(rng)  # both keep the same rows from the learning
+    first = mix(*begun[0], encoded, rng)
+    for other in begun[1:]:
+        even = mix(*other, encoded, again)
+        if not is_worth_it(first.residuals.cpu(), even.residuals.cpu(), torch.from_numpy(weights)):
+            return other, even
+    return begun[0], first
 
 
 def _distance(found: Tensor, exact: Tensor, weights: np.ndarray) -> float:  # (B, O), (B, O), (B,)
