@@ -230,6 +230,14 @@ def test_the_factor_of_an_exponential_is_the_mean_of_what_is_left():
     assert twice.smear == pytest.approx(same.smear)
 
 
+def test_a_prior_of_nothing_can_be_shown():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    fitted = prior.fit(np.ones((30, 2)), np.random.default_rng(0).standard_normal(30))
+    assert not fitted.prior.relevance.any()
+    axes = fitted.prior.plot(figure.subplots())
+    assert [bar.get_width() for bar in axes.patches] == [0, 0]
+
+
 def test_a_column_of_one_value_has_no_relevance():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 3))

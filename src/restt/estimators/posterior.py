@@ -26,8 +26,9 @@ from restt.estimators.tables import Table
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Spread
-from restt.prior.fit import MAX_ROWS, ordinary_range, without_accidents
+from restt.prior.fit import MAX_ROWS
 from restt.prior.learning import LEARNING_ROWS
+from restt.prior.rows import ordinary_range, without_accidents
 from restt.prior.sites import KNOTS
 
 # Parameters that only the training by gradients has: any that is not at its default chooses it.

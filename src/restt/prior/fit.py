@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -21,10 +20,11 @@ from restt.prior.learning import Prior, learning_rows
 from restt.prior.mixture import Learner, Mixture, mix
 from restt.prior.posterior import Posterior, condition_on_more
 from restt.prior.rounding import Rounding, residual_module, round_products, train_values
+from restt.prior.rows import checked, merged, without_accidents
 from restt.prior.sites import KNOTS, Site, fit_sites, site_vectors
 from restt.prior.spread import Spread, measure_spread
 from restt.prior.tails import heavy_tailed, is_worth_it, surprise_trust
-from restt.prior.target import SCALES, Target, candidate_scales, weighted_quantile, weighted_std
+from restt.prior.target import SCALES, Target, candidate_scales, weighted_std
 
 # The rows over which a posterior mean is a sum. More rows take part through these, at rows · these² work: beyond the
 # limit there are fewer of them.
@@ -35,8 +35,6 @@ LARGEST_BOND = 32
 _TOLERANCE = 0.03
 # Another scale of y than the usual one has to lower the left-out error by this much, since it was chosen by it.
 _SCALE_GAIN = 0.05
-# y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
-_ACCIDENT = 1e4
 _CPU = torch.device("cpu")
 
 
@@ -151,10 +149,10 @@ def fit(
     >>> fitted.predict_interval(x[100:]).shape
     (20, 2, 1)
     """
-    table, targets, used = _checked(numbers, y, weights)
+    table, targets, used = checked(numbers, y, weights)
     rng = np.random.default_rng(seed)
     keep = without_accidents(targets, used)
-    table, targets, used = _merged(table[keep], targets[keep], used[keep])
+    table, targets, used = merged(table[keep], targets[keep], used[keep])
     sites = fit_sites(table, used, levels, check_int("knots", knots, minimum=2), average, beyond=True)
     kernels = tuple(
         make_kernel(site, measure(site, _placed(site.vectors(column), device), _placed(used, device)))
@@ -206,64 +204,6 @@ def _placed(values: Tensor | np.ndarray, device: torch.device | None) -> Tensor:
     """Values where the prior is learned."""
     found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     return found if device is None else found.to(device)
-
-
-def _checked(
-    numbers: np.ndarray, y: np.ndarray, weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    table = np.asarray(numbers, dtype=np.float64)
-    targets = np.asarray(y, dtype=np.float64)
-    if table.ndim != 2 or 0 in table.shape:
-        raise ValueError(f"numbers must have shape (B, C) with at least one row and column, got {table.shape}")
-    targets = targets[:, None] if targets.ndim == 1 else targets
-    if targets.ndim != 2 or len(targets) != len(table) or targets.shape[1] == 0:
-        raise ValueError(f"y must have shape ({len(table)},) or ({len(table)}, O), got {np.shape(y)}")
-    if np.isinf(table).any():
-        row, column = np.argwhere(np.isinf(table))[0]
-        raise ValueError(f"numbers must be finite or NaN, got {table[row, column]} in row {row}, column {column}")
-    if not np.isfinite(targets).all():
-        raise ValueError(f"y must be finite, got {targets[~np.isfinite(targets)][0]}")
-    used = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if used.shape != (len(table),) or not np.isfinite(used).all() or (used < 0).any() or not (used > 0).any():
-        raise ValueError(f"weights must be {len(table)} finite numbers of at least 0, not all 0, got {shown(weights)}")
-    return table[used > 0], targets[used > 0], used[used > 0]
-
-
-def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
-    """Between which y is not beyond all measure."""
-    ends = np.tile([[-np.inf], [np.inf]], targets.shape[1])
-    for place, column in enumerate(targets.T):
-        low, middle, high = weighted_quantile(column, weights, (0.05, 0.5, 0.95))
-        if high > low:
-            ends[:, place] = middle - _ACCIDENT * (high - low), middle + _ACCIDENT * (high - low)
-    return ends[0], ends[1]
-
-
-def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
-    """Rows whose y is not beyond all measure; a warning names what is left out."""
-    low, high = ordinary_range(targets, weights)
-    keep = np.asarray(((low <= targets) & (targets <= high)).all(axis=1))
-    if not keep.all():
-        worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
-        warnings.warn(
-            f"{int((~keep).sum())} row(s) are left out of the fit: their y, such as {worst:g}, is more than "
-            f"{_ACCIDENT:g} times the width of the middle nine tenths away from the median",
-            UserWarning,
-            stacklevel=4,
-        )
-    return keep
-
-
-def _merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
-
-    So a repeated row is a row of weight 2 to everything that follows, also to what leaves rows out.
-    """
-    rows = np.column_stack([table, targets]) + 0.0  # -0 becomes 0
-    rows[np.isnan(rows)] = np.nan  # the same bits for all
-    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return table[first], targets[first], np.bincount(group.ravel(), weights)
 
 
 def _given_all(

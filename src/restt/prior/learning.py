@@ -153,7 +153,8 @@ class Prior:
         axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
         axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
         axes.invert_yaxis()
-        axes.set_xscale("log")
+        if self.relevance.any():
+            axes.set_xscale("log")
         axes.set_xlabel("relevance")
         return axes
 

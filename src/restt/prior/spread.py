@@ -86,10 +86,9 @@ class Spread:
 
         How much is known is the posterior's variance, corrected by the size of the left-out residuals.
         """
-        if self.reach is None:
+        if self.reach is None or not self.reach.beyond(outputs).any():
             return outputs
-        rows = np.flatnonzero(self.reach.beyond(outputs))
-        found = outputs.copy() if len(rows) else outputs
+        rows, found = np.flatnonzero(self.reach.beyond(outputs)), outputs.copy()
         size = np.mean([self.quantile(level) ** 2 for level in _MIDDLES], axis=0)  # (O,)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = rows[start : start + _ROWS_AT_ONCE]
