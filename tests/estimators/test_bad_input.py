@@ -192,6 +192,22 @@ def test_classifier_refuses_labels_that_are_missing_without_being_nan(labels):
         ResTTClassifier(**QUICK).fit(X, labels)
 
 
+@pytest.mark.parametrize("solver", ["posterior", "gradient"])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, object])
+def test_regressor_refuses_masked_targets(solver, dtype):
+    y = np.ma.array(np.arange(len(X)).astype(dtype), mask=np.arange(len(X)) == 3)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        ResTTRegressor(solver=solver).fit(X, y)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        ResTTRegressor(solver=solver).fit(X, np.ma.column_stack([y, y]))
+
+
+def test_masked_weights_are_refused():
+    weights = np.ma.array(np.ones(len(X)), mask=np.arange(len(X)) == 3)
+    with pytest.raises(ValueError, match="sample_weight must be finite"):
+        ResTTRegressor(**QUICK).fit(X, Y, weights)
+
+
 def test_a_lazy_frame_has_to_be_collected():
     with pytest.raises(TypeError, match=r"polars LazyFrame, which holds no rows yet: pass X.collect\(\)"):
         ResTTRegressor(**QUICK).fit(pl.DataFrame(X).lazy(), Y)

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
-from restt.estimators import tables
+from restt.estimators import ResTTClassifier, ResTTRegressor, tables
 from restt.estimators.tables import ArrayTable, ArrowTable, PandasTable, PolarsTable, as_frame, dense, read_frame
+from tests.estimators.conftest import QUICK, short_fits
 
 
 def same(found, expected):
@@ -202,3 +203,47 @@ def test_sparse_is_densified_up_to_a_limit(monkeypatch):
 def test_which_columns_of_an_array_miss_values(values, missing):
     table = ArrayTable(np.asarray(values))
     assert [table.misses(column) for column in range(2)] == missing
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, object])
+def test_masked_entries_are_missing_values(kind, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 9, (60, 3))
+    hidden = rng.random(x.shape) < 0.2
+    y = np.where(hidden[:, 0], 5, x[:, 0]) > 3
+    masked = np.ma.array(x.astype(dtype), mask=hidden)
+    plain = np.where(hidden, np.nan, x).astype(object if dtype is object else np.float64)
+    expected = kind(**QUICK).fit(plain, y).predict(plain)
+    model = kind(**QUICK).fit(masked, y)
+    np.testing.assert_array_equal(model.predict(masked), expected)
+    unhidden = model.predict(masked.data)
+    assert (unhidden != expected).any()
+
+
+@short_fits
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_masked_text_is_a_missing_category(kind):
+    x = np.array([["a"], ["b"], ["c"], ["a"]] * 10)
+    masked = np.ma.array(x, mask=x == "c")
+    named = {**QUICK, "categorical_features": [0]}
+    model = kind(**named).fit(masked, [1, 2, 3, 1] * 10)
+    as_none = np.where(x == "c", None, x.astype(object))
+    np.testing.assert_array_equal(model.predict(masked), model.predict(as_none))
+    assert model.encoding_.columns[0].levels == ("a", "b")
+    assert model.encoding_.columns[0].missing
+
+
+def test_a_mask_that_hides_nothing_changes_nothing(numbers):
+    x, y = numbers
+    expected = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    model = ResTTRegressor(**QUICK).fit(np.ma.array(x), np.ma.array(y))
+    np.testing.assert_array_equal(model.predict(np.ma.array(x)), expected)
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+def test_masked_values_are_refused_where_none_may_be_missing(kind, numbers):
+    x, y = numbers
+    masked = np.ma.array(x, mask=np.arange(60)[:, None] == [7, -1, -1])
+    with pytest.raises(ValueError, match='Input X contains NaN: column 0 .*handle_missing="error"'):
+        kind(**QUICK, handle_missing="error").fit(masked, y > 0)

@@ -217,3 +217,15 @@ def test_make_and_from_config_refuse_what_they_do_not_know() -> None:
         features.make("polynomial", deg=2)
     with pytest.raises(ValueError, match="config must be a dict"):
         features.from_config({"name": "hat"})
+
+
+@pytest.mark.parametrize("feature_map", MAPS, ids=repr)
+def test_masked_values_are_missing_ones(feature_map: FeatureMap):
+    x = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 3.0]])
+    fitted = features.from_config(feature_map.to_config()).fit(x)
+    hidden = np.ma.masked_equal(x, 3.0)
+    if isinstance(fitted, OneHot) and fitted.missing == "zero":
+        assert fitted(hidden)[2].abs().max() == 0
+    else:
+        with pytest.raises(ValueError, match="x must be finite|missing|NaN"):
+            fitted(hidden)

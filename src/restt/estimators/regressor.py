@@ -23,6 +23,7 @@ from restt.estimators.parameters import Parameters
 from restt.estimators.posterior import MOST_COLUMNS, MOST_ENTRIES, ONLY_GRADIENT, solve, spread_states
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
+from restt.features.inputs import unmasked
 from restt.prior import Prior, Spread
 from restt.prior.kinds import MOST_OWN_COLUMNS
 from restt.topology import Topology
@@ -337,6 +338,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:
+        y = unmasked(y)
         dtype = getattr(y, "dtype", None)
         if getattr(dtype, "kind", "O") in "Mm":
             raise ValueError(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from restt._common.errors import shown
 from restt.data.parquet import float_values
-from restt.features.inputs import read_weights
+from restt.features.inputs import read_weights, unmasked
 
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
 SPARSE_LIMIT = 2**30
@@ -266,7 +266,7 @@ def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
     if not reset and _is_as_fitted(estimator, x):
         return ArrayTable(x)
     _refuse_what_is_no_table(x)
-    x = as_frame(x)
+    x = as_frame(unmasked(x))
     table = read_frame(x)
     if table is not None:
         if table.rows == 0 or table.width == 0:
@@ -301,7 +301,7 @@ def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)
     if isinstance(sample_weight, Real):
         sample_weight = np.full(rows, float(sample_weight))
     if sample_weight is not None:
-        given = np.asarray(sample_weight, dtype=np.float64)
+        given = np.asarray(unmasked(sample_weight), dtype=np.float64)
         if given.shape == (rows,) and not given.any():
             raise ValueError("sample_weight must be above zero for at least one row, got zero for all of them")
         sample_weight = given

@@ -29,6 +29,20 @@ def read_values(x: Any, dimensions: tuple[int, ...] = (2,)) -> Tensor:
     return values
 
 
+def unmasked(x: Any) -> Any:
+    """A numpy masked array as a plain one, NaN or None where it is masked; anything else as it is.
+
+    >>> unmasked(np.ma.masked_equal([1, 0, 3], 0))
+    array([ 1., nan,  3.])
+    """
+    if not np.ma.isMaskedArray(x) or x.dtype.kind in "cV":
+        return x
+    kept = {"b": np.float64, "i": np.float64, "u": np.float64, "f": x.dtype, "m": x.dtype, "M": x.dtype}
+    values = np.array(x.data, dtype=kept.get(x.dtype.kind, object) if np.ma.is_masked(x) else x.dtype)
+    values[np.ma.getmaskarray(x)] = None  # NaN in numbers, NaT in times
+    return values
+
+
 def check_shape(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
     if len(shape) not in dimensions:
         wanted = " or ".join({2: "(B, N)", 3: "(B, N, I)"}[d] for d in dimensions)
@@ -51,7 +65,7 @@ def read_weights(sample_weight: Any, rows: int) -> Tensor:
     if isinstance(sample_weight, Tensor):
         sample_weight = sample_weight.detach().cpu()
     try:
-        weights = torch.from_numpy(np.array(sample_weight, dtype=np.float64))
+        weights = torch.from_numpy(np.array(unmasked(sample_weight), dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise TypeError(f"sample_weight must hold numbers, got {shown(sample_weight)}") from error
     if tuple(weights.shape) != (rows,):
@@ -66,7 +80,7 @@ def _float_tensor(x: Any) -> Tensor:
         if x.is_complex():
             raise TypeError(f"x must hold real numbers, got a tensor of dtype {x.dtype}")
         return x if x.is_floating_point() else x.to(torch.get_default_dtype())
-    array = np.asarray(x)
+    array = np.asarray(unmasked(x))
     if array.dtype == object:
         try:
             array = array.astype(np.float64)

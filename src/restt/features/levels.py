@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
-from restt.features.inputs import check_shape
+from restt.features.inputs import check_shape, unmasked
 
 Level = int | float | str
 
@@ -31,7 +31,7 @@ class Table:
             # numpy has no bfloat16; float32 holds each of its values.
             self.values = (cpu.float() if cpu.dtype == torch.bfloat16 else cpu).numpy()
         else:
-            self.values = np.asarray(x)
+            self.values = np.asarray(unmasked(x))
             known = {np.dtype(np.float16): torch.float16, np.dtype(np.float32): torch.float32}
             default = torch.float64 if self.values.dtype.kind == "f" else torch.get_default_dtype()
             self.dtype = known.get(self.values.dtype, default)
