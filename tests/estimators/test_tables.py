@@ -245,5 +245,5 @@ def test_a_mask_that_hides_nothing_changes_nothing(numbers):
 def test_masked_values_are_refused_where_none_may_be_missing(kind, numbers):
     x, y = numbers
     masked = np.ma.array(x, mask=np.arange(60)[:, None] == [7, -1, -1])
-    with pytest.raises(ValueError, match='Input X contains NaN: column 0 .*handle_missing="error"'):
+    with pytest.raises(ValueError, match=r'Input X contains NaN: column 0 .*handle_missing="error"'):
         kind(**QUICK, handle_missing="error").fit(masked, y > 0)

@@ -227,5 +227,5 @@ def test_masked_values_are_missing_ones(feature_map: FeatureMap):
     if isinstance(fitted, OneHot) and fitted.missing == "zero":
         assert fitted(hidden)[2].abs().max() == 0
     else:
-        with pytest.raises(ValueError, match="x must be finite|missing|NaN"):
+        with pytest.raises(ValueError, match=r"x must be finite|missing|NaN"):
             fitted(hidden)

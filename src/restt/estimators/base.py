@@ -6,7 +6,6 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Self
@@ -114,10 +113,15 @@ class BaseResTT(FittedResTT):
         self
         """
         unwatched = fits_are_unwatched() and not self._shown and not self.__dict__.get("_skl_callbacks")
-        records, epochs = self._start(X, y, sample_weight, fresh=self._starts_fresh(), unwatched=unwatched)
+        made = self._for_a_fit()
+        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh(), unwatched=unwatched)
         records = shown_progress(records, epochs, self._shown)
-        for _ in told_to_callbacks(self, records, epochs, X, y, self._state_of_this_epoch):
-            pass
+        try:
+            for _ in told_to_callbacks(self, records, epochs, X, y, made._state_of_this_epoch):
+                pass
+        finally:  # a training that was stopped is a fit too, of the epochs it has had
+            del records  # which a callback may have left before their end
+            self._become(made)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -139,16 +143,19 @@ class BaseResTT(FittedResTT):
         >>> model.n_iter_ == record.epoch < 100
         True
         """
-        records, epochs = self._start(
+        made = self._for_a_fit()
+        records, epochs = made._start(
             X, y, sample_weight, fresh=self._starts_fresh(), stepwise=True, validation=validation
         )
+        self._become(made)
         return shown_progress(records, epochs, self._shown)
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         """``partial_fit``."""
-        fresh = not self._can_go_on()
-        for _ in self._start(X, y, sample_weight, fresh=fresh, stepwise=True, once=True, classes=classes)[0]:
+        fresh, made = not self._can_go_on(), self._for_a_fit()
+        for _ in made._start(X, y, sample_weight, fresh=fresh, stepwise=True, once=True, classes=classes)[0]:
             pass
+        self._become(made)
         return self
 
     def _start(
@@ -172,18 +179,17 @@ class BaseResTT(FittedResTT):
         refuse_lost_threads("fit")
         if self.checkpoint_dir == "":
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
-        with self._columns_kept_if_refused():
-            sample = None
-            if isinstance(X, Stream):
-                if once:
-                    raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-                X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
-            given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
-            if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
-                self._solve(given)
-                return iter(()), 0
-            held_out = None if validation is None else self._read_validation(validation)
-            return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes, unwatched=unwatched)
+        sample = None
+        if isinstance(X, Stream):
+            if once:
+                raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
+            X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
+        given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
+        if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
+            self._solve(given)
+            return iter(()), 0
+        held_out = None if validation is None else self._read_validation(validation)
+        return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes, unwatched=unwatched)
 
     def _start_training(
         self,
@@ -268,7 +274,8 @@ class BaseResTT(FittedResTT):
         elif fresh:
             module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
         else:
-            module = self.module_.to(device=settings.device, dtype=settings.dtype)
+            # A copy: predictions are of the last fit until this one has ended.
+            module = copy.deepcopy(self.module_).to(device=settings.device, dtype=settings.dtype)
             done = self.n_iter_
         # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
         config = train_config(
@@ -291,6 +298,7 @@ class BaseResTT(FittedResTT):
             for name in ("prior_", "spread_", "candidates_", "_unread"):
                 self.__dict__.pop(name, None)
             self.site_means_ = prepared.encoding.site_means
+        self.history_ = History(self.history_)
         self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
         self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
 
@@ -386,21 +394,9 @@ class BaseResTT(FittedResTT):
         kept, out = train_test_split(np.arange(count), test_size=held, random_state=fixed, stratify=labels)
         return given.take(kept), given.take(out)
 
-    @contextmanager
-    def _columns_kept_if_refused(self) -> Iterator[None]:
-        """A refused fit leaves the number and names of columns as they were: a fitted model goes on predicting."""
-        names = ("n_features_in_", "feature_names_in_")
-        before = {name: self.__dict__[name] for name in names if name in self.__dict__}
-        try:
-            yield
-        except BaseException:
-            for name in names:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
-            raise
-
     def _state_of_this_epoch(self) -> dict[str, Any]:
-        return {"module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
+        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        return {**fitted, "module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
 
     def _starts_fresh(self) -> bool:
         return not (self.warm_start and self._can_go_on())

@@ -20,6 +20,7 @@ from restt._common.errors import shown
 from restt.estimators.averaging import fitted_temperature
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import site_covariances
+from restt.estimators.fitted import of_one_fit
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.history import History
 from restt.estimators.many_rows import MANY_ROWS, fit_many
@@ -174,11 +175,13 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             raise ValueError(f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}")
         return self._pass_once(X, y, sample_weight, given)
 
+    @of_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits (B, K), whose softmax is ``predict_proba``; for two classes (B,), the second's log-odds."""
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
+    @of_one_fit
     def predict_proba(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Probabilities (B, K); with ``return_std`` also the spread of members, their standard deviation, (B, K)."""
         members = self._members(X)
@@ -190,10 +193,12 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
             raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
         return mean, softmax(members, axis=2).std(axis=0)
 
+    @of_one_fit
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the probabilities, (B, K)."""
         return log_softmax(self._logits(X), axis=1)
 
+    @of_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, (B,)."""
         best = self._logits(X).argmax(axis=1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.utils import Tags
@@ -22,12 +22,29 @@ from restt.estimators.parameters import Parameters
 from restt.estimators.tables import read_x
 from restt.module import ResTT
 
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Estimator = TypeVar("Estimator", bound="FittedResTT")
+
+
+def of_one_fit(
+    method: Callable[Concatenate[Estimator, Given], Answer],
+) -> Callable[Concatenate[Estimator, Given], Answer]:
+    """Have a method read one fit from its first line to its last, also where another thread refits meanwhile."""
+
+    @wraps(method)
+    def reading(self: Estimator, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return method(self._as_it_is(), *args, **kwargs)
+
+    return reading
+
 
 class FittedResTT(Parameters):
     """The fitted attributes, and what is read off them."""
 
     encoding_: Encoding
     target_: Any
+    _before: dict[str, Any]
     site_means_: Tensor | None
     solver_: str
     n_iter_: int
@@ -66,10 +83,38 @@ class FittedResTT(Parameters):
         self._unread.pop(name, None)  # only now: what could not be read is asked for again
         return found
 
+    def _as_it_is(self) -> Self:
+        """Another object with this one's attributes; a fit gives this one a new dict of them, and not the other."""
+        now = object.__new__(type(self))
+        now.__dict__ = self.__dict__
+        return now
+
+    def _for_a_fit(self) -> Self:
+        """A copy for a fit to set its attributes on; :meth:`_become` takes them over."""
+        made = object.__new__(type(self))
+        made.__dict__ = {**self.__dict__}
+        if "_unread" in made.__dict__:
+            made._unread = dict(made._unread)  # what one of them has read, the other has not
+        made._before = {**made.__dict__}
+        return made
+
+    def _become(self, made: Self) -> None:
+        """Take over what ``made`` has set and deleted since :meth:`_for_a_fit`, in one assignment.
+
+        From then on both have the same attributes, so that a training that goes on with ``made`` shows here.
+        """
+        before = made.__dict__.pop("_before")
+        changed = {name: value for name, value in vars(made).items() if before.get(name, made) is not value}
+        merged = {**self.__dict__, **changed}
+        for name in before.keys() - vars(made).keys():
+            merged.pop(name, None)
+        self.__dict__ = made.__dict__ = merged
+
     def _standardised(self) -> Self:
         """This model with outputs of comparable size."""
         return self
 
+    @of_one_fit
     def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
         """The table as numbers: NaN for a missing value, a category as the number of its level.
 
@@ -78,12 +123,14 @@ class FittedResTT(Parameters):
         self._check_fitted()
         return self.encoding_.numbers(read_x(self, X, reset=False))
 
+    @of_one_fit
     def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
         """Outputs of every member."""
         refuse_lost_threads("predict")
         numbers = self.numbers(X)
         return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
 
+    @of_one_fit
     def explain_local(self, X: Any, background: Any = None) -> Any:
         """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.
 
@@ -93,6 +140,7 @@ class FittedResTT(Parameters):
 
         return explain_local(self, X, background)
 
+    @of_one_fit
     def explain_global(self, background: Any = None) -> Any:
         """Which columns and interactions the model uses: :func:`restt.explain.explain_global`.
 
@@ -103,6 +151,7 @@ class FittedResTT(Parameters):
         return explain_global(self, background)
 
     @property
+    @of_one_fit
     def feature_importances_(self) -> np.ndarray:  # (C,)
         """Each column's share in the variance of the predictions, alone and in interactions; they sum to one.
 
@@ -123,6 +172,7 @@ class FittedResTT(Parameters):
         total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
+    @of_one_fit
     def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
         """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
@@ -144,6 +194,7 @@ class FittedResTT(Parameters):
         names = self.__dict__.get("feature_names_in_")
         return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
 
+    @of_one_fit
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import ROWS_AT_ONCE
+from restt.estimators.fitted import of_one_fit
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
 from restt.estimators.posterior import MOST_COLUMNS, MOST_ENTRIES, ONLY_GRADIENT, solve, spread_states
@@ -238,6 +239,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         """One pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
         return self._pass_once(X, y, sample_weight)
 
+    @of_one_fit
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predictions of y, (B,) or (B, O); with ``return_std`` also how uncertain they are, of the same shape.
 
@@ -265,6 +267,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
             raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
         return mean, self.target_.decode_spread(members.std(axis=0))
 
+    @of_one_fit
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Between which a new y lies with probability ``coverage``: (B, 2), for y of shape (B, O) (B, 2, O).
 
