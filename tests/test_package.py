@@ -1,5 +1,6 @@
 """The public surface, name by name, and the order of the rooms."""
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -132,3 +133,74 @@ def test_every_module_of_the_library_has_its_place_in_the_order():
     there = {f"restt.{found.name}" for found in pkgutil.iter_modules(restt.__path__)}
     assert there <= placed
     assert {"restt_paper", "restt_bench"} <= placed
+
+
+def _private_names(tree: ast.Module, library: str) -> set[str]:
+    """Names with a leading underscore that a file takes from a library: imported, as an attribute, or in a text."""
+
+    def is_private(name: str) -> bool:
+        return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+    imported, found = {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and re.fullmatch(rf"{library}(\.\w+)+", str(node.value)):
+            names = {"": node.value}
+        else:
+            continue
+        own = {name: whole for name, whole in names.items() if whole.split(".")[0] == library}
+        imported |= own
+        found |= set(filter(is_private, own.values()))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            holder = ast.unparse(node.value)
+            if re.fullmatch(r"[\w.]+", holder) and holder.split(".")[0] in imported:
+                found.add(f"{holder}.{node.attr}")
+    return found
+
+
+@pytest.mark.parametrize("library", ["torch", "sklearn"])
+def test_private_names_of_a_library_stand_in_one_file(library):
+    files = {path: ast.parse(path.read_text()) for path in (ROOT / "src").rglob("*.py")}
+    users = {path.relative_to(ROOT / "src").as_posix() for path, tree in files.items() if _private_names(tree, library)}
+    assert users == {f"restt/_common/compat_{library}.py"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("import torch._dynamo.config as config", "torch._dynamo.config"),
+        ("from torch.utils._pytree import tree_map", "torch.utils._pytree.tree_map"),
+        ("from torch.autograd import forward_ad; forward_ad._current_level", "forward_ad._current_level"),
+        ("import torch as t; t._C.f()", "t._C"),
+        ('import logging; logging.getLogger("torch._export")', "torch._export"),
+        ("import torch; torch.nn.Module.__init__", None),
+        ("from torch import nn; class_ = nn; self._own = 1", None),
+    ],
+)
+def test_private_names_are_found(line, found):
+    assert _private_names(ast.parse(line), "torch") == ({found} if found else set())
+
+
+def test_everything_imported_is_declared():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = settings["project"]
+    extras = [line for extra in project["optional-dependencies"].values() for line in extra]
+    needed, offered = ({re.match(r"[\w-]+", line)[0] for line in lines} for lines in (project["dependencies"], extras))
+    # Named otherwise than what is installed, or part of what another one always brings.
+    called = {"sklearn": "scikit-learn", "interpret": "interpret-core", "markupsafe": "jinja2", "PIL": "matplotlib"}
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    others = imported - sys.stdlib_module_names - {"restt", "restt_paper", "restt_bench"}
+    assert {called.get(name, name) for name in others} <= needed | offered
+    assert "joblib" in needed  # of restt.ResTTSearchCV, which no extra is asked for
+    (untyped,) = settings["tool"]["mypy"]["overrides"]
+    assert {name.removesuffix(".*") for name in untyped["module"]} <= others

@@ -35,7 +35,9 @@ def answers(model, x):
 
 
 def is_same(found, expected):
-    return all(a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0) for a, b in zip(found, expected, strict=True))
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=0) for a, b in zip(found, expected, strict=True)
+    )
 
 
 class RefitsWhenRead:

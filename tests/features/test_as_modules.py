@@ -114,3 +114,55 @@ def test_clamped_values_pass_in_silence():
 
 def test_no_rows_have_no_range():
     assert Trigonometric()(torch.empty(0, 3)).shape == (0, 3, 2)
+
+
+class TestWhereNoValueIsKnown:
+    """Under torch's tracers and transforms, which cannot follow a check of the values."""
+
+    FORMULAS = (Identity(), Affine(), Polynomial(2), Trigonometric(), Trigonometric("clamp"), Hat(4))
+
+    @pytest.fixture(params=FORMULAS, ids=repr)
+    def model(self, request):
+        made = pipeline(copy.deepcopy(request.param).fit(ROWS))
+        yield made
+        torch.compiler.reset()
+
+    def test_compiles_in_one_graph(self, model):
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(ROWS), model(ROWS))
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_is_exported(self, model, strict):
+        batch = torch.export.Dim("batch", min=2, max=64)
+        program = torch.export.export(model, (ROWS,), dynamic_shapes=({0: batch},), strict=strict)
+        more = torch.cat([ROWS, ROWS / 2])
+        torch.testing.assert_close(program.module()(more), model(more))
+
+    def test_vmap_over_samples(self, model):
+        each = torch.func.vmap(lambda sample: model(sample[None])[0])(ROWS)
+        torch.testing.assert_close(each, model(ROWS))
+
+    def test_gradients_of_each_sample(self, model):
+        each = torch.func.vmap(torch.func.grad(lambda sample: model(sample[None]).sum()))(ROWS)
+        x = ROWS.clone().requires_grad_()
+        model(x).sum().backward()
+        torch.testing.assert_close(each, x.grad)
+
+    def test_fake_tensors_have_the_shape_of_real_ones(self, model):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert model(mode.from_tensor(ROWS)).shape == (3, 2)
+
+    def test_eager_calls_still_look(self, model):
+        bad = ROWS.clone()
+        bad[1, 2] = torch.nan
+        with pytest.raises(ValueError, match=r"x must be finite, got 1 NaN .* nan at row 1, site 2"):
+            model(bad)
+        out = torch.compile(model, fullgraph=True, backend="aot_eager")(bad)
+        assert out.shape == (3, 2)
+
+    def test_a_map_that_refuses_values_says_that_it_cannot(self):
+        refusing = Trigonometric("error").fit(ROWS)
+        with pytest.raises(ValueError, match=r'outside="error" looks at every value.*use outside="clamp"'):
+            torch.func.vmap(lambda sample: refusing(sample[None]))(ROWS)

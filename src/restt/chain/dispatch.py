@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from restt._common.compat_torch import in_forward_mode, is_transforming
 from restt._common.errors import check_choice, check_int
 from restt.chain.packed import contract as contract_sites_apart
 from restt.chain.packed import unpack
@@ -119,7 +119,7 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = 
     ...     choose(torch.rand(1, 5, 3, 2, dtype=torch.bfloat16), model.weights(), model.topology)[0]
     'eager'
     """
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if is_transforming() or in_forward_mode():
         return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
     if x.is_cpu or x.is_cuda:
         fused = "fused_cpu" if x.is_cpu else "fused_cuda"

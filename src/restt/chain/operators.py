@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
+from restt._common.compat_torch import FakeTensor, count_dispatch_modes, dynamo_is_exporting
 from restt.chain.reference import ROLES
 from restt.chain.setting import untraced
 from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
@@ -123,7 +123,7 @@ def _all_there(backward: Kernel) -> Kernel:
 
 def is_watched(x: Tensor, first: Tensor) -> bool:
     """Whether a call must go through torch's dispatcher: something traces it, or stands in for the tensors."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if torch.compiler.is_compiling() or count_dispatch_modes() > 0:
         return True
     return type(x) not in _PLAIN or type(first) not in _PLAIN
 
@@ -140,11 +140,8 @@ def cannot_read(x: Tensor) -> bool:
 
 @untraced  # traced, older versions of torch take it for true
 def _exporting() -> bool:
-    if torch.compiler.is_exporting():
-        return True
     # With strict=True, the default of torch 2.7, not every version says so; the compiler that follows the code knows.
-    translator = getattr(torch._dynamo.symbolic_convert.tls, "current_tx", None)
-    return translator is not None and translator.export
+    return torch.compiler.is_exporting() or dynamo_is_exporting()
 
 
 @lru_cache(maxsize=256)

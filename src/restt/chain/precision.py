@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
+from restt._common.compat_torch import is_any_autocast_enabled
 from restt._common.errors import check_choice
 from restt.chain.setting import Setting, untraced
 
@@ -67,7 +68,7 @@ def any_autocast() -> bool:
     ...     any_autocast()
     True
     """
-    return torch._C._is_any_autocast_enabled()
+    return is_any_autocast_enabled()
 
 
 @untraced  # a compiler that traces inside of one has entered it

@@ -12,12 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import is_batched, is_legacy_batched, is_transforming
 from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
 from restt.topology import Topology
-
-# By name: asked in every backward pass, some of which take no longer than looking them up.
-_is_transforming = torch._C._are_functorch_transforms_active
-_is_batched, _is_legacy_batched = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
 
 # (y(1) (S,B,R), x (N-2, S or 1, B, I), chain or None, linear or None, topology of sites 2…N-1)
 #   -> y(N-1) (S,B,R), the sum of the states that leave for the output (S,B,R) or None
@@ -123,7 +120,7 @@ def wants_plain_operations(grad: Tensor) -> bool:
 
     So where a graph of the gradient is asked for, and under the transforms of torch.func and ``is_grads_batched``.
     """
-    return torch.is_grad_enabled() or _is_transforming() or _is_batched(grad) or _is_legacy_batched(grad)
+    return torch.is_grad_enabled() or is_transforming() or is_batched(grad) or is_legacy_batched(grad)
 
 
 def plain_gradients(

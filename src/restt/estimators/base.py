@@ -11,13 +11,14 @@ from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import _fit_context, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
 from restt import chain
+from restt._common.compat_sklearn import fit_context
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
@@ -90,7 +91,7 @@ class BaseResTT(FittedResTT):
         """Whatever is still to be learned once the weights are, on held-out rows where there are some."""
 
     @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model; with ``warm_start`` go on from the last fit.
 
@@ -124,7 +125,7 @@ class BaseResTT(FittedResTT):
             self._become(made)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit_epochs(
         self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None
     ) -> Iterator[EpochRecord]:

@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import log_softmax, softmax
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from restt._common.compat_sklearn import StrOptions, fit_context
 from restt._common.errors import shown
 from restt.estimators.averaging import fitted_temperature
 from restt.estimators.base import BaseResTT
@@ -162,7 +162,7 @@ class ResTTClassifier(ClassifierMixin, BaseResTT):
         self.class_weight = class_weight
         self.solver = solver
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over these rows. The first call needs all ``classes`` and learns the columns' knots and levels."""
         first = not self.__sklearn_is_fitted__()

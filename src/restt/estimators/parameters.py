@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from restt import features
+from restt._common.compat_sklearn import Interval, StrOptions
 from restt._common.ranks import read_group
 from restt.estimators.progress import CallbackSupport
 from restt.estimators.settings import PRECISIONS

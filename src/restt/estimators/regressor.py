@@ -9,12 +9,12 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context
+from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
 
+from restt._common.compat_sklearn import StrOptions, fit_context
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import ROWS_AT_ONCE
@@ -234,7 +234,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         )
         self.solver = solver
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """One pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
         return self._pass_once(X, y, sample_weight)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.metrics._scorer import _PassthroughScorer, _Scorer
 
+from restt._common.compat_sklearn import is_passthrough, plain_metric
 from restt.estimators.together import Job
 
 Metric = Callable[[np.ndarray, np.ndarray], float | None]  # of targets and predictions (B,) each; None where unsure
@@ -73,11 +73,8 @@ def known_metric(scorer: Any, estimator: Any) -> Metric | None:
     >>> known_metric(get_scorer("neg_mean_squared_error"), ResTTRegressor()) is None
     True
     """
-    function: Any = None
-    if type(scorer) is _Scorer:
-        if scorer._sign == 1 and not scorer._kwargs and scorer._response_method == "predict":
-            function = scorer._score_func
-    elif type(scorer) is _PassthroughScorer and "score" not in vars(estimator):
+    function: Any = plain_metric(scorer)
+    if is_passthrough(scorer) and "score" not in vars(estimator):
         function = _DEFAULT_SCORERS.get(type(estimator).score)
     return _METRICS.get(function)
 

@@ -16,10 +16,15 @@ from joblib.parallel import ParallelBackendBase
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import Tags, get_tags
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.validation import _check_method_params, _num_features
 
+from restt._common.compat_sklearn import (
+    Interval,
+    StrOptions,
+    check_method_params,
+    constraints_of,
+    num_features,
+    safe_split,
+)
 from restt.estimators.base import BaseResTT
 from restt.estimators.progress import unwatched_fits
 from restt.estimators.scoring import known_result
@@ -88,7 +93,7 @@ class ResTTSearchCV(GridSearchCV):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **GridSearchCV._parameter_constraints,
+        **constraints_of(GridSearchCV),
         "runs_at_once": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
 
@@ -223,15 +228,15 @@ def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
         return f"fit is also given {', '.join(others)}"
     try:
         estimator.set_params(**clone(given["parameters"], safe=False))
-        reason = why_alone(estimator, _num_features(x))
+        reason = why_alone(estimator, num_features(x))
         if reason is not None:
             return reason
         if id(train) not in splits:
-            weights = _check_method_params(x, params=fit_params, indices=train).get("sample_weight")
+            weights = check_method_params(x, params=fit_params, indices=train).get("sample_weight")
             # What is asked again can be known again in an array of floats.
             asked = x[given["test"]] if type(x) is np.ndarray and x.dtype.kind == "f" else None
             truth = y[given["test"]] if asked is not None and type(y) is np.ndarray and y.ndim == 1 else None
-            splits[id(train)] = (*_safe_split(estimator, x, y, train), weights, asked, truth)
+            splits[id(train)] = (*safe_split(estimator, x, y, train), weights, asked, truth)
     except Exception as error:  # called as it is, scikit-learn's function says what is to be said
         return f"it is refused with {type(error).__name__}"
     own_x, own_y, weights, asked, truth = splits[id(train)]

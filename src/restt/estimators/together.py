@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import validate_parameter_constraints
 from torch import Tensor
 
+from restt._common.compat_sklearn import validate_parameter_constraints, validates_as_usual
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
@@ -96,7 +95,7 @@ def fit_together(jobs: Sequence[Job], *, threads: int = 1, runs_at_once: int | N
 def _check_parameters(estimator: BaseResTT, parameters: dict[str, Any], accepted: set[Hashable]) -> None:
     """What ``fit`` does first, for those parameters whose values were not ``accepted`` before."""
     kind = type(estimator)
-    if kind._validate_params is not BaseEstimator._validate_params:
+    if not validates_as_usual(kind):
         estimator._validate_params()
         return
     keys = {name: (kind, name, type(value), value) for name, value in parameters.items() if type(value) in PLAIN}

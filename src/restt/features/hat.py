@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import has_no_values
 from restt._common.errors import check_choice, check_int, shown
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
@@ -128,8 +129,9 @@ class Hat(NumericMap):
         # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal: share 0.
         steps = torch.nn.functional.pad(knots.diff(), (0, 1))
         steps = torch.where(steps > 0, steps, torch.inf)
-        place = below + knots.shape[1] * torch.arange(values.shape[1], device=values.device)
-        return below, (values - knots.take(place)) / steps.take(place)
+        place = (below + knots.shape[1] * torch.arange(values.shape[1], device=values.device)).flatten()
+        knot, step = (each.flatten().index_select(0, place).view_as(values) for each in (knots, steps))
+        return below, (values - knot) / step
 
     def _map(self, values: Tensor) -> Tensor:
         padded, last = (part.to(values.device) for part in self._padded_knots())
@@ -177,7 +179,7 @@ class Hat(NumericMap):
             width = self.width
             padded = tensor64([row + (row[-1],) * (width - len(row)) for row in rows])
             kept = (rows, padded, torch.tensor([len(row) - 1 for row in rows]))
-            if type(padded) is Tensor:  # not one of a tracer's, which is worth nothing after it
+            if not has_no_values(padded):  # a tracer's is worth nothing after it
                 self._kept = kept
         return kept[1], kept[2]
 

@@ -8,16 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import has_no_values
 from restt._common.errors import shown
 
 
 def read_values(x: Any, dimensions: tuple[int, ...] = (2,)) -> Tensor:
     """``x`` as a finite float tensor of shape (B, N) or, where 3 is among ``dimensions``, (B, N, I).
 
-    Float tensors and arrays keep their dtype and device, whole numbers become the default float dtype.
+    Float tensors and arrays keep their dtype and device, whole numbers become the default float dtype. Inside
+    ``torch.compile``, ``torch.export`` and the transforms of ``torch.func`` no value is looked at.
     """
     values = _float_tensor(x)
     check_shape(tuple(values.shape), dimensions)
+    if has_no_values(values):
+        return values
     finite = torch.isfinite(values)
     if not bool(finite.all()):
         bad = (~finite).nonzero()

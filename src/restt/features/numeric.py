@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
+from restt._common.compat_torch import has_no_values
 from restt._common.errors import check_choice
 from restt.features.base import FeatureMap, tensor64
 from restt.features.inputs import position, read_values, read_weights
@@ -67,7 +68,8 @@ class NumericMap(FeatureMap):
                 f"x must have {expected[0]} sites{_of_width(expected)} as {type(self).__name__} was fitted with, "
                 f"got shape {tuple(values.shape)}"
             )
-        if self.outside == "extrapolate":  # otherwise nothing leaves the range that fit has seen
+        # Otherwise nothing leaves the range that fit has seen.
+        if self.outside == "extrapolate" and not has_no_values(values):
             self._warn_of_range(values)
         return self.map(values)
 
@@ -126,6 +128,11 @@ class NumericMap(FeatureMap):
         low, high = (end.to(values) for end in self._range())
         if self.outside == "clamp":
             return values.clamp(low, high)
+        if has_no_values(values):
+            raise ValueError(
+                'outside="error" looks at every value, which torch.compile, torch.export and torch.func do not allow: '
+                'use outside="clamp" or outside="extrapolate" there'
+            )
         beyond = ((values < low) | (values > high)).nonzero()
         if len(beyond):
             first = tuple(beyond[0].tolist())

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from restt._common.compat_torch import EXPORT_LOGGERS
 from restt._common.version import __version__
 from restt.interop.operations import Body, GraphPart, Ops
 
@@ -27,8 +28,8 @@ BATCH = "batch"
 OUTPUT_TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "INT64", torch.bool: "BOOL"}
 # Protocol buffers cannot be larger.
 LARGEST_FILE = 2**31 - 1
-# Loggers of torch's exporters, which describe their own workings at length.
-TALKATIVE = ("torch.onnx", "torch.export", "torch._export", "onnx_ir", "onnxscript")
+# Loggers of exporters, which describe their own workings at length.
+TALKATIVE = (*EXPORT_LOGGERS, "onnx_ir", "onnxscript")
 
 
 def import_onnx() -> Any:

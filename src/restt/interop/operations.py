@@ -15,6 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from restt._common.compat_torch import scan_operator
+
 Value = Any
 # (carried values, one site's slices) -> the values carried on
 Body = Callable[["Ops", list[Value], list[Value]], list[Value]]
@@ -253,17 +255,14 @@ class TorchOps(Ops):
         return a.flatten(2)
 
     def scan(self, body: Body, carried: Sequence[Tensor], scanned: Sequence[Tensor]) -> list[Tensor]:
-        # Plain Python would unroll the loop in the exported program; torch's own scan is still private. The operator
-        # itself, since the function around it gives torch 2.7 a body that it cannot export.
-        from torch._higher_order_ops.scan import scan_op
-
+        # Plain Python would unroll the loop in the exported program; torch's own scan is still private.
         count = len(carried)
 
         def step(*given: Tensor) -> list[Tensor]:
             following = body(self, list(given[:count]), list(given[count:]))
             return [*following, given[0].new_zeros(0)]  # torch 2.7 runs no scan without something to stack
 
-        return list(scan_op(step, list(carried), list(scanned), ()))[:count]
+        return list(scan_operator()(step, list(carried), list(scanned), ()))[:count]
 
     def call(self, module: nn.Module, a: Tensor, shape: tuple[int | None, ...]) -> Tensor:
         return cast(Tensor, module.build(self, a) if isinstance(module, GraphPart) else module(a))

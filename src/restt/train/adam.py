@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import fused_adam_, fused_adamw_
+
 # The Triton kernel takes at most this many tensors: it asks for each whether a block is of that one.
 MOST_TENSORS = 16
 
@@ -48,7 +50,7 @@ class Adam:
         self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.betas, self.eps = betas, eps
-        self._torchs: Callable[..., None] = torch._fused_adamw_ if optimizer == "adamw" else torch._fused_adam_
+        self._torchs: Callable[..., None] = fused_adamw_ if optimizer == "adamw" else fused_adam_
         self._kernel = _kernel(weights, optimizer, betas, eps)
         self._decays: dict[float, Tensor] = {}  # () each, where the kernel reads them
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from restt._common.compat_torch import foreach_add_, foreach_zero_
 from restt._common.devices import available_memory, on_device
 from restt.chain.precision import current_precision
 from restt.train.adam import RunGroup
@@ -132,8 +133,8 @@ class _Recorded:
         if batch is not self._copied:
             self._copy(batch)
         # As many launches for any number of groups, and nothing to wait for.
-        torch._foreach_zero_(self._numbers)
-        torch._foreach_add_(self._numbers, _numbers(updates))
+        foreach_zero_(self._numbers)
+        foreach_add_(self._numbers, _numbers(updates))
         self.replay()
 
     def _copy(self, batch: Batch) -> None:

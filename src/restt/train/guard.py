@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import foreach_copy_, foreach_norm
 from restt.train.records import Event
 
 # An epoch's mean loss this far above that of an untrained model is an explosion. Batch noise, dropout and Adam's
@@ -94,7 +95,7 @@ class Guard:
     def largest(self) -> Tensor:  # ()
         """The size of the largest number that is watched: NaN or infinite where one of them is."""
         # It needs no scratch tensor.
-        return torch.stack(torch._foreach_norm(_floats(self.watched), math.inf)).max()
+        return torch.stack(foreach_norm(_floats(self.watched), math.inf)).max()
 
     def well_epochs(
         self,
@@ -170,7 +171,7 @@ class Guard:
         starts = [place for place, slot in enumerate(slots) if place == 0 or slots[place - 1] != slot - 1]
         for start, stop in pairwise([*starts, len(slots)]):
             runs = range(slots[start], slots[stop - 1] + 1)
-            torch._foreach_copy_(self._stretch(target, runs), self._stretch(source, runs))
+            foreach_copy_(self._stretch(target, runs), self._stretch(source, runs))
 
     def _stretch(self, tensors: dict[str, Tensor], runs: range) -> list[Tensor]:
         """The runs' part of each tensor. Cutting out a hundred takes longer than copying them."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from restt._common.compat_torch import foreach_copy_
 from restt._common.ranks import Ranks
 from restt.train.adam import Adam
 from restt.train.config import TrainConfig
@@ -70,7 +71,7 @@ class TrainState:
         self._epoch_micro_batch = self.micro_batch
         if self._epoch_tensors:
             names = list(self._epoch_tensors)
-            torch._foreach_copy_([self._epoch_tensors[name] for name in names], [self.tensors[name] for name in names])
+            foreach_copy_([self._epoch_tensors[name] for name in names], [self.tensors[name] for name in names])
 
     def _parts(self) -> dict[str, dict[str, Tensor]]:
         parts = {"work": self.tensors}
@@ -87,12 +88,12 @@ class TrainState:
         """Keep what steps change, for :meth:`go_back`."""
         if not self._aside:
             self._aside = {name: torch.empty_like(value) for name, value in self.tensors.items()}
-        torch._foreach_copy_(list(self._aside.values()), list(self.tensors.values()))
+        foreach_copy_(list(self._aside.values()), list(self.tensors.values()))
 
     @torch.no_grad()
     def go_back(self) -> None:
         """Back to what was set aside."""
-        torch._foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
+        foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
 
     def pass_epochs(self, records: Sequence[EpochRecord], lowest: Sequence[float]) -> None:
         """Epochs of a single step after which all runs went on at once: they leave nothing behind but their records.
@@ -140,7 +141,7 @@ class TrainState:
         current = self.current_weights()
         places = [state.place for state in self.runs]
         if len(places) == self.published.runs:
-            torch._foreach_copy_([self.published.weights[name] for name in current], list(current.values()))
+            foreach_copy_([self.published.weights[name] for name in current], list(current.values()))
             return
         for name, value in current.items():
             self.published.weights[name][places] = value

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from restt._common.compat_torch import foreach_norm
 from restt._common.ranks import ALONE, Ranks
 from restt.chain.cuda.calls import Beside
 from restt.train.adam import Adam, RunGroup
@@ -150,6 +151,6 @@ def _added_up(
 def gradient_norm(gradients: dict[str, Tensor]) -> Tensor:  # (S,)
     """Norm of each run's whole gradient."""
     if all(gradient.is_cuda and len(gradient) == 1 for gradient in gradients.values()):
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))), dim=0, keepdim=True)
+        return torch.linalg.vector_norm(torch.stack(foreach_norm(list(gradients.values()))), dim=0, keepdim=True)
     parts = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients.values()]
     return torch.linalg.vector_norm(torch.stack(parts), dim=0)

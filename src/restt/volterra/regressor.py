@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt.module import ResTT
 from restt.volterra.kernels import exact_kernels, kernels_of_train, train_of_kernels
 from restt.volterra.train import evaluated, fitted_train
@@ -108,7 +108,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         self.max_sweeps = max_sweeps
         self.random_state = random_state
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to one input sequence X, (T,) or (T, channels), and its outputs y (T,), on the complete windows."""
         u = self._read(X, reset=True)

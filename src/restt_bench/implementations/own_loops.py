@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from restt import chain
+from restt._common.compat_torch import dynamo_config, mark_static_address
 from restt.train import CapturedStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import (
@@ -113,16 +114,12 @@ class OwnLoop(Implementation):
 
 def compiles_backward() -> bool:
     """Whether this torch can compile ``loss.backward()``."""
-    import torch._dynamo.config as config
-
-    return hasattr(config, "trace_autograd_ops")
+    return hasattr(dynamo_config(), "trace_autograd_ops")
 
 
 def tracing_backward() -> AbstractContextManager[Any]:
     """Have ``torch.compile`` take ``loss.backward()`` into its graph, where this torch can."""
-    import torch._dynamo.config as config
-
-    return config.patch(trace_autograd_ops=True) if compiles_backward() else nullcontext()
+    return dynamo_config().patch(trace_autograd_ops=True) if compiles_backward() else nullcontext()
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:
@@ -268,7 +265,7 @@ class CompiledWhole(TrainingStep):
         for parameter, average, square, count in zip(parameters, first, second, steps, strict=True):
             self.optimizer.state[parameter] = {"exp_avg": average, "exp_avg_sq": square, "step": count}
         for tensor in (*parameters, *first, *second, *steps, rate):
-            torch._dynamo.mark_static_address(tensor)  # a graph may write to what stays where it is
+            mark_static_address(tensor)  # a graph may write to what stays where it is
 
         def step(x: Tensor, target: Tensor) -> Tensor:
             loss = _loss(model, x, target)

@@ -13,7 +13,8 @@ import weakref
 
 import torch
 from torch import Tensor
-from torch.utils._mode_utils import no_dispatch
+
+from restt._common.compat_torch import no_dispatch
 
 _KEPT_FROM_BYTES = 4 * 2**20
 _KEPT_UP_TO_BYTES = 2**30

@@ -1,0 +1,67 @@
+"""Every private name of torch that is used: what a new version of torch may change is found here alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch.autograd import forward_ad
+from torch.utils._mode_utils import no_dispatch as no_dispatch
+
+# By name: some are asked in every call, and a small one takes no longer than looking them up.
+is_transforming = torch._C._are_functorch_transforms_active
+is_batched, is_legacy_batched = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
+is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+count_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+foreach_norm, foreach_copy_ = torch._foreach_norm, torch._foreach_copy_
+foreach_zero_, foreach_add_ = torch._foreach_zero_, torch._foreach_add_
+fused_adam_, fused_adamw_ = torch._fused_adam_, torch._fused_adamw_
+
+# Those that describe the exporters' own workings at length.
+EXPORT_LOGGERS = ("torch.onnx", "torch.export", "torch._export")
+
+
+def in_forward_mode() -> bool:
+    """Whether this is in forward-mode differentiation."""
+    return forward_ad._current_level >= 0
+
+
+def has_no_values(x: Tensor) -> bool:
+    """Whether x stands for numbers that are not known yet, so that nothing can depend on them.
+
+    >>> has_no_values(torch.rand(2))
+    False
+    >>> torch.func.vmap(lambda row: row * has_no_values(row))(torch.ones(2))
+    tensor([1., 1.])
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transforming():
+        return True
+    return x.is_meta or isinstance(x, FakeTensor)
+
+
+def dynamo_is_exporting() -> bool:
+    """Whether the compiler that follows the code of the caller exports it."""
+    translator = getattr(torch._dynamo.symbolic_convert.tls, "current_tx", None)
+    return translator is not None and bool(translator.export)
+
+
+def dynamo_config() -> Any:
+    """The settings of ``torch.compile``."""
+    import torch._dynamo.config as config
+
+    return config
+
+
+def mark_static_address(tensor: Tensor) -> None:
+    """Tell ``torch.compile`` that a tensor stays where it is."""
+    torch._dynamo.mark_static_address(tensor)
+
+
+def scan_operator() -> Any:
+    """The loop of an exported program. The function around it gives torch 2.7 a body that it cannot export."""
+    from torch._higher_order_ops.scan import scan_op
+
+    return scan_op
