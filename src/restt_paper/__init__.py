@@ -73,17 +73,23 @@ def reproduce(
 
 def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
     """The experiment's tables from its results; what is not there is "not yet". Those of ``quick`` say so."""
-    from restt_paper.engine.report import marked
+    from restt_paper.engine.report import marked, refusing_damage
 
-    return marked(experiment(name).tables(open_store(name, profile, output), profile), profile)
+    wanted, store = experiment(name), open_store(name, profile, output)
+    with refusing_damage(wanted, store, profile):
+        return marked(wanted.tables(store, profile), profile)
 
 
 def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Path]:
     """Draw the experiment's pictures, if it has any, into ``pictures`` inside its folder of results."""
     from restt_paper.engine.experiment import PICTURES
+    from restt_paper.engine.report import refusing_damage
 
-    draw, store = experiment(name).pictures, open_store(name, profile, output)
-    return [] if draw is None else draw(store, profile, store.folder / PICTURES)
+    wanted, store = experiment(name), open_store(name, profile, output)
+    if wanted.pictures is None:
+        return []
+    with refusing_damage(wanted, store, profile):
+        return wanted.pictures(store, profile, store.folder / PICTURES)
 
 
 def results_of(

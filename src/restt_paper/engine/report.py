@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -122,7 +123,7 @@ def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "r
         tuple(sections),
         _provenance(sections),
         _missing(asked, sections, len(measured.rows) - len(rows)),
-        tuple(damaged.values()),
+        tuple(f"Left out: {line}" for line in damaged.values()),
     )
 
 
@@ -171,20 +172,32 @@ def _readable(experiment: Experiment, store: Store, profile: str) -> tuple[Store
         try:
             store.load(cell)
         except (ValueError, OSError) as error:
-            damaged[key] = f"Left out: {error}"
+            damaged[key] = str(error)
     store = store.without(damaged)
     if _failure(experiment, store, profile) is None:
         return store, damaged
     for key, why in _culprits(experiment, store, profile, list(cells), cells).items():
         damaged[key] = (
-            f"Left out: {store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring "
+            f"{store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring "
             "back a copy"
         )
     store = store.without(damaged)
     if (failure := _failure(experiment, store, profile)) is not None:
-        damaged[experiment.name] = f"Left out: the results of {experiment.name} do not fit each other ({failure})"
+        damaged[experiment.name] = f"the results of {experiment.name} do not fit each other ({failure})"
         store = store.without(cells)
     return store, damaged
+
+
+@contextmanager
+def refusing_damage(experiment: Experiment, store: Store, profile: str) -> Iterator[None]:
+    """Have whatever reading the experiment's results raises be a ValueError that names the damaged files."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        _, damaged = _readable(experiment, store, profile)
+        if not damaged:
+            raise
+        raise ValueError("; ".join(damaged.values())) from error
 
 
 def _culprits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from restt._common.errors import check_choice, check_int
 from restt.module import ResTT
@@ -93,6 +94,8 @@ def tables(store: Store, profile: str) -> list[Table]:
     printed = paper_numbers()["table1_parameters"]
     rows, notes = [], []
     for model in MODELS:
+        if found is not None and not _is_whole(found["result"].get(model), len(printed["r"])):
+            raise ValueError(f"{store.path(cell)} lacks counts of {model}; move it away or bring back a copy")
         for number, r in enumerate(printed["r"]):
             ours = [NOT_YET if found is None else str(found["result"][model][name][number]) for name in COUNTINGS]
             rows.append((model, str(r), str(printed[model][number]), *ours))
@@ -100,6 +103,16 @@ def tables(store: Store, profile: str) -> list[Table]:
             notes.append(f"{model}: {found['result'][model]['why']}.")
     columns = ("model", "r", "paper", "the paper's counting", "Algorithm 1's counting", "trained by restt.ResTT")
     return [Table(TITLE, columns, tuple(rows), tuple(notes))]
+
+
+def _is_whole(counts: Any, sizes: int) -> bool:
+    """Whether a model has a count of each kind for every bond dimension, and the reason why they differ."""
+    if not isinstance(counts, dict) or not isinstance(counts.get("why"), str):
+        return False
+    kinds = [counts.get(name) for name in COUNTINGS]
+    return all(
+        isinstance(kind, list) and len(kind) == sizes and all(type(count) is int for count in kind) for kind in kinds
+    )
 
 
 EXPERIMENT = Experiment("table1", TITLE, cells, compute, tables)

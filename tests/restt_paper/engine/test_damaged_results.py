@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import random
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -65,6 +66,23 @@ def test_a_file_that_lacks_a_part_is_named_and_the_report_goes_on(name, tmp_path
         assert found.to_markdown(tmp_path)
         path.write_text(whole)
     assert noticed or name in SELDOM
+
+
+@needs_results
+@pytest.mark.parametrize(
+    ("show", "name"),
+    [
+        (restt_paper.pictures_of, "fig-synthetic"),
+        *((restt_paper.tables_of, name) for name in EXPERIMENTS if name != "table6"),  # which shows what there is
+    ],
+)
+def test_a_file_that_lacks_all_is_refused_by_its_name(show, name, tmp_path):
+    for folder in {"rates", *(cell.experiment for cell in restt_paper.experiment(name).cells("paper"))}:
+        shutil.copytree(COMMITTED / folder, tmp_path / folder)
+    path = sorted(tmp_path.glob(f"{name}/*.json"))[0]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "result": {}}))
+    with pytest.raises(ValueError, match=re.escape(path.name)):
+        show(name, "paper", tmp_path)
 
 
 @needs_results
