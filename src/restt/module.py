@@ -134,10 +134,11 @@ class ResTT(nn.Module):
             self.reset_parameters()
 
     def _mark_padding(self, device: torch.device) -> None:
-        if self._is_ragged:
-            # Compared on the host: to compare on "meta" torch loads its compiler, which takes a second.
-            widths = torch.tensor(self.feature_dims, device="cpu")
-            self.padding = (torch.arange(self.feature_dim, device="cpu") >= widths[:, None]).to(device)
+        if self._is_ragged and device.type == "meta":
+            self.padding = torch.empty(self.sites, self.feature_dim, dtype=torch.bool, device=device)
+        elif self._is_ragged:
+            widths = torch.tensor(self.feature_dims, device=device)
+            self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
 
     def _apply(self, fn: Any, recurse: bool = True) -> ResTT:
         module = super()._apply(fn, recurse)

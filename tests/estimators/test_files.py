@@ -1,17 +1,20 @@
 import json
 import os
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from restt import ResTT, Topology, features, interop
 from restt.estimators import ResTTClassifier, ResTTRegressor, files, load
 from restt.estimators.targets import Labels
 from restt.train import Penalty
 from tests.estimators.conftest import QUICK, short_fits
+from tests.hasty import hasty_solvers
 
 pytestmark = short_fits
 
@@ -250,9 +253,57 @@ def test_parts_that_were_not_made_for_each_other_are_refused(place, value, messa
         load(path)
 
 
+@pytest.fixture(scope="module")
+def posterior(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=30), "colour": ["red", "green", "blue"] * 10})
+    with hasty_solvers():
+        model = ResTTRegressor(random_state=0).fit(table, table["size"] ** 2)
+    return model.save(tmp_path_factory.mktemp("posterior") / "model.safetensors")
+
+
+SPREAD = ("spread", "config")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ((*SPREAD, "sites", 0, "missing"), 15_000),
+        ((*SPREAD, "sites", 0, "average"), 15_000),
+        ((*SPREAD, "sites", 0, "knots"), list(range(6000))),
+        ((*SPREAD, "sites", 1, "levels"), 10**8),
+        ((*SPREAD, "sites", 1, "levels"), -1),
+        ((*SPREAD, "sites"), []),
+        ((*SPREAD, "theta"), [0.0]),
+        ((*SPREAD, "theta"), None),
+        ((*SPREAD, "names"), ["size"]),
+        ((*SPREAD, "names"), [1, 2]),
+        ((*SPREAD, "target_scale"), "cube"),
+        ((*SPREAD, "extra"), []),
+        ((*SPREAD, "reach", "low"), [0.0, 0.0]),
+        (("spread", "tensors", "numbers"), files._packed(torch.zeros(30, 3))),
+        (("spread", "tensors", "numbers"), files._packed(torch.zeros(2000, 2))),
+        (("spread", "tensors", "weights"), files._packed(torch.ones(1))),
+        (("spread", "tensors", "quantiles"), files._packed(torch.ones(3, 1))),
+        (("site_covariances",), files._packed(torch.ones(2, 3, 3))),
+        (("encoding", "feature_map"), {"name": "onehot", "parameters": {"levels": 10**8}, "fitted": None}),
+    ],
+)
+def test_a_forged_posterior_is_refused_at_the_cost_of_its_file(place, value, posterior, tmp_path):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(posterior.read_bytes())
+    _, extra = interop.load_module(path)
+    with_state(path, **replaced(extra["estimator"], place, value))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"m\.safetensors does not describe an estimator this restt can build: .+"):
+        load(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"classes": ["a" * 1100] * 10**5, "dtype": "<U1100"}, "classes cannot be of dtype"),
         ({"dtype": "<U99999999"}, "classes cannot be of dtype '<U99999999'"),
         ({"dtype": "V99999999"}, "classes cannot be of dtype"),
         ({"classes": [[1], [2], [3]]}, "classes must be text, booleans or numbers"),

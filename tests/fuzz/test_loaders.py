@@ -27,7 +27,8 @@ import pytest
 import torch
 
 import restt
-from restt import ResTT, ResTTRegressor, data, workflow
+import restt_paper
+from restt import ResTT, ResTTClassifier, ResTTRegressor, data, workflow
 from restt._common.tensorfile import open_file, write_file
 from restt.data.images import parse_idx
 from restt.data.tables import parse_csv
@@ -94,15 +95,34 @@ def _inside(good: Path, bad: Path, rng: random.Random) -> None:
     bad.write_bytes(gzip.compress(damaged_bytes(gzip.decompress(good.read_bytes()), rng), 1))
 
 
-def _model(folder: Path) -> Path:
-    x = np.random.default_rng(0).random((20, 2))
-    ResTTRegressor(random_state=0).fit(x, x[:, 0] * x[:, 1]).save(folder / "model")
-    return next((folder / "model").glob("*.safetensors"))
+ASKED = pd.DataFrame({"a": [0.5, 7.0], "b": [0.1, -3.0], "kind": ["x", "y"]})
 
 
-def _predict(path: Path) -> Any:
-    loaded = restt.load(path)  # a module where what makes it an estimator is gone
-    return loaded if isinstance(loaded, ResTT) else loaded.predict(np.full((2, 2), 0.5))
+def _model(folder: Path, kind: Any = ResTTRegressor, **parameters: Any) -> Path:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(24), "b": rng.random(24), "kind": list("xyz") * 8})
+    x.loc[3, "b"] = np.nan
+    model = kind(**parameters, random_state=0).fit(x, np.rint(3 * x["a"]) if kind is ResTTClassifier else x["a"] ** 2)
+    return model.save(folder / "model.safetensors")
+
+
+def _use(path: Path) -> Any:
+    """All that a model is asked for. What can be loaded can be used: an error then is one that loading has missed."""
+    loaded = restt.load(path)
+    if isinstance(loaded, ResTT):  # where what makes it an estimator is gone
+        return loaded
+    asked = ASKED.set_axis(getattr(loaded, "feature_names_in_", ASKED.columns), axis=1)
+    try:
+        found = [loaded.predict(asked), repr(loaded)]
+        if isinstance(loaded, ResTTClassifier):
+            found.append(loaded.predict_proba(asked))
+        elif loaded.solver_ == "posterior":
+            found += [loaded.predict(asked, return_std=True), loaded.predict_interval(asked), str(loaded.prior_)]
+        if loaded.site_covariances_ is not None and loaded.site_means_ is not None:
+            found.append(loaded.feature_importances_)
+        return found
+    except Exception as error:
+        raise AssertionError(f"a model that was loaded raises {type(error).__name__}: {error}") from error
 
 
 def _trained(folder: Path) -> Path:
@@ -188,6 +208,19 @@ def _results(folder: Path) -> Path:
     return store.path(cell)
 
 
+def _counts(folder: Path) -> Path:
+    (written,) = restt_paper.reproduce("table1", "quick", folder, "cpu")
+    return written
+
+
+def _show(path: Path) -> Any:
+    """The table of the file, at the place where its results are looked for."""
+    place = path.parent / "shown" / "table1" / path.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(path.read_bytes())
+    return restt_paper.tables_of("table1", "quick", path.parent / "shown")
+
+
 def _archive(folder: Path) -> Path:
     _cell(folder / "quick")
     pack(folder / "results.tar.gz", folder / "quick")
@@ -200,7 +233,11 @@ def _unpack(path: Path) -> Any:
 
 LOADERS = {
     "model": Loader(_model, restt.load),
-    "model, sealed": Loader(_model, _predict, _sealed(MODULE)),
+    "model, sealed": Loader(_model, _use, _sealed(MODULE)),
+    "trained model, sealed": Loader(
+        functools.partial(_model, epochs=2, bond_dim=2, feature_map="trigonometric"), _use, _sealed(MODULE)
+    ),
+    "classifier, sealed": Loader(functools.partial(_model, kind=ResTTClassifier, epochs=2), _use, _sealed(MODULE)),
     "checkpoint": Loader(_trained, lambda path: load_weights(_small(), path)),
     "checkpoint, sealed": Loader(_trained, lambda path: _train_in(path.parent, epochs=2), _sealed(CHECKPOINT)),
     "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
@@ -214,6 +251,7 @@ LOADERS = {
     "model card, values": Loader(_card, _read_folder, _values, refused=0.05),
     "results": Loader(_results, read_file),
     "results, values": Loader(_results, read_file, _values, refused=0.1),
+    "results, shown": Loader(_counts, _show, _values, refused=0.1),
     "archive": Loader(_archive, _unpack),
     "archive, inside gzip": Loader(_archive, _unpack, _inside),
 }

@@ -122,17 +122,29 @@ def test_descriptions_with_values_replaced(original):
         {"feature_dim": 2},
         {"sites": 10**9, "feature_dim": 1},
         {"feature_dim": [10**9] * 4},
+        {"feature_dim": [2 * 10**8, 1, 1, 1]},
         {"runs": 2**62, "bond_dim": 2**62},
     ],
 )
 def test_crafted_sizes_are_refused_before_anything_is_allocated(original, change, monkeypatch):
     tensors, content = open_file(original, MODULE).load()
     signed(original, {**content, "module": content["module"] | change}, tensors)
-    drawn = []
+    drawn, before = [], peak()
     monkeypatch.setattr(restt.ResTT, "reset_parameters", lambda self: drawn.append(self))
     with pytest.raises(ValueError, match=r"model\.safetensors does not describe a module this restt can build: .+"):
         interop.load_module(original)
     assert not drawn
+    assert peak() - before < MOST_MEMORY
+
+
+def test_many_sites_without_weights_are_refused(tmp_path):
+    """Site vectors are as wide as the widest: of sites that have no weights, a file can name any number."""
+    sites, wide = 2000, 4000
+    dead = ["none"] * (sites - 2)
+    topology = restt.Topology(sites, (False,) * (sites - 2) + (True,), (False,) * (sites - 1), (*dead, "none"))
+    module = restt.ResTT(sites, [wide] + [1] * (sites - 1), 1, 1, topology, dtype=torch.float16)
+    with pytest.raises(ValueError, match=f"{sites} sites as wide as {wide}"):
+        interop.load_module(interop.save_module(module, tmp_path / "model.safetensors"))
 
 
 def test_tensors_that_nobody_asked_for_are_refused(original):

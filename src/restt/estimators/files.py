@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
+from restt.estimators.posterior import spread_states
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Modelled, Values
 from restt.features import FeatureMap
@@ -132,7 +134,8 @@ def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
 def _check_parts(estimator: BaseResTT) -> None:
     """ValueError where the module, the encoding and the target were not made for each other."""
     module, encoding, names = estimator.module_, estimator.encoding_, getattr(estimator, "feature_names_in_", None)
-    columns = len(encoding.columns)
+    columns, width, covariances = len(encoding.columns), max(encoding.widths), estimator.site_covariances_
+    expected_covariances = None if covariances is None else (columns, width, width)
     for what, found, expected in (
         ("widths of the encoding's sites", encoding.widths, module.feature_dims),
         ("outputs of the target", estimator.target_.outputs, module.outputs),
@@ -140,6 +143,7 @@ def _check_parts(estimator: BaseResTT) -> None:
         ("column names", columns if names is None else len(names), columns),
         ("runs of the module", module.runs is None, False),
         ("number of epochs", type(estimator.n_iter_), int),
+        ("covariances", None if covariances is None else tuple(covariances.shape), expected_covariances),
     ):
         if found != expected:
             raise ValueError(f"{what}: {shown(found)} where {shown(expected)} belongs")
@@ -150,7 +154,28 @@ def _check_parts(estimator: BaseResTT) -> None:
     # Whatever else is not as it should be shows in a row that the encoding itself offers.
     row = np.zeros((1, columns))
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
-    member_outputs(module, encoding, row, estimator.precision_)
+    outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
+    if estimator.solver_ == "posterior":
+        _try_spread(estimator, outputs, spread_states(encoding, row))
+
+
+def _try_spread(estimator: BaseResTT, outputs: np.ndarray, states: list[Tensor]) -> None:
+    """Ask all that a spread is asked for, of (1, O) outputs and C of (1, I_n) states.
+
+    From two of the rows it keeps: the covariance of all would take longer than loading the model.
+    """
+    spread: Spread = estimator.spread_
+    few = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
+    few.interval(outputs, states, estimator.target_.model)
+    few.std(outputs, states, estimator.target_.model)
+    for end in (-np.inf, np.inf):
+        few.held(np.full_like(outputs, end), lambda rows: states)
+    few.term_deviations({0: states[0]}, [state[0] for state in states])
+    text = str(spread.prior)
+    if not all(isinstance(name, str) for name in spread.prior.names):
+        raise ValueError(f"the prior's names of columns must be text: {shown(text)}")
+    if spread.numbers.shape != (len(spread.weights), len(states)):
+        raise ValueError(f"rows of the spread do not fit their weights: {shown(spread.numbers)}")
 
 
 def _packed(tensor: Tensor) -> dict[str, Any]:

@@ -28,6 +28,8 @@ ORDINARY_EXPONENT = 300
 LEAST_PRIOR = 1e-3
 # Characters that labels of a saved model may be declared to have, where none of them is longer.
 MOST_CHARACTERS = 1024
+# Bytes that they may have together: each takes as many as the longest.
+MOST_BYTES = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +286,8 @@ class Labels:
         """The labels that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
         plain, dtype, weights = config["classes"], np.dtype(config["dtype"]), config["class_weights"]
         longest = max((len(label) for label in plain if isinstance(label, str)), default=0)
-        if dtype.kind not in "biufUO" or (dtype.kind == "U" and dtype.itemsize // 4 > max(longest, MOST_CHARACTERS)):
+        too_long = dtype.kind == "U" and dtype.itemsize // 4 > max(longest, MOST_CHARACTERS)
+        if dtype.kind not in "biufUO" or too_long or dtype.itemsize * len(plain) > MOST_BYTES:
             raise ValueError(f"classes cannot be of dtype {config['dtype']!r}")
         if not all(isinstance(label, (str, bool, int, float)) for label in plain):
             raise ValueError(f"classes must be text, booleans or numbers, got {shown(plain)}")

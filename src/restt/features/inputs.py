@@ -41,8 +41,10 @@ def unmasked(x: Any) -> Any:
     """
     if not np.ma.isMaskedArray(x) or x.dtype.kind in "cV":
         return x
-    kept = {"b": np.float64, "i": np.float64, "u": np.float64, "f": x.dtype, "m": x.dtype, "M": x.dtype}
-    values = np.array(x.data, dtype=kept.get(x.dtype.kind, object) if np.ma.is_masked(x) else x.dtype)
+    dtype: Any = x.dtype
+    if np.ma.is_masked(x) and dtype.kind not in "fmM":
+        dtype = np.float64 if dtype.kind in "biu" else object
+    values = np.array(x.data, dtype=dtype)
     values[np.ma.getmaskarray(x)] = None  # NaN in numbers, NaT in times
     return values
 

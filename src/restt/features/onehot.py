@@ -63,16 +63,22 @@ class OneHot(FeatureMap):
     @property
     def width(self) -> int:
         """The number of levels of the site with most."""
-        return max(len(row) for row in self.site_levels)
+        return max(self._counts())
 
     @property
     def widths(self) -> tuple[int, ...]:
-        counts = tuple(len(row) for row in self.site_levels)
+        counts = self._counts()
         if len(counts) > 1:
             return counts
         if self._moment is None:
             raise self._not_fitted("widths")
         return counts * len(self._moment)
+
+    def _counts(self) -> tuple[int, ...]:
+        """The number of levels of each site; a number that was given is not counted out, however large it is."""
+        if self._learned is None and isinstance(self.levels, int):
+            return (self.levels,)
+        return tuple(len(row) for row in self.site_levels)
 
     @property
     def second_moment(self) -> float | Tensor:

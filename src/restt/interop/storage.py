@@ -30,6 +30,8 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+# Site vectors may have this many times as many entries as there are weights: sites without any are allowed.
+MOST_PADDED = 64
 # A file that a killed process had begun is tidied once nobody can still be writing it.
 SECONDS_TO_WRITE = 3600.0
 # What a description of the wrong shape or type runs into.
@@ -121,6 +123,9 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
             warnings.simplefilter("ignore")  # the module itself warns below
             outline = ResTT(**options, device="meta")  # shapes alone: nothing is allocated
         _check_tensors(outline.state_dict(), tensors)
+        padded, held = outline.sites * outline.feature_dim, sum(value.numel() for value in tensors.values())
+        if padded > MOST_PADDED * held:
+            raise ValueError(f"it asks for {outline.sites} sites as wide as {outline.feature_dim}, of {held} numbers")
         module = ResTT(**options)
     module.load_state_dict(tensors)
     return module

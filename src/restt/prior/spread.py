@@ -18,7 +18,7 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
-from restt._common.errors import check_positive
+from restt._common.errors import check_positive, shown
 from restt.prior.evidence import cholesky
 from restt.prior.kernels import SMOOTH, make_kernel
 from restt.prior.learning import Prior
@@ -202,8 +202,16 @@ class Spread:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Spread:
-        """The spread that :meth:`to_config` and :meth:`tensors` described."""
+        """The spread that :meth:`to_config` and :meth:`tensors` described; ValueError where a size is none of its own.
+
+        Sizes are compared with the tensors before anything is made of them, so that a file costs no more than it holds.
+        """
         sites = [Site.from_config(site) for site in config["sites"]]
+        shapes = [(site.width,) if site.knots is None else (site.width, site.width) for site in sites]
+        if any(tuple(tensors[f"measure.{n}"].shape) != shape for n, shape in enumerate(shapes)):
+            raise ValueError(f"measures of the columns' states must have the shapes {shown(shapes)}")
+        if not 0 < len(tensors["numbers"]) <= KEPT_ROWS:
+            raise ValueError(f"at most {KEPT_ROWS} rows are kept, got {shown(tensors['numbers'])}")
         # Models saved before there were others have none of these.
         shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
         kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))

@@ -178,8 +178,7 @@ def _readable(experiment: Experiment, store: Store, profile: str) -> tuple[Store
         return store, damaged
     for key, why in _culprits(experiment, store, profile, list(cells), cells).items():
         damaged[key] = (
-            f"{store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring "
-            "back a copy"
+            f"{store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring back a copy"
         )
     store = store.without(damaged)
     if (failure := _failure(experiment, store, profile)) is not None:
