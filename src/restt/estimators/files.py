@@ -167,9 +167,7 @@ def _try_spread(estimator: BaseResTT, outputs: np.ndarray, states: list[Tensor])
     spread: Spread = estimator.spread_
     few = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
     few.interval(outputs, states, estimator.target_.model)
-    few.std(outputs, states, estimator.target_.model)
-    for end in (-np.inf, np.inf):
-        few.held(np.full_like(outputs, end), lambda rows: states)
+    few.held(np.full_like(outputs, np.inf), lambda rows: states)
     few.term_deviations({0: states[0]}, [state[0] for state in states])
     text = str(spread.prior)
     if not all(isinstance(name, str) for name in spread.prior.names):
