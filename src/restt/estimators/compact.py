@@ -18,7 +18,7 @@ from torch import Tensor
 from restt.estimators.encoding import MOST_COVARIANCES, Encoding
 from restt.features import Hat
 from restt.module import ResTT
-from restt.prior import Prior
+from restt.prior import Predictive
 
 # Rows whose positions are found at once: their scratch is a few numbers for each column.
 ROWS_AT_ONCE = 8192
@@ -98,21 +98,26 @@ def state_bases(encoding: Encoding) -> list[Basis]:
     return [Basis(eye, eye) for eye in eyes]
 
 
-def prior_bases(priors: Sequence[Prior], order: Sequence[int]) -> list[Basis]:
-    """What the priors expect of each site's column, in order: orthogonal over the rows, as large as they vary.
+def prior_bases(predictive: Predictive, order: Sequence[int]) -> list[Basis]:
+    """What the members expect of each site's column, in order: orthogonal over the rows, as large as they vary.
 
-    With P = 1 + k the mean covariance of a function of the column and M the second moment of its site vectors, these
-    are the principal functions of P under M: uncorrelated in the prior and over the rows, each as large as the prior
-    expects. Weights of variance 1 then are a draw from the prior, a step of one size in each changes the function by
-    what is to be expected, and a column without relevance has next to none of them.
+    With P the mean covariance of a function of the column and M the second moment of its site vectors, these are the
+    principal functions of P under M: uncorrelated in the prior and over the rows, each as large as the prior expects.
+    Weights of variance 1 then are a draw from the prior, a step of one size in each changes the function by what is to
+    be expected, and a column without relevance has next to none of them.
     """
     found = []
     for n in order:
-        kernel = priors[0].kernels[n]
-        eye = torch.eye(kernel.site.width, dtype=torch.float64)
-        tables = [prior.kernels[n].cross(eye, prior.parts[n]) for prior in priors]
-        moment = kernel.measure if kernel.measure.dim() == 2 else torch.diag(kernel.measure)
-        found.append(_principal(1 + torch.stack(tables).mean(dim=0), moment + _FLOOR * eye))
+        kernel = predictive.kernel
+        tables = [process.tables[n][:-1, :-1] for process in predictive.processes]  # (I, I, 4)
+        shares = predictive.weights
+        mean = sum(
+            float(share) * (1 + (table[..., 0] - 1) / 2 + (table[..., 1] - 1) / 2 + table[..., 3])
+            for share, table in zip(shares, tables, strict=True)
+        )
+        assert isinstance(mean, Tensor)
+        moment = kernel.moments[n] if kernel.sites[n].knots is not None else torch.diag(kernel.means[n])
+        found.append(_principal(mean, moment + _FLOOR * torch.eye(len(moment), dtype=torch.float64)))
     return found
 
 

@@ -23,6 +23,8 @@ from restt.interop.graph_parts import MapPart, map_part
 from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
+from restt.prior import Warp
+from restt.prior.target import Target as OldScale
 
 
 def export_graph(
@@ -47,8 +49,10 @@ def export_graph(
         head = Probabilities(target)
     elif isinstance(target, Values):
         head = Rescaled(target, module.first.dtype)
+    elif isinstance(target.model, Warp):
+        head = Unwarped(target, target.model, module.first.dtype)
     else:
-        head = Undone(target, module.first.dtype)
+        head = Undone(target, target.model, module.first.dtype)
     part = EncodingPart(encoding, module)
     graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
     return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns))
@@ -102,6 +106,8 @@ def _described(name: str, column: Column) -> dict[str, Any]:
 
 def _scale(target: Target | Modelled) -> dict[str, Any]:
     """The scale on which y was modelled, and its number of outputs."""
+    if isinstance(target, Modelled) and isinstance(target.model, Warp):
+        return {"scale": "power", "power": target.model.power.tolist(), "outputs": target.outputs}
     scale = target.model.scale if isinstance(target, Modelled) else "identity"
     return {"scale": scale, "outputs": target.outputs}
 
@@ -191,12 +197,48 @@ class Rescaled(GraphPart):
         return ops.take(values, -1, 0) if self.flat else values
 
 
-class Undone(GraphPart):
-    """Outputs (B, O) in the units of y, (B,) where y was: factor · g(outputs · std + mean) + offset."""
+class Unwarped(GraphPart):
+    """Predictions of y, (B, O), or (B,) where y was, from outputs: :meth:`restt.prior.Warp.predict` as operations."""
 
-    def __init__(self, target: Modelled, dtype: torch.dtype) -> None:
+    def __init__(self, target: Modelled, warp: Warp, dtype: torch.dtype) -> None:
         super().__init__()
-        model, varies = target.model, np.isnan(target.constant)
+        varies = np.isnan(target.constant)
+        factor, offset = (np.ldexp(values, target.exponents) for values in (warp.width, warp.shift))
+        low, high = (warp.transformed(end) for end in (warp.low, warp.high))
+        residuals = np.zeros_like(warp.residuals[:1]) if (warp.power == 1).all() else warp.residuals
+        values = {
+            "std": warp.std, "mean": warp.mean, "low": low, "high": high, "above": warp.power, "below": 2 - warp.power,
+            "low_slope": warp.slope(warp.low), "high_slope": warp.slope(warp.high), "residuals": residuals[:, None],
+            "factor": np.where(varies, factor, 0.0), "offset": np.where(varies, offset, target.constant),
+        }  # fmt: skip
+        for name, value in values.items():
+            self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(value)).to(dtype))
+        self.flat = target.flat
+
+    def build(self, ops: Ops, x: Value) -> Value:
+        def held(name: str) -> Value:
+            return ops.constant(self.get_buffer(name))
+
+        one, zero = ops.number(1.0), ops.number(0.0)
+        value = ops.add(ops.insert_axis(x, 0), held("residuals"))  # (Q, B, O)
+        value = ops.add(ops.multiply(value, held("std")), held("mean"))
+        inside = ops.minimum(ops.maximum(value, held("low")), held("high"))
+        negative = ops.less(inside, zero)
+        power = ops.where(negative, held("below"), held("above"))
+        size = ops.power(ops.add(ops.multiply(ops.absolute(inside), power), one), ops.divide(one, power))
+        z = ops.where(negative, ops.subtract(one, size), ops.subtract(size, one))
+        beyond = ops.subtract(value, inside)
+        z = ops.add(z, ops.divide(beyond, ops.where(ops.less(beyond, zero), held("low_slope"), held("high_slope"))))
+        found = ops.mean_first(ops.add(ops.multiply(z, held("factor")), held("offset")))
+        return ops.take(found, -1, 0) if self.flat else found
+
+
+class Undone(GraphPart):
+    """Predictions of models saved by 0.8: factor · g(outputs · std + mean) + offset, (B, O), or (B,) where y was."""
+
+    def __init__(self, target: Modelled, model: OldScale, dtype: torch.dtype) -> None:
+        super().__init__()
+        varies = np.isnan(target.constant)
         longer = model.scale == "asinh"
         factor = np.ldexp(model.width if longer else np.full_like(model.width, model.smear), target.exponents)
         offset = np.ldexp(model.shift if longer else model.lift, target.exponents)

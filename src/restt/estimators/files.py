@@ -18,13 +18,14 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
-from restt.estimators.posterior import spread_states
+from restt.estimators.saved import SavedSpread
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Modelled, Values
 from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT
-from restt.prior import Spread
+from restt.prior import Predictive, Prior
+from restt.prior.spread import Spread
 from restt.topology import Topology
 from restt.train import Penalty
 
@@ -57,9 +58,11 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
         "site_covariances": None if estimator.site_covariances_ is None else _packed(estimator.site_covariances_),
     }
     if estimator.solver_ == "posterior":
-        spread: Spread = estimator.spread_
+        spread = estimator.spread_
         tensors = {name: _packed(tensor) for name, tensor in spread.tensors().items()}
         state["spread"] = {"config": spread.to_config(), "tensors": tensors}
+        if isinstance(spread, Predictive):
+            state["prior"], state["fit_report"] = estimator.prior_.to_config(), estimator.fit_report_
     save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
     return given
 
@@ -113,10 +116,14 @@ def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
     if estimator.solver_ == "posterior":
         target = Modelled
         tensors = {name: _unpacked(packed) for name, packed in state["spread"]["tensors"].items()}
-        estimator.spread_ = Spread.from_config(state["spread"]["config"], tensors)
-        estimator.prior_ = estimator.spread_.prior
     estimator.module_ = module
     estimator.encoding_ = Encoding.from_config(state["encoding"])
+    if estimator.solver_ == "posterior" and "prior" in state:
+        estimator.spread_ = Predictive.from_config(state["spread"]["config"], tensors)
+        estimator.prior_, estimator.fit_report_ = Prior.from_config(state["prior"]), dict(state["fit_report"])
+    elif estimator.solver_ == "posterior":
+        old = Spread.from_config(state["spread"]["config"], tensors)
+        estimator.spread_, estimator.prior_ = SavedSpread(old, estimator.encoding_), old.prior
     estimator.target_ = target.from_config(state["target"])
     estimator.site_means_ = estimator.encoding_.site_means
     covariances = state.get("site_covariances")
@@ -156,24 +163,47 @@ def _check_parts(estimator: BaseResTT) -> None:
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
     if estimator.solver_ == "posterior":
-        _try_spread(estimator, outputs, spread_states(encoding, row))
+        _try_spread(estimator, outputs, row)
 
 
-def _try_spread(estimator: BaseResTT, outputs: np.ndarray, states: list[Tensor]) -> None:
-    """Ask all that a spread is asked for, of (1, O) outputs and C of (1, I_n) states.
+def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> None:
+    """Ask all that a distribution is asked for, of (1, O) outputs at a row (1, C).
 
     From two of the rows it keeps: the covariance of all would take longer than loading the model.
     """
-    spread: Spread = estimator.spread_
-    few = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
-    few.interval(outputs, states, estimator.target_.model)
-    few.held(np.full_like(outputs, np.inf), lambda rows: states)
-    few.term_deviations({0: states[0]}, [state[0] for state in states])
-    text = str(spread.prior)
-    if not all(isinstance(name, str) for name in spread.prior.names):
+    spread, model = estimator.spread_, estimator.target_.model
+    means = [mean[:width] for mean, width in zip(_site_means(estimator), _widths(estimator), strict=True)]
+    if isinstance(spread, SavedSpread):
+        old = spread.spread
+        if old.numbers.shape != (len(old.weights), row.shape[1]):
+            raise ValueError(f"rows of the spread do not fit their weights: {shown(old.numbers)}")
+        few: Any = SavedSpread(replace(old, numbers=old.numbers[:2], weights=old.weights[:2]), spread.encoding)
+        few.held(np.full_like(outputs, np.inf), row)
+    else:
+        if len(spread.kernel.sites) != row.shape[1]:
+            raise ValueError(f"{len(spread.kernel.sites)} sites of the distribution where {row.shape[1]} belong")
+        parts = {name: getattr(spread, name)[:2] for name in ("numbers", "targets", "precision", "level")}
+        few = replace(spread, **parts)
+    few.interval(outputs, row, model, 0.9)
+    few.term_deviations({0: means[0][None]}, means)
+    text = str(estimator.prior_)
+    if not all(isinstance(name, str) for name in estimator.prior_.names):
         raise ValueError(f"the prior's names of columns must be text: {shown(text)}")
-    if spread.numbers.shape != (len(spread.weights), len(states)):
-        raise ValueError(f"rows of the spread do not fit their weights: {shown(spread.numbers)}")
+
+
+def _widths(estimator: BaseResTT) -> list[int]:
+    """Widths of the columns' site vectors, in the table's order."""
+    encoding = estimator.encoding_
+    return [encoding.widths[list(encoding.order).index(n)] for n in range(len(encoding.columns))]
+
+
+def _site_means(estimator: BaseResTT) -> list[Tensor]:
+    """Mean site vectors of the columns, in the table's order."""
+    encoding = estimator.encoding_
+    means = encoding.site_means
+    if means is None:
+        means = torch.zeros(len(encoding.columns), max(encoding.widths), dtype=torch.float64)
+    return [means[list(encoding.order).index(n)] for n in range(len(encoding.columns))]
 
 
 def _packed(tensor: Tensor) -> dict[str, Any]:

@@ -13,23 +13,21 @@ from torch import Tensor
 
 from restt import prior
 from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
-from restt.estimators.columns import AVERAGE, Column, fit_columns, read_numbers, site_columns
+from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
+from restt.estimators.saved import with_rare_unseen
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
-from restt.prior import Spread
-from restt.prior.fit import MAX_ROWS
-from restt.prior.learning import LEARNING_ROWS
-from restt.prior.rows import ordinary_range, without_accidents
-from restt.prior.sites import KNOTS
+from restt.prior import Predictive, Prior, Settings
+from restt.prior.rows import drop_implausible_targets, ordinary_range
 
 # Parameters that only the training by gradients has: any that is not at its default chooses it.
 ONLY_GRADIENT = (
@@ -47,21 +45,20 @@ ONLY_GRADIENT = (
     "warm_start",
     "checkpoint_dir",
 )
-# More columns than this are left to gradients, and so are more than have scales of their own where together they have
-# more entries than this: each of them is a site vector.
-MOST_COLUMNS, MOST_ENTRIES = 2_000, 250_000
+# More columns than this are left to gradients.
+MOST_COLUMNS = 2_000
+SETTINGS = Settings()
+KNOTS = SETTINGS.knots
 
 
 # Longer tables are refined by gradients: the solver sees this many rows of them at most.
-REFINED_FROM = 5_000
+REFINED_FROM = 10_000
 SOLVED_ROWS = 8_000
 # Levels of a category that have a state of their own: the weights of every site are as wide as the widest, and a
 # refinement trains all of them.
 MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
 # Sites wider than this are not refined: site vectors would be as large as the table.
 WIDEST_REFINED = 512
-# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
-FEW_RARE = 0.1
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
 # About the bond of the trains that come out: the device is chosen before there is one.
@@ -76,7 +73,9 @@ class Solved:
     encoding: Encoding
     site_covariances: Tensor | None  # (N, I, I)
     target: Modelled
-    spread: Spread
+    spread: Predictive
+    prior: Prior
+    report: dict[str, Any]
     evaluations: int
     history: History  # of the refinement, where there was one
     precision: str
@@ -126,8 +125,10 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         with_run(fitted.module, PRECISIONS[precision]).to(device),
         encoding,
         site_covariances(encoding, numbers, given.weights),
-        target.of(fitted.target),
-        fitted.spread,
+        target.of(fitted.warp),
+        fitted.predictive,
+        fitted.prior,
+        _report(fitted, len(given)),
         _evaluations(fitted),
         History(),
         precision,
@@ -136,7 +137,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
 def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
     began = time.monotonic()
-    work = float(min(len(table.y), MAX_ROWS)) ** 2 * len(table.columns) * KNOTS
+    work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * KNOTS
     device, *_ = read_devices(parameters.device, work)
     with fitting_threads(work):
         fitted = prior.fit(
@@ -155,7 +156,7 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         print(
             f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
-            f"left-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
+            f"leave-one-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
     return fitted
@@ -163,7 +164,20 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
 
 def _evaluations(fitted: prior.Fitted) -> int:
     """How often the evidence was evaluated."""
-    return sum(one.prior.evaluations for one in fitted.mixture.posteriors)
+    return fitted.evaluations
+
+
+def _report(fitted: prior.Fitted, rows: int) -> dict[str, Any]:
+    """What was done, in plain values."""
+    return {
+        "rows": rows,
+        "rows_for_scales": min(rows, SETTINGS.scale_rows),
+        "members": fitted.prior.members,
+        "bond_dim": fitted.rounding.bond_dim,
+        "rounding_error": fitted.rounding.distance,
+        "rounding_tolerance": fitted.tolerance,
+        "leave_one_out_r2": 1 - fitted.left_out_error,
+    }
 
 
 def _solve_sample(
@@ -193,15 +207,15 @@ def _solve_sample(
     found = _encoding(table.columns, fitted)
     positions = state_positions(found, numbers)
     encoding, covariances = with_moments(found, positions, table.weights)
-    rows = Rows(positions, torch.from_numpy(fitted.target.encode(table.y)), table.weights)
+    rows = Rows(positions, torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
     start = with_run(fitted.module, PRECISIONS[precision])
     trained: Rows | EncodedStream = rows.take(kept)
     if drawn is not None:
-        trained = _streamed(drawn, held, encoding, table, target.of(fitted.target))
+        trained = _streamed(drawn, held, encoding, table, target.of(fitted.warp))
     refined = refine(
         start,
         encoding,
-        prior_bases(fitted.mixture.column_priors or (fitted.prior,), fitted.order),
+        prior_bases(fitted.predictive, fitted.order),
         trained,
         rows.take(held),
         loss="mse",
@@ -217,16 +231,18 @@ def _solve_sample(
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
-    spread = fitted.spread.recalibrated(
-        seen.targets.numpy() - outputs, spread_states(encoding, table.numbers[judged]), seen.weights
-    )
-    model = fitted.target.smeared(outputs, table.y[judged], seen.weights)
+    residuals = seen.targets.numpy() - outputs
+    numbers_seen = with_rare_unseen(encoding, table.numbers[judged])
+    spread = fitted.predictive.recalibrated(residuals, numbers_seen, outputs, seen.weights)
+    model = fitted.warp.smeared(residuals, seen.weights)
     return Solved(
         refined.module.to("cpu" if parameters.device == "auto" else device),
         encoding,
         covariances,
         target.of(model),
         spread,
+        fitted.prior,
+        {**_report(fitted, rows_in_all), "refined": refined.loss < refined.start_loss},
         _evaluations(fitted),
         refined.history,
         precision,
@@ -258,7 +274,7 @@ def _split(
     Solved are also the ends of every column and of y, and a missing value where there are any: the knots then span the
     table, and a scale that y is modelled on suits all of it.
     """
-    usable = without_accidents(table.y, table.weights)
+    usable = drop_implausible_targets(table.y, table.weights)
     places = np.flatnonzero(usable)
     ends: set[int] = set()
     for values in (numbers, torch.from_numpy(table.y)):
@@ -288,10 +304,10 @@ def _end_rows(values: Tensor) -> set[int]:  # (B, C)
 def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
     """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
     widths = [KNOTS + 1 if column.levels is None else column.states + 1 for column in columns]
-    own, learned = min(rows, MAX_ROWS), min(rows, LEARNING_ROWS)
+    own = min(rows, SETTINGS.exact_rows)
     # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
     held = 3 * rows * len(columns)
-    need = 8.0 * (held + solved * sum(widths) + len(columns) * (learned**2 + own * max(widths)) + 4 * own**2)
+    need = 8.0 * (held + solved * sum(widths) + len(columns) * 3 * own * max(widths) + 4 * own**2)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(
@@ -299,27 +315,6 @@ def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
             f'{gibibytes(need)}, {gibibytes(free)} are available; use fewer columns, and handle_unknown="other" where '
             "a column has many categories"
         )
-
-
-def spread_states(encoding: Encoding, numbers: np.ndarray) -> list[Tensor]:  # (B, C) -> C of (B, I_n)
-    """Site vectors of each column of the table, as a :class:`~restt.prior.Spread` takes them.
-
-    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs: to
-    the spread they are categories that the fit did not see, unless they are so many that the noise holds it.
-    """
-    numbers = numbers.copy()
-    for site, index in enumerate(encoding.order):
-        column = encoding.columns[index]
-        if column.other and column.levels is not None and encoding.site_means is not None:
-            other = len(column.levels)
-            if float(encoding.site_means[site, other]) < FEW_RARE:
-                numbers[numbers[:, index] == other, index] = AVERAGE
-    parts: list[list[Tensor]] = [[] for _ in encoding.columns]
-    for vectors in encoding.chunks(torch.from_numpy(numbers)):
-        for site, index in enumerate(encoding.order):
-            # A copy: the vectors are padded to the widest site, which may be much wider than the others.
-            parts[index].append(vectors[:, site, : encoding.widths[site]].clone())
-    return [torch.cat(part) for part in parts]
 
 
 def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:

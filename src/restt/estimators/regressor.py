@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from inspect import signature
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -12,21 +11,19 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
-from torch import Tensor
 
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
-from restt.estimators.encoding import ROWS_AT_ONCE
 from restt.estimators.fitted import of_one_fit
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
-from restt.estimators.posterior import MOST_COLUMNS, MOST_ENTRIES, ONLY_GRADIENT, solve, spread_states
+from restt.estimators.posterior import MOST_COLUMNS, ONLY_GRADIENT, solve
+from restt.estimators.saved import SavedSpread, with_rare_unseen
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
 from restt.features.inputs import unmasked
-from restt.prior import Prior, Spread
-from restt.prior.kinds import MOST_OWN_COLUMNS
+from restt.prior import Predictive, Prior
 from restt.topology import Topology
 
 
@@ -176,7 +173,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     target_: Values | Modelled
     prior_: Prior
-    spread_: Spread
+    spread_: Predictive | SavedSpread
 
     def __init__(
         self,
@@ -243,9 +240,6 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predictions of y, (B,) or (B, O); with ``return_std`` also how uncertain they are, of the same shape.
 
-        The posterior solver's go beyond every y of the fit as far as the posterior is sure, see
-        :mod:`restt.prior.reach`. Explanations and exported graphs are of the train itself.
-
         Of the posterior solver that is the root mean square error to be expected of a new y, posterior and noise
         together. After training by gradients predictions are the members' mean, and it is the standard deviation over
         the members: how much the initial weights matter. That says nothing of the noise in y and is far narrower.
@@ -256,9 +250,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
             mean = self.target_.decode(outputs)
             if not return_std:
                 return mean
-            model = self.target_.model
-            std = [self.spread_.std(outputs[part], states, model) for part, states in self._parts(numbers)]
-            return mean, self.target_.undivided_spread(np.concatenate(std))
+            std = self.spread_.std(outputs, numbers, self.target_.model)  # type: ignore[arg-type]
+            return mean, self.target_.undivided_spread(std)
         members = self._members(X)
         mean = self.target_.decode(members.mean(axis=0))
         if not return_std:
@@ -281,20 +274,15 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
                 'with solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
             )
         outputs, numbers = self._outputs_and_numbers(X)
-        model = self.target_.model
-        ends = [self.spread_.interval(outputs[part], states, model, coverage) for part, states in self._parts(numbers)]
-        return self.target_.undivided(np.concatenate(ends))
-
-    def _parts(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Site vectors of the rows, piece by piece: all of them may not fit in memory."""
-        for start in range(0, len(numbers), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            yield part, spread_states(self.encoding_, numbers[part])
+        ends = self.spread_.interval(outputs, numbers, self.target_.model, coverage)  # type: ignore[arg-type]
+        return self.target_.undivided(ends)
 
     def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)
         numbers = self.numbers(X)
         outputs = member_outputs(self.module_, self.encoding_, numbers, self.precision_)[0]
-        return self.spread_.held(outputs, lambda rows: spread_states(self.encoding_, numbers[rows])), numbers
+        if isinstance(self.spread_, SavedSpread):
+            return self.spread_.held(outputs, numbers), numbers
+        return outputs, with_rare_unseen(self.encoding_, numbers)
 
     def _standardised(self) -> Self:
         made = copy.copy(self)
@@ -318,26 +306,15 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
             raise ValueError(f'solver="posterior" cannot be used: {reasons[0]}')
         return not reasons
 
-    def _has_enough(self, given: Examples) -> bool:
-        """Whether a wide table is short enough."""
-        rows, columns = len(given), given.table.width
-        if columns <= MOST_OWN_COLUMNS or rows * columns <= MOST_ENTRIES:
-            return True
-        if self.solver == "posterior":
-            raise ValueError(
-                f'solver="posterior" cannot be used: X has {rows} rows of {columns} columns, and of more than '
-                f"{MOST_OWN_COLUMNS} columns the posterior solver takes up to {MOST_ENTRIES} entries"
-            )
-        return False
-
     def _solve(self, given: Examples) -> None:
         names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
         seed = self._new_seed()
         found = solve(given, self, names, seed)
         self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
-        self.spread_, self.prior_ = found.spread, found.spread.prior
+        self.spread_, self.prior_ = found.spread, found.prior
         self.precision_, self.solver_ = found.precision, "posterior"
         self.history_, self.n_iter_ = found.history, found.evaluations
+        self.fit_report_ = found.report
         self.site_means_, self.site_covariances_ = found.encoding.site_means, found.site_covariances
 
     def _read_y(self, y: Any) -> np.ndarray:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.scaling import binary_exponents, mean_and_spread
-from restt.prior import Target as ModelScale
+from restt.prior import Warp
 from restt.prior.target import SCALES
+from restt.prior.target import Target as OldScale
 
 # Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a
 # smaller penalty does the same; squares of one-hot targets are smaller by the variance of the targets.
@@ -115,13 +116,15 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Modelled:
-    """Numbers on the scale that the posterior solver chose: y itself, its logarithm, or with shortened tails.
+    """Numbers as the closed-form solver models them: transformed by a learned power (:class:`restt.prior.Warp`).
+
+    Models saved by 0.8 have y itself, its root, its logarithm or shortened tails instead.
 
     y of extreme size is divided by a power of two, which changes no digit, before its ``model`` scale sees it. An
     output that was constant is predicted exactly.
     """
 
-    model: ModelScale
+    model: Warp | OldScale
     exponents: np.ndarray  # (O,) of the powers of two
     constant: np.ndarray  # (O,): the value of an output that was constant, NaN for others
     flat: bool
@@ -135,13 +138,13 @@ class Modelled:
         mean, spread = mean_and_spread(values, weights)
         constant = np.where(spread == 0, mean, np.nan)
         divided = _divided(values, exponents, constant)
-        return cls(ModelScale.fit(divided, weights), exponents, constant, y.ndim == 1), divided
+        return cls(Warp.fit(divided, weights), exponents, constant, y.ndim == 1), divided
 
     def divided(self, y: np.ndarray) -> np.ndarray:  # (B, O)
         """Other rows' y (B,) or (B, O) as the ``model`` scale sees it."""
         return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
 
-    def of(self, model: ModelScale) -> Modelled:
+    def of(self, model: Warp) -> Modelled:
         """The same y on this scale."""
         return replace(self, model=model)
 
@@ -152,11 +155,16 @@ class Modelled:
     @property
     def label(self) -> str:
         """What a decision is of: the scale on which explanations add up."""
+        if isinstance(self.model, Warp):
+            return "y" if (self.model.power == 1).all() else "transformed y"
         return {"identity": "y", "sqrt": "√y", "log": "log y", "asinh": "asinh y"}[self.model.scale]
 
     @property
     def mean(self) -> np.ndarray:  # (O,)
-        """decision = outputs · scale + mean: y, √y, log y, or asinh((y - shift)/width) of ``model``."""
+        """decision = outputs · scale + mean: the transformed y, in units that are y's near its median."""
+        if isinstance(self.model, Warp):
+            middle = np.ldexp(self.model.mean * self.model.width + self.model.shift, self.exponents)
+            return np.where(np.isnan(self.constant), middle, self.constant)
         if self.model.scale == "identity":
             return np.where(np.isnan(self.constant), np.ldexp(self.model.mean, self.exponents), self.constant)
         if self.model.scale == "log":
@@ -169,6 +177,8 @@ class Modelled:
 
     def _grown(self, decisions: np.ndarray) -> np.ndarray:  # (O,)
         """Of the divided y, but for a logarithm's, in the units of the whole."""
+        if isinstance(self.model, Warp):
+            return np.ldexp(decisions * self.model.width, self.exponents)
         if self.model.scale == "identity":
             return np.ldexp(decisions, self.exponents)
         return decisions * np.exp2(0.5 * self.exponents) if self.model.scale == "sqrt" else decisions
@@ -202,15 +212,17 @@ class Modelled:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Modelled:
         """The target that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
-        model, exponents = ModelScale.from_config(config["model"]), np.array(config["exponents"], dtype=np.int64)
+        new = "power" in config["model"]
+        model: Warp | OldScale = (Warp if new else OldScale).from_config(config["model"])
+        exponents = np.array(config["exponents"], dtype=np.int64)
         constant = np.array([np.nan if value is None else value for value in config["constant"]], dtype=np.float64)
         if exponents.ndim != 1 or not len(exponents) or constant.shape != exponents.shape:
             raise ValueError(f"exponents and constants of y do not fit: {shown(exponents)}, {shown(constant)}")
-        for name in ("mean", "std", "shift", "width", "lift"):
+        for name in ("mean", "std", "shift", "width") if new else ("mean", "std", "shift", "width", "lift"):
             held = getattr(model, name)
             if held.shape != exponents.shape or not np.isfinite(held).all():
                 raise ValueError(f"{name} of y must have {len(exponents)} finite entries, got {shown(held)}")
-        if not np.isfinite(model.smear) or model.scale not in SCALES:
+        if isinstance(model, OldScale) and (not np.isfinite(model.smear) or model.scale not in SCALES):
             raise ValueError(f"y cannot be on the scale {shown(model.scale)} with the factor {shown(model.smear)}")
         if config["flat"] and len(exponents) != 1:
             raise ValueError(f"y cannot be flat with {len(exponents)} outputs")

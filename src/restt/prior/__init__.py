@@ -1,4 +1,4 @@
-"""A prior learned in closed form at infinite bond, and its posterior as a residual train of bond r.
+"""A Gaussian process over the columns of a table, fitted in closed form, and its posterior mean as a residual train.
 
 >>> import numpy as np
 >>> from restt import prior
@@ -7,11 +7,23 @@
 'residual'
 """
 
-from restt.prior.fit import Fitted, fit
-from restt.prior.learning import Prior
+from restt.prior.model import Fitted, fit
+from restt.prior.predictive import Predictive
+from restt.prior.report import Prior
 from restt.prior.rounding import Rounding
+from restt.prior.settings import Settings
 from restt.prior.sites import Site, hat_map, site_vectors
-from restt.prior.spread import Spread
-from restt.prior.target import Target
+from restt.prior.warp import Warp
 
-__all__ = ["Fitted", "Prior", "Rounding", "Site", "Spread", "Target", "fit", "hat_map", "site_vectors"]
+__all__ = [
+    "Fitted",
+    "Predictive",
+    "Prior",
+    "Rounding",
+    "Settings",
+    "Site",
+    "Warp",
+    "fit",
+    "hat_map",
+    "site_vectors",
+]

@@ -13,7 +13,6 @@ from restt._common.devices import give_back_memory
 from restt.features.base import tensor64
 from restt.prior.columns import side_by_side, upper_blocks
 from restt.prior.evidence import cholesky, column_slices
-from restt.prior.joint import JointPrior
 from restt.prior.learning import Prior
 
 # Rows whose covariance with those of a posterior is there at once, and those whose main effects are summed at once.
@@ -21,9 +20,8 @@ _ROWS_AT_ONCE, _ROWS_OF_SUMS = 512, 128
 # From so many rows on, 8 MB for every matrix, those of one posterior are not to be held beside those of the next.
 _MANY_ROWS = 1000
 
-# Which of the two priors it is of.
-P = TypeVar("P", bound=Prior | JointPrior)
-P_co = TypeVar("P_co", bound=Prior | JointPrior, covariant=True)
+P = TypeVar("P", bound=Prior)
+P_co = TypeVar("P_co", bound=Prior, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class Posterior(Generic[P_co]):
     left_out: Tensor  # (B, O): each row's prediction from the others
     left_out_variance: Tensor  # (B,): of an observation of weight 1 there
 
-    def on(self, device: torch.device) -> Posterior[Prior | JointPrior]:
+    def on(self, device: torch.device) -> Posterior[Prior]:
         """The same posterior on another device."""
         parts = (part.to(device) for part in (self.alpha, self.left_out, self.left_out_variance))
         return Posterior(self.prior.on(device), tuple(column.to(device) for column in self.states), *parts)
@@ -48,13 +46,11 @@ class Posterior(Generic[P_co]):
 
     def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
         """Coefficients and factors of the mean as a sum over rows of products over sites, less its :meth:`effects`."""
-        if isinstance(self.prior, JointPrior):
-            return self.prior.products(self.states, self.alpha)
         return self.prior.scale * self.alpha, [1 + cross for cross in self._crosses(self.prior)]
 
     def effects(self) -> list[Tensor]:  # N of (O, I_n)
         """The main effects that are no part of these products."""
-        if isinstance(self.prior, JointPrior) or not self.prior.effects_apart.any():
+        if not self.prior.effects_apart.any():
             return [self.alpha.new_zeros(self.alpha.shape[1], column.shape[1]) for column in self.states]
         crosses = zip(self.prior.effects_apart, self._crosses(self.prior), strict=True)
         return [size * self.alpha.T @ cross for size, cross in crosses]
@@ -120,13 +116,11 @@ def _make_room(rows: int) -> None:
 
 
 def covariance(
-    prior: Prior | JointPrior,
+    prior: Prior,
     states: Sequence[Tensor],  # N of (B, I_n)
     states2: Sequence[Tensor] | None = None,  # N of (B2, I_n)
 ) -> Tensor:  # (B, B2)
-    """s Π_n (1 + k_n) + Σ_n b_n k_n/a_n between rows, or that of a joint prior."""
-    if isinstance(prior, JointPrior):
-        return prior.covariance(states, states if states2 is None else states2)
+    """s Π_n (1 + k_n) + Σ_n b_n k_n/a_n between rows."""
     if states2 is None:
         return _own_covariance(prior, states)
     found = states[0].new_full((len(states[0]), len(states2[0])), prior.scale)

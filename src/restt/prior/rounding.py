@@ -28,6 +28,8 @@ _OVERSAMPLING = 10
 _HALVINGS = 6
 # Every state has at least this share of the measure: a level that no row is in has a value all the same.
 _FLOOR = 1e-6
+# Singular values of main effects on several outputs below this share of the largest are left out.
+_LEAST_SINGULAR = 1e-13
 # Entries of the largest array that is made at once.
 _LARGEST = 2**20
 
@@ -75,6 +77,24 @@ def round_products(
             break
     bonds = tuple(core.shape[2] for core in cores[:-1])
     return cores, Rounding(max(bonds, default=1), bonds, lost)
+
+
+def effects_as_products(effects: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:  # N of (O, I_n)
+    """Coefficients (J, O) and factors N of (J, I_n) of Σ_n effect_n(x_n): a factor is 1 but for that of one column.
+
+    As many products a column as its effects on several outputs have dimensions, not one for each output.
+    """
+    split = [torch.linalg.svd(effect, full_matrices=False) for effect in effects]
+    least = _LEAST_SINGULAR * max(float(sizes[0]) for _, sizes, _ in split)
+    kept = [int((sizes > least).sum()) for _, sizes, _ in split]
+    places = torch.repeat_interleave(torch.arange(len(effects)), torch.tensor(kept)).to(effects[0].device)
+    coefficients = torch.cat([(u * sizes)[:, :k].T for (u, sizes, _), k in zip(split, kept, strict=True)])
+    factors = []
+    for n, (_, _, directions) in enumerate(split):
+        factor = directions.new_ones(len(places), directions.shape[1])
+        factor[places == n] = directions[: kept[n]]
+        factors.append(factor)
+    return coefficients, factors
 
 
 def train_values(cores: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:  # N of (l, I_n, r), (B, I_n) -> (B, O)

@@ -1,4 +1,4 @@
-"""The rows that a prior is learned from: checked, without accidents, equal ones as one."""
+"""Rows that a model is fitted to: checked, without implausible targets, in an order of their own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from restt._common.errors import shown
 from restt.prior.target import weighted_quantile
 
-# y further from its median than this many widths of its middle nine tenths is an accident, not a tail.
-_ACCIDENT = 1e4
+# y further from its median than this many widths of its middle nine tenths is implausible.
+_IMPLAUSIBLE = 1e4
 
 
 def checked(
@@ -36,37 +36,51 @@ def checked(
 
 
 def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
-    """Between which y is not beyond all measure."""
+    """Bounds beyond which y is implausible."""
     ends = np.tile([[-np.inf], [np.inf]], targets.shape[1])
     for place, column in enumerate(targets.T):
         low, middle, high = weighted_quantile(column, weights, (0.05, 0.5, 0.95))
         if high > low:
-            ends[:, place] = middle - _ACCIDENT * (high - low), middle + _ACCIDENT * (high - low)
+            ends[:, place] = middle - _IMPLAUSIBLE * (high - low), middle + _IMPLAUSIBLE * (high - low)
     return ends[0], ends[1]
 
 
-def without_accidents(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
-    """Rows whose y is not beyond all measure; a warning names what is left out."""
+def drop_implausible_targets(targets: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B,) bool
+    """Rows to keep: those whose y is not absurdly far from the rest; a warning names what is dropped."""
     low, high = ordinary_range(targets, weights)
     keep = np.asarray(((low <= targets) & (targets <= high)).all(axis=1))
     if not keep.all():
         worst = targets[~keep].ravel()[np.abs(targets[~keep]).argmax()]
         warnings.warn(
             f"{int((~keep).sum())} row(s) are left out of the fit: their y, such as {worst:g}, is more than "
-            f"{_ACCIDENT:g} times the width of the middle nine tenths away from the median",
+            f"{_IMPLAUSIBLE:g} times the width of the middle nine tenths away from the median",
             UserWarning,
             stacklevel=4,
         )
     return keep
 
 
-def merged(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
+def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarray:  # (B, C), (B, O) -> (B,)
+    """A random order of the rows that depends on what they hold, not on how it is written.
 
-    So a repeated row is a row of weight 2 to everything that follows, also to what leaves rows out.
+    The order of rows and columns, the unit and the sign of a column do not matter: every value counts by how far its
+    rank is from the nearer end.
     """
-    rows = np.column_stack([table, targets]) + 0.0  # -0 becomes 0
-    rows[np.isnan(rows)] = np.nan  # the same bits for all
-    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return table[first], targets[first], np.bincount(group.ravel(), weights)
+    total = np.full(len(table), seed % 2**63 + 1, dtype=np.uint64)
+    for salt, columns in ((1, table), (2, targets)):
+        for column in columns.T:
+            values, rank = np.unique(column, return_inverse=True)
+            ends = np.minimum(rank, len(values) - 1 - rank).astype(np.uint64)
+            ends[np.isnan(column)] = np.uint64(2**40)
+            if len(values) > 1:  # a column of one value changes nothing
+                total += _mixed(ends * np.uint64(8) + np.uint64(salt))
+    return np.argsort(_mixed(total), kind="stable")
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Bits of 64-bit integers mixed (splitmix64)."""
+    with np.errstate(over="ignore"):
+        values = values + np.uint64(0x9E3779B97F4A7C15)
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))

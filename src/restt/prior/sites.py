@@ -17,6 +17,7 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt.features import Hat
 from restt.features.base import tensor64
+from restt.prior.pairs import Rows
 from restt.prior.target import weighted_quantile
 
 KNOTS = 32
@@ -159,6 +160,30 @@ def site_vectors(sites: Sequence[Site], numbers: np.ndarray) -> Tensor:  # N, (B
     for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
         found[:, n, : site.width] = site.vectors(column)
     return found
+
+
+def rows_of(sites: Sequence[Site], numbers: np.ndarray) -> Rows:  # N, (B, N)
+    """The rows of a table as states and shares; what the fit did not see is the average, one state beyond the last."""
+    codes, shares = np.zeros(numbers.shape, np.int32), np.zeros(numbers.shape)
+    for n, (site, column) in enumerate(zip(sites, numbers.T, strict=True)):
+        absent = np.isnan(column)
+        state = site.seen - 1 if site.missing else site.seen
+        if site.knots is None:
+            code = np.where(absent, -1, column).astype(np.int64)
+            code[(code < 0) | (code >= site.levels)] = site.seen
+        else:
+            knots = np.array(site.knots)
+            with np.errstate(over="ignore"):
+                scaled = (np.where(absent, site.shift, column) - site.shift) / site.scale
+            scaled = np.clip(scaled, knots[0], knots[-1])
+            code = np.clip(np.searchsorted(knots, scaled, side="right") - 1, 0, max(len(knots) - 2, 0))
+            if len(knots) > 1:
+                share = (scaled - knots[code]) / (knots[code + 1] - knots[code])
+                at_end = share >= 1
+                code, share = code + at_end, np.where(at_end | absent, 0.0, share)
+                shares[:, n] = share
+        codes[:, n] = np.where(absent, state, code)
+    return Rows(torch.from_numpy(codes), torch.from_numpy(shares))
 
 
 def _number_site(column: np.ndarray, weights: np.ndarray, count: int, beyond: bool) -> Site:

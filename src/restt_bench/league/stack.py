@@ -21,7 +21,7 @@ from sklearn.preprocessing import PowerTransformer
 
 from restt import ResTTRegressor
 from restt.features import Hat
-from restt.prior.mixture import stacked as weights_of
+from restt.prior.fitting import stacked as weights_of
 from restt_bench.case import Settings
 from restt_bench.league.fixtures import Fixture, fixtures, paper_tables
 from restt_bench.league.models import OURS, Maker
@@ -41,6 +41,9 @@ SUMS = 16, {"linear": 0.1, "head": 0.001}
 # Means over the random splits that the stack should reach.
 WANTED = {"boston": 0.895, "ale": 0.785}
 
+# Rows as which equal weights count.
+USUAL_ROWS = 150.0
+
 
 class Average(RegressorMixin, BaseEstimator):
     """The weighted mean of the columns: no weight below 0, all of sum 1, drawn a little towards equal ones.
@@ -55,7 +58,7 @@ class Average(RegressorMixin, BaseEstimator):
     def fit(self, X: np.ndarray, y: np.ndarray) -> Self:  # (B, K), (B,)
         mean, spread = y.mean(), y.std() or 1.0
         members, targets = ((X - mean) / spread)[:, None], ((y - mean) / spread)[:, None]
-        self.weights_ = weights_of(members, targets, np.ones(len(y)), np.full(X.shape[1], 1 / X.shape[1]))
+        self.weights_ = weights_of(members, targets, np.ones(len(y)), np.full(X.shape[1], 1 / X.shape[1]), USUAL_ROWS)
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:  # (B, K) -> (B,)

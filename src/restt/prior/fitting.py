@@ -1,0 +1,193 @@
+"""Hyper-parameters by maximum a posteriori, one set for each component of the hyper-prior, and their average.
+
+1. Every component is fitted on a few hundred rows.
+2. What the first, which has all terms, says of each row from the others gives the tails of the noise and how it grows
+   with the prediction; with these it is fitted again, on up to a few thousand rows.
+3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of leave-one-out
+   predictions, with the components' own weights counting as a number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy.optimize import lsq_linear, minimize, minimize_scalar
+from scipy.special import gammaln
+from torch import Tensor
+
+from restt._common.devices import fitting_threads
+from restt.prior.gp import Posterior, Process, condition
+from restt.prior.kernel import Kernel
+from restt.prior.objective import Data, Objective, power_of
+from restt.prior.settings import Settings
+from restt.prior.warp import Warp
+
+# Where an L-BFGS search may stop: a gain of the objective per step, in nats.
+_LEAST_GAIN = 1e-4
+# Members of less weight are left out; 1/ν at most, so that the noise has a variance.
+_LEAST_WEIGHT, _MOST_TAIL = 0.02, 0.45
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Posteriors of one transform of y under several hyper-parameters, and their weights."""
+
+    posteriors: tuple[Posterior, ...]
+    weights: np.ndarray  # (M,)
+    warp: Warp
+    data: Data
+    targets: Tensor  # (B, O)
+    tail: float  # 1/ν of the noise
+    evaluations: int
+
+    @property
+    def left_out(self) -> Tensor:  # (B, O)
+        """Leave-one-out means of the average."""
+        return weighted([one.left_out for one in self.posteriors], self.weights)
+
+    @property
+    def left_out_variance(self) -> Tensor:  # (B,)
+        """Leave-one-out variance of an observation: within the members, and between them."""
+        within = weighted([one.left_out_variance for one in self.posteriors], self.weights)
+        middle = self.left_out
+        return within + weighted([(one.left_out - middle).square().mean(1) for one in self.posteriors], self.weights)
+
+
+def weighted(parts: Sequence[Tensor], weights: np.ndarray) -> Tensor:
+    """Σ_m weight_m part_m."""
+    return sum((float(weight) * part for weight, part in zip(weights, parts, strict=True)), torch.zeros_like(parts[0]))
+
+
+def fit_members(kernel: Kernel, data: Data, warp: Warp, y: np.ndarray, sample: Tensor, settings: Settings) -> Members:
+    """Fit all members; ``sample`` are the rows of the first fits."""
+    first, *others = settings.components
+    part = data.take(sample)
+    objective = Objective(kernel, first, part, settings.constant, settings.least_noise)
+    theta = begin(objective, settings.first_iterations)
+    evaluations = objective.evaluations
+    warp_at = kernel.layout.split(theta)["warp"]
+    warp, targets = _warped(warp, warp_at, y, data)
+    begun = condition(Process(kernel, theta, first, settings), data, targets)
+    data, tail = _with_tails(data, begun, targets, settings.tail)
+    objective = Objective(kernel, first, data, settings.constant, settings.least_noise)
+    theta = climb(objective, theta, settings.iterations)
+    evaluations += objective.evaluations
+    warp_at = kernel.layout.split(theta)["warp"]
+    warp, targets = _warped(warp, warp_at, y, data)
+    posteriors = [condition(Process(kernel, theta, first, settings), data, targets)]
+    part = data.take(sample)
+    for component in others:
+        objective = Objective(kernel, component, part, settings.constant, settings.least_noise, warp_at)
+        found = climb(objective, objective.centre, settings.first_iterations)
+        evaluations += objective.evaluations
+        posteriors.append(condition(Process(kernel, found, component, settings), data, targets))
+    usual = np.array([component.weight for component in settings.components])
+    left_out = torch.stack([one.left_out for one in posteriors], -1).cpu().numpy()
+    precision = (data.weights * data.precision).cpu().numpy()
+    weights = stacked(left_out, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
+    kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
+    weights = weights[kept] / weights[kept].sum()
+    return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
+
+
+def begin(objective: Objective, iterations: int) -> Tensor:
+    """The best hyper-parameters of a few steps from every start, and then of more from the best of these."""
+    found = [climb(objective, start, iterations // 2) for start in objective.starts]
+    values = [objective(objective.units(theta))[0] for theta in found]
+    return climb(objective, found[int(np.argmin(values))], iterations)
+
+
+def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
+    """The best hyper-parameters that L-BFGS saw from ``start``."""
+    best: list[tuple[float, np.ndarray]] = [(np.inf, objective.units(start))]
+    reached: list[float] = []
+
+    def value(units: np.ndarray) -> tuple[float, np.ndarray]:
+        found, gradient = objective(units)
+        if found < best[0][0]:
+            best[0] = found, units.copy()
+        return found, gradient
+
+    def after_step(_: np.ndarray) -> None:
+        reached.append(best[0][0])
+        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN * len(objective.data.rows):
+            raise StopIteration
+
+    work = float(len(objective.data.rows)) ** 2 * len(objective.kernel.sites)
+    with fitting_threads(work * 100):
+        minimize(
+            value,
+            best[0][1],
+            jac=True,
+            method="L-BFGS-B",
+            callback=after_step,
+            options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "maxcor": 20},
+        )
+    return objective.theta(best[0][1])
+
+
+def _warped(warp: Warp, at: Tensor, y: np.ndarray, data: Data) -> tuple[Warp, Tensor]:
+    found = warp.with_power(power_of(at).cpu().numpy(), y, data.weights.cpu().numpy())
+    return found, torch.from_numpy(found.encode(y)).to(data.z)
+
+
+def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) -> tuple[Data, float]:
+    """Precisions of the rows under Student's noise, as leave-one-out residuals tell, and levels of the noise.
+
+    1/ν is the likeliest, with an exponential prior of mean ``expected``; the precision of a row is its mean given the
+    residual (an EM step).
+    """
+    away = (targets - begun.left_out).square().mean(1) / begun.left_out_variance
+    squares, weights = away.cpu().numpy(), data.weights.cpu().numpy()
+    squares = squares / max(np.average(squares, weights=weights), 1e-300)
+
+    def surprise(tail: float) -> float:
+        return -float(weights @ student_log_density(squares, 1 / tail)) + tail / expected
+
+    tail = float(minimize_scalar(surprise, bounds=(1e-4, _MOST_TAIL), method="bounded").x)
+    degrees = 1 / tail
+    # In units in which the mean square of the residuals is that of Student's density.
+    precision = (degrees + 1) / (degrees - 2 + squares)
+    precision = precision / np.average(precision, weights=weights)
+    level = begun.left_out.mean(1)
+    return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
+
+
+def student_log_density(squares: np.ndarray, degrees: float) -> np.ndarray:
+    """Log density of values of these squares under Student's t of variance 1."""
+    inner = degrees - 2
+    constant = gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * np.log(np.pi * inner)
+    return np.asarray(constant - (degrees + 1) / 2 * np.log1p(squares / inner))
+
+
+def stacked(
+    predictions: np.ndarray,  # (B, O, M)
+    targets: np.ndarray,  # (B, O)
+    row_weights: np.ndarray,  # (B,)
+    usual: np.ndarray,  # (M,)
+    usual_rows: float,
+) -> np.ndarray:  # (M,)
+    """The weights, none below 0 and of sum 1, under which the predictions' mean has the least squared error.
+
+    ``usual``: the weights before any row is seen, which count as much as ``usual_rows``.
+
+    >>> y = np.random.default_rng(0).standard_normal((200, 1))
+    >>> stacked(np.stack([y, -y], axis=-1), y, np.ones(200), np.array([0.5, 0.5]), 50).round(2)
+    array([1., 0.])
+    """
+    members = predictions.shape[2]
+    root = np.sqrt(row_weights / row_weights.mean())[:, None]
+    rows = (predictions * root[..., None]).reshape(-1, members)
+    weights, sure = usual, 1e3 * len(rows) ** 0.5
+    # How much the usual weights count depends on the noise, which is what the weights leave.
+    for _ in range(3):
+        noise = float(np.average(((targets - predictions @ weights) ** 2).mean(1), weights=row_weights))
+        pull = (usual_rows * targets.shape[1] * max(noise, 1e-8)) ** 0.5
+        left = np.vstack([rows, pull * np.eye(members), np.full((1, members), sure)])
+        right = np.concatenate([(targets * root).ravel(), pull * usual, [sure]])
+        weights = lsq_linear(left, right, (0, np.inf), method="bvls", tol=1e-15, max_iter=100).x
+        weights = weights / weights.sum()
+    return weights

@@ -1,0 +1,200 @@
+"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and itself as a sum of products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from restt.prior.kernel import Kernel
+from restt.prior.objective import Data, log_noise, term_mask
+from restt.prior.pairs import Rows, covariance
+from restt.prior.settings import Component, Settings
+
+# Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
+_JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
+_ROWS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A prior over functions: a kernel with its hyper-parameters, and the noise."""
+
+    kernel: Kernel
+    theta: Tensor
+    component: Component
+    settings: Settings
+
+    @cached_property
+    def _tables(self) -> tuple[list[Tensor], Tensor]:
+        with torch.no_grad():
+            tables, scale = self.kernel.tables(self.theta)
+            return [table.contiguous() for table in tables], scale * term_mask(self.component, scale)
+
+    @property
+    def tables(self) -> list[Tensor]:  # N of (I_n + 1, I_n + 1, 4)
+        """The kernel's tables over states, the average of the states last."""
+        return self._tables[0]
+
+    @property
+    def scale(self) -> Tensor:  # (4,)
+        """Scales of the four terms."""
+        return self._tables[1]
+
+    def to(self, device: torch.device) -> Process:
+        """The process on another device."""
+        return Process(self.kernel.to(device), self.theta.to(device), self.component, self.settings)
+
+    def covariance(self, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
+        """The kernel between rows."""
+        return covariance(self.tables, self.scale, rows, others).add_(self.settings.constant)
+
+    def variance(self, rows: Rows) -> Tensor:  # (B,)
+        """The kernel of each row with itself; a level that the fit did not see is as far from the average as others."""
+        parts = []
+        for n, table in enumerate(self.tables):
+            diagonal = _with_unseen(table, self.kernel.means[n])
+            code, share = rows.code[:, n].long(), rows.share[:, n, None]
+            after = (code + 1).clamp(max=len(table) - 1)
+            between = (1 - share) ** 2 * diagonal[code] + share**2 * diagonal[after]
+            parts.append(between + 2 * share * (1 - share) * table[code, after])
+        factors = torch.stack(parts)  # (N, B, 4)
+        total = factors[..., :3].prod(0) @ self.scale[:3] + factors[..., 3].sum(0) * self.scale[3]
+        return total + self.settings.constant
+
+    def noise(self, rows: Rows, level: Tensor) -> Tensor:  # (B,), (B,) -> (B,)
+        """Variance of the noise of rows of weight 1 whose predictions are these."""
+        h = self.kernel.layout.split(self.theta)
+        return log_noise(h, self.kernel.noise_features(rows), level).exp() + self.settings.least_noise
+
+
+def _with_unseen(table: Tensor, mean: Tensor) -> Tensor:  # (I + 1, I + 1, 4), (I,) -> (I + 1, 4)
+    diagonal = table.diagonal().T.clone()
+    diagonal[-1] = mean @ diagonal[:-1]
+    return diagonal
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A process conditioned on rows."""
+
+    process: Process
+    rows: Rows
+    alpha: Tensor  # (B, O): A⁻¹ t
+    left_out: Tensor  # (B, O): leave-one-out means; empty where they were not found
+    left_out_variance: Tensor  # (B,): of an observation of weight 1 there
+
+    def mean(self, rows: Rows) -> Tensor:  # (B2, O)
+        """The posterior mean of rows."""
+        parts = [rows.take(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, len(rows), _ROWS_AT_ONCE)]
+        return torch.cat([self.process.covariance(part, self.rows) @ self.alpha for part in parts])
+
+    def products(self) -> tuple[Tensor, list[Tensor]]:  # (J, O), N of (J, I_n)
+        """Coefficients and factors of the mean as a sum of products over sites, less its :meth:`effects`.
+
+        One product a row and term of the kernel; the constant is one more.
+        """
+        terms = [k for k in range(3) if float(self.process.scale[k]) > 0]
+        tables = self.process.tables
+        coefficients = [float(self.process.scale[k]) * self.alpha for k in terms]
+        coefficients.append(self.process.settings.constant * self.alpha.sum(0, keepdim=True))
+        factors = []
+        for n, table in enumerate(tables):
+            states = self.rows.vectors(n, len(table))  # (B, I + 1)
+            parts = [states @ table[:, :-1, k] for k in terms]
+            factors.append(torch.cat([*parts, table.new_ones(1, len(table) - 1)]))
+        return torch.cat(coefficients), factors
+
+    def effects(self) -> list[Tensor]:  # N of (O, I_n)
+        """The main effects of the kernel's sum."""
+        size = float(self.process.scale[3])
+        return [
+            size * self.alpha.T @ (self.rows.vectors(n, len(table)) @ table[:, :-1, 3])
+            for n, table in enumerate(self.process.tables)
+        ]
+
+
+def cholesky(matrix: Tensor, diagonal: Tensor) -> Tensor:  # (B, B), (B,) -> (B, B)
+    """The lower factor of the matrix, which is overwritten, with this added to its diagonal."""
+    matrix.diagonal().add_(diagonal)
+    size, before = float(matrix.diagonal().mean()), 0.0
+    for jitter in _JITTERS:
+        matrix.diagonal().add_((jitter - before) * size)
+        before = jitter
+        lower, failed = torch.linalg.cholesky_ex(matrix)
+        if not int(failed):
+            return lower
+    raise ValueError("the covariance of the rows has no Cholesky factor: are there values of extreme size?")
+
+
+@torch.no_grad()
+def condition(process: Process, data: Data, targets: Tensor, *, leave_out: bool = True) -> Posterior:  # (B, O)
+    """The posterior given rows, and what it says of each row from all others.
+
+    With A = K + noise, a row left out is predicted by t_i - (A⁻¹t)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
+    """
+    noise = process.noise(data.rows, data.level)
+    own = noise / (data.weights * data.precision)
+    lower = cholesky(process.covariance(data.rows), own)
+    if not leave_out:
+        alpha = torch.cholesky_solve(targets, lower)
+        return Posterior(process, data.rows, alpha, targets[:0], noise[:0])
+    inverse = torch.cholesky_inverse(lower)
+    alpha, diagonal = inverse @ targets, inverse.diagonal()
+    variance = (1 / diagonal - own).clamp(min=0) + noise
+    return Posterior(process, data.rows, alpha, targets - alpha / diagonal[:, None], variance)
+
+
+@torch.no_grad()
+def condition_through(process: Process, inducing: Rows, data: Data, targets: Tensor) -> Posterior:
+    """The posterior given many rows, as a sum over few (subset of regressors): B·J² work.
+
+    The weights of the J inducing rows Z are normal, N(0, K_ZZ⁻¹), and conditioned on all B rows.
+    """
+    own = process.noise(data.rows, data.level) / (data.weights * data.precision)
+    base = process.covariance(inducing)
+    lower = cholesky(base, base.diagonal() * 1e-8)
+    square, seen = torch.zeros_like(lower), targets.new_zeros(len(lower), targets.shape[1])
+    for start in range(0, len(targets), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        root = own[part].rsqrt()
+        cross = process.covariance(inducing, data.rows.take(part))
+        solved = torch.linalg.solve_triangular(lower, cross, upper=False).mul_(root)
+        square.addmm_(solved, solved.T)
+        seen.addmm_(solved, targets[part] * root[:, None])
+    inner = cholesky(square, torch.ones_like(seen[:, 0]))
+    alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
+    return Posterior(process, inducing, alpha, targets[:0], own[:0])
+
+
+@torch.no_grad()
+def term_covariances(
+    process: Process,
+    rows: Rows,
+    points: Mapping[int, Tensor],  # column -> (G, I_n), of as many points each
+    means: Sequence[Tensor],  # N of (I_n,)
+) -> tuple[Tensor, Tensor]:  # (G,), (G, B)
+    """Prior variance of a centred term at points, and its covariance with the function at rows.
+
+    The term of columns S is linear in the function: each column of S less its mean, every other one at its mean.
+    """
+    count = len(next(iter(points.values())))
+    variance = rows.share.new_ones(count, 3)
+    cross = rows.share.new_ones(count, len(rows), 3)
+    alone: tuple[Tensor, Tensor] | None = None
+    for n, (table, mean) in enumerate(zip(process.tables, means, strict=True)):
+        inner = table[:-1, :-1]
+        states = rows.vectors(n, len(table))
+        away = points[n] - mean if n in points else mean.expand(1, -1)
+        own = torch.einsum("gi,ijk,gj->gk", away, inner, away)
+        seen = torch.einsum("gi,ijk,bj->gbk", away, table[:-1], states)
+        variance, cross = variance * own[:, :3], cross * seen[..., :3]
+        if n in points and len(points) == 1:
+            alone = own[:, 3], seen[..., 3]
+    total, covered = variance @ process.scale[:3], cross @ process.scale[:3]
+    if alone is not None:
+        total, covered = total + process.scale[3] * alone[0], covered + process.scale[3] * alone[1]
+    return total, covered

@@ -1,0 +1,302 @@
+"""From a table to a residual train in closed form: columns, hyper-parameters, posterior, rounding, distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_choice, check_int, shown
+from restt.module import ResTT
+from restt.prior.fitting import Members, fit_members, weighted
+from restt.prior.gp import Posterior, condition, condition_through
+from restt.prior.kernel import Kernel
+from restt.prior.objective import Data
+from restt.prior.predictive import Predictive, residual_quantiles
+from restt.prior.report import Prior
+from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
+from restt.prior.rows import checked, content_order, drop_implausible_targets
+from restt.prior.settings import Settings
+from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
+from restt.prior.warp import Warp
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A residual train out of a fitted Gaussian process, and all that goes with it.
+
+    ``module`` takes the site vectors of :meth:`vectors`, whose sites are the columns in ``order``, and gives the warped
+    target: ``warp.predict`` of it is y.
+    """
+
+    module: ResTT
+    order: tuple[int, ...]  # which column each site reads
+    sites: tuple[Site, ...]  # in the module's order
+    warp: Warp
+    prior: Prior  # in the table's order
+    predictive: Predictive
+    rounding: Rounding
+    left_out_error: float  # mean square of leave-one-out predictions of y, relative to its variance
+    evaluations: int
+    tolerance: float  # that the rounding was asked to hold
+
+    def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
+        """Site vectors as the module takes them."""
+        return site_vectors(self.sites, numbers[:, self.order])
+
+    @torch.no_grad()
+    def outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """The mean of the warped target."""
+        return self.module(self.vectors(numbers).to(self.module.first)).double().numpy()
+
+    def predict(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """The mean of y."""
+        return self.warp.predict(self.outputs(numbers))
+
+    def predict_std(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
+        """Root mean square error expected of each prediction, in y's units."""
+        return self.predictive.std(self.outputs(numbers), numbers, self.warp)
+
+    def predict_interval(self, numbers: np.ndarray, coverage: float = 0.9) -> np.ndarray:  # (B, C) -> (B, 2, O)
+        """Between which an observation lies with probability ``coverage``."""
+        return self.predictive.interval(self.outputs(numbers), numbers, self.warp, coverage)
+
+
+@torch.no_grad()
+def fit(
+    numbers: np.ndarray,  # (B, C)
+    y: np.ndarray,  # (B,) or (B, O)
+    weights: np.ndarray | None = None,  # (B,)
+    levels: Sequence[int | None] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    bond_dim: int | str = "auto",
+    site_order: Sequence[int] | str = "auto",
+    average: bool = True,
+    seed: int = 0,
+    device: torch.device | None = None,
+    settings: Settings | None = None,
+) -> Fitted:
+    """Fit a Gaussian process to a table and round its posterior mean to a residual train; see docs/tables.md.
+
+    Parameters
+    ----------
+    numbers : array (B, C)
+        The table in float64: NaN is a missing value, a category the number of its level.
+    y : array (B,) or (B, O)
+        Targets; several outputs share one kernel.
+    weights : array (B,), optional
+        A weight of 2 is a repeated row; rows of weight 0 are left out.
+    levels : C of them, optional
+        How many levels a category has, None for a column of numbers (all by default).
+    names : C of them, optional
+        Of the columns, for the printed prior.
+    bond_dim : "auto" or int
+        r. ``"auto"`` is the least that keeps the train within a small share of the noise.
+    site_order : "auto" or a permutation of the columns
+        ``"auto"`` takes the order of those tried that needs the smaller bonds.
+    average : bool
+        Whether categories have a state for levels that the fit did not see.
+    seed : int
+        Of the sample of rows in a long table.
+    device : torch.device, optional
+        On which it is fitted, one with float64; the CPU by default. What comes back is on the CPU.
+    settings : Settings, optional
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((120, 3))
+    >>> y = x[:, 0] + x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(120)
+    >>> fitted = fit(x[:100], y[:100])
+    >>> bool(np.corrcoef(fitted.predict(x[100:])[:, 0], y[100:])[0, 1] > 0.95)
+    True
+    >>> fitted.predict_interval(x[100:]).shape
+    (20, 2, 1)
+    """
+    settings = Settings() if settings is None else settings
+    place = _CPU if device is None else device
+    table, targets, used = checked(numbers, y, weights)
+    keep = drop_implausible_targets(targets, used)
+    table, targets, used = table[keep], targets[keep], used[keep]
+    # In an order that does not depend on the rows': samples are its beginning.
+    order = content_order(table, targets, seed)
+    table, targets, used = table[order], targets[order], used[order]
+    sites = fit_sites(table, used, levels, settings.knots, average, beyond=True)
+    rows, weight = rows_of(sites, table).to(place), torch.from_numpy(used).to(place)
+    kernel = Kernel.measured(sites, rows, weight, targets.shape[1])
+    count = min(len(table), settings.scale_rows)
+    warp = Warp.fit(targets, used)
+    ones = torch.ones_like(weight[:count])
+    z = torch.from_numpy(warp.standardised(targets[:count])).to(place)
+    data = Data(rows.take(slice(count)), z, weight[:count], ones, torch.zeros_like(ones))
+    sample = torch.arange(min(count, settings.first_rows), device=place)
+    with torch.enable_grad():
+        members = fit_members(kernel, data, warp, targets[:count], sample, settings)
+    warp, posteriors = members.warp, members.posteriors
+    if len(table) > count:
+        posteriors = _given_all(members, rows, weight, targets, settings)
+    seen = members.data.rows
+    exact = weighted([one.mean(seen) for one in posteriors], members.weights).cpu()
+    kernel = kernel.to(_CPU)
+    labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
+    prior = Prior.of(members, labels)
+    noise = weighted([one.process.noise(seen, members.data.level) for one in posteriors], members.weights).mean()
+    tolerance = settings.tolerance * float(noise) ** 0.5
+    places = [site.vectors(column) for site, column in zip(sites, table[:count].T, strict=True)]
+    cores, site_places, rounding = _rounded(
+        posteriors, members.weights, kernel, prior.relevance, bond_dim, site_order, places, exact, used[:count], tolerance, settings
+    )
+    module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
+    ordered = tuple(sites[n] for n in site_places)
+    distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
+    residuals = (members.targets - members.left_out).cpu().numpy()
+    predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
+    warp = warp.smeared(residuals, used[:count])
+    error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
+    rounding = replace(rounding, distance=distance)
+    return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, members.evaluations, tolerance)
+
+
+def _given_all(
+    members: Members, rows: object, weight: Tensor, targets: np.ndarray, settings: Settings
+) -> tuple[Posterior, ...]:
+    """The members' posteriors given all rows of a table that is longer than what scales were learned on."""
+    count = len(members.targets)
+    encoded = torch.from_numpy(members.warp.encode(targets)).to(weight)
+    rest = rows.take(slice(count, None))  # type: ignore[attr-defined]
+    level = weighted([one.mean(rest) for one in members.posteriors], members.weights)
+    squares = (encoded[count:] - level).square().mean(1) / members.left_out_variance.mean()
+    degrees = 1 / members.tail
+    precision = torch.cat([members.data.precision, (degrees + 1) / (degrees - 2 + squares)])
+    if degrees > 1e3:
+        precision = torch.ones_like(precision)
+    levels = torch.cat([members.data.level, level.mean(1)])
+    data = Data(rows, encoded, weight, precision, levels)  # type: ignore[arg-type]
+    if len(weight) <= settings.exact_rows:
+        return tuple(condition(one.process, data, encoded, leave_out=False) for one in members.posteriors)
+    return tuple(condition_through(one.process, members.data.rows, data, encoded) for one in members.posteriors)
+
+
+def _predictive(
+    members: Members,
+    kernel: Kernel,
+    table: np.ndarray,
+    residuals: np.ndarray,  # (B, O)
+    weights: np.ndarray,
+    extra: float,
+    settings: Settings,
+) -> Predictive:
+    kept = slice(min(len(table), settings.variance_rows))
+    arrays = (members.targets, members.data.weights * members.data.precision, members.data.level)
+    found = Predictive(
+        kernel,
+        torch.stack([one.process.theta for one in members.posteriors]).cpu(),
+        tuple(one.process.component for one in members.posteriors),
+        members.weights,
+        settings,
+        table[kept],
+        *(part[kept].cpu().numpy() for part in arrays),
+        np.zeros((0, residuals.shape[1])),
+        extra,
+    )
+    beyond = slice(len(found.numbers), None)
+    outputs = members.left_out[beyond].cpu().numpy()
+    deviations = np.concatenate([found.left_out_deviations(), found.deviations(table[beyond], outputs)])
+    return replace(found, quantiles=residual_quantiles(residuals / deviations[:, None], weights))
+
+
+def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+    """Mean square error over outputs, each relative to its variance."""
+    away = targets - np.average(targets, axis=0, weights=weights)
+    variance = np.average(away**2, axis=0, weights=weights)
+    errors = np.average((predicted - targets) ** 2, axis=0, weights=weights)
+    return float((errors / np.where(variance > 0, variance, 1.0)).mean())
+
+
+def _distance(found: Tensor, exact: Tensor, weights: np.ndarray) -> float:  # (B, O), (B, O), (B,)
+    """Root mean square difference."""
+    return float(np.sqrt(np.average((found - exact).numpy() ** 2, axis=0, weights=weights).mean()))
+
+
+def _rounded(
+    posteriors: Sequence[Posterior],
+    member_weights: np.ndarray,
+    kernel: Kernel,
+    relevance: np.ndarray,  # (N,)
+    bond_dim: int | str,
+    site_order: Sequence[int] | str,
+    states: Sequence[Tensor],  # N of (B, I_n)
+    exact: Tensor,  # (B, O): the mean there
+    weights: np.ndarray,  # (B,)
+    tolerance: float,
+    settings: Settings,
+) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
+    """Cores of the members' mean in the best of the orders tried."""
+    largest = settings.largest_bond
+    if bond_dim != "auto":
+        largest, tolerance = check_int("bond_dim", bond_dim, minimum=1), 0.0
+    parts = [one.products() for one in posteriors]
+    effects = [
+        sum(float(w) * part for w, part in zip(member_weights, column, strict=True))
+        for column in zip(*(one.effects() for one in posteriors), strict=True)
+    ]
+    scaled = [(float(w) * part[0], part[1]) for w, part in zip(member_weights, parts, strict=True)]
+    scaled.append(effects_as_products(effects))
+    coefficients = torch.cat([part[0] for part in scaled])
+    factors = [torch.cat([part[1][n] for part in scaled]) for n in range(len(effects))]
+    moments = [_moment(kernel, n, float(weights.sum())) for n in range(len(effects))]
+    found = []
+    for order in _orders(relevance, site_order):
+        sites = [(kernel.sites[n], kernel.means[n]) for n in order]
+        rows = [states[n] for n in order]
+
+        def distance(
+            cores: list[Tensor], sites: list[tuple[Site, Tensor]] = sites, rows: list[Tensor] = rows
+        ) -> float:
+            return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
+
+        measured = distance if bond_dim == "auto" else None
+        given = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
+        found.append((*round_products(coefficients, *given, largest, tolerance, distance=measured), order))
+    cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
+    return cores, order, rounding
+
+
+def _moment(kernel: Kernel, n: int, rows: float) -> Tensor:  # (seen, seen) or (seen,)
+    """The mean of x xᵀ over the rows and a new one, which may be beyond the ends of a column."""
+    site = kernel.sites[n]
+    if site.knots is None:
+        return kernel.means[n]
+    moment, (below, above), knots = kernel.moments[n].clone(), site.beyond, len(site.positions)
+    for place in (*range(below), *range(knots - above, knots)):
+        moment[place, place] += 1 / (rows + 1)
+    return moment
+
+
+def _orders(relevance: np.ndarray, site_order: Sequence[int] | str) -> list[tuple[int, ...]]:
+    columns = len(relevance)
+    if isinstance(site_order, str):
+        check_choice("site_order", site_order, ("auto",))
+        falling = tuple(np.argsort(-relevance, kind="stable").tolist())
+        # Reversing the order gives the same bonds, so one direction is tried.
+        return [tuple(range(columns)), falling] if columns > 2 else [tuple(range(columns))]
+    order = tuple(int(n) for n in site_order)
+    if sorted(order) != list(range(columns)):
+        raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')
+    return [order]
+
+
+def _with_average(cores: Sequence[Tensor], sites: Sequence[tuple[Site, Tensor]]) -> list[Tensor]:
+    """The cores with the average state of sites that have one: the mean of the others."""
+    found = []
+    for core, (site, mean) in zip(cores, sites, strict=True):
+        if site.average:
+            core = torch.cat([core, torch.einsum("lir,i->lr", core, mean)[:, None]], dim=1)
+        found.append(core)
+    return found

@@ -1,0 +1,264 @@
+"""The predictive distribution: a mixture of the members' posteriors, the noise, and the transform of y.
+
+On the scale of the warped target a new observation is mean + s(x)·q. s² is the variance of the mixture: posterior
+variance and noise within the members, and the spread of their means between them. q has the distribution of the
+leave-one-out residuals divided by their own s, so that skewed noise and heavy tails are in every quantile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import t as student
+from torch import Tensor
+
+from restt._common.errors import check_positive
+from restt.prior.gp import Process, cholesky, term_covariances
+from restt.prior.kernel import Kernel
+from restt.prior.pairs import Rows
+from restt.prior.settings import Component, Settings
+from restt.prior.sites import Site, rows_of
+from restt.prior.warp import Warp
+
+# Levels at which quantiles of the residuals are kept, and how many residuals of a normal distribution count beside them.
+LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
+_NORMAL_ROWS, _FEWEST_DEGREES = 20, 3
+_MIDDLES = (np.arange(200) + 0.5) / 200
+_ROWS_AT_ONCE = 1024
+_POINTS_AT_ONCE = 64
+# Of the part of s² that is the same everywhere, against the part that depends on the row.
+_CONSTANT_BOUNDS = (0.05, 1e3)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """What a fitted model keeps for its uncertainty: some rows of the fit, the members, and residual quantiles."""
+
+    kernel: Kernel
+    thetas: Tensor  # (M, T)
+    components: tuple[Component, ...]  # M
+    weights: np.ndarray  # (M,)
+    settings: Settings
+    numbers: np.ndarray  # (K, C): rows of the fit
+    targets: np.ndarray  # (K, O): their warped targets
+    precision: np.ndarray  # (K,): of their noise
+    level: np.ndarray  # (K,): their leave-one-out predictions
+    quantiles: np.ndarray  # (len(LEVELS), O)
+    extra: float = 0.0  # variance added for the rounding of the mean
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """The members before they saw rows."""
+        pairs = zip(self.thetas, self.components, strict=True)
+        return tuple(Process(self.kernel, theta, component, self.settings) for theta, component in pairs)
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return rows_of(self.kernel.sites, self.numbers)
+
+    @cached_property
+    def _solved(self) -> list[tuple[Tensor, Tensor]]:
+        """Cholesky factor and A⁻¹ t of each member on the kept rows."""
+        found = []
+        for process in self.processes:
+            own = process.noise(self._rows, torch.from_numpy(self.level)) / torch.from_numpy(self.precision)
+            lower = cholesky(process.covariance(self._rows), own)
+            found.append((lower, torch.cholesky_solve(torch.from_numpy(self.targets), lower)))
+        return found
+
+    @torch.no_grad()
+    def deviations(self, numbers: np.ndarray, outputs: np.ndarray) -> np.ndarray:  # (B, C), (B, O) -> (B,)
+        """s of a new observation at rows whose warped prediction is ``outputs``."""
+        parts = [np.zeros(0)]
+        for start in range(0, len(numbers), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            rows = rows_of(self.kernel.sites, numbers[part])
+            level = torch.from_numpy(outputs[part].mean(axis=1))
+            parts.append((self._variance(rows, level) + self.extra).sqrt().numpy())
+        return np.concatenate(parts)
+
+    def _variance(self, rows: Rows, level: Tensor) -> Tensor:  # (B,)
+        within, means = torch.zeros_like(level), []
+        for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
+            cross = process.covariance(self._rows, rows)
+            means.append(cross.T @ alpha)
+            solved = torch.linalg.solve_triangular(lower, cross, upper=False)
+            known = (process.variance(rows) - solved.square().sum(0)).clamp(min=0)
+            within += float(weight) * (known + process.noise(rows, level))
+        return within + self._between(means)
+
+    @torch.no_grad()
+    def left_out_deviations(self) -> np.ndarray:  # (K,)
+        """s of the kept rows, each from the others."""
+        level, targets = torch.from_numpy(self.level), torch.from_numpy(self.targets)
+        within, means = torch.zeros_like(level), []
+        for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
+            diagonal = torch.cholesky_inverse(lower).diagonal()
+            noise = process.noise(self._rows, level)
+            own = noise / torch.from_numpy(self.precision)
+            within += float(weight) * ((1 / diagonal - own).clamp(min=0) + noise)
+            means.append(targets - alpha / diagonal[:, None])
+        return (within + self._between(means) + self.extra).sqrt().numpy()
+
+    def _between(self, means: Sequence[Tensor]) -> Tensor:  # M of (B, O) -> (B,)
+        """Variance of the members' means."""
+        stack, share = torch.stack(list(means), -1), torch.from_numpy(self.weights)
+        return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
+
+    def quantile(self, level: float) -> np.ndarray:  # (O,)
+        """The quantile of the standardised residuals, with the tails of a Student density beyond the kept levels."""
+        inside = min(max(level, LEVELS[0]), LEVELS[-1])
+        found = np.array([np.interp(inside, LEVELS, column) for column in self.quantiles.T])
+        if inside == level:
+            return found
+        degrees = max(len(self.numbers) - 1, _FEWEST_DEGREES)
+        return found * float(student.ppf(level, degrees) / student.ppf(inside, degrees))
+
+    def interval(
+        self,
+        outputs: np.ndarray,  # (B, O): warped predictions
+        numbers: np.ndarray,  # (B, C)
+        warp: Warp,
+        coverage: float = 0.9,
+    ) -> np.ndarray:  # (B, 2, O), on y's own scale
+        """Equal tails left and right of the interval that holds an observation with probability ``coverage``."""
+        if not 0 < check_positive("coverage", coverage) < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+        deviations = self.deviations(numbers, outputs)[:, None]
+        tails = ((1 - coverage) / 2, (1 + coverage) / 2)
+        return np.stack([warp.decode(outputs + deviations * self.quantile(tail)) for tail in tails], axis=1)
+
+    def std(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp) -> np.ndarray:  # (B, O), in y's units
+        """Root mean square of y about its prediction."""
+        deviations = self.deviations(numbers, outputs)[:, None]
+        middle = warp.predict(outputs)
+        away = np.stack([warp.decode(outputs + deviations * self.quantile(level)) - middle for level in _MIDDLES])
+        size = np.abs(away).max(axis=0)
+        unit = np.where(size > 0, size, 1.0)
+        return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
+
+    @torch.no_grad()
+    def term_deviations(
+        self,
+        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
+        means: Sequence[Tensor],  # C of (I_n,)
+    ) -> Tensor:  # (G_n of the first column, of the second, …)
+        """Posterior standard deviation of a centred term on a grid, in standard deviations of the warped target."""
+        shape = [len(vectors) for vectors in points.values()]
+        parts = []
+        for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
+            part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
+            places = torch.unravel_index(part, shape)
+            chosen = {n: vectors[place] for (n, vectors), place in zip(points.items(), places, strict=True)}
+            within, found = torch.zeros(len(part), dtype=torch.float64), []
+            for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
+                variance, cross = term_covariances(process, self._rows, chosen, means)
+                solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
+                within += float(weight) * (variance - solved.square().sum(0)).clamp(min=0)
+                found.append(cross @ alpha)
+            parts.append((within + self._between(found)).sqrt())
+        return torch.cat(parts).reshape(shape)
+
+    def recalibrated(
+        self,
+        residuals: np.ndarray,  # (B, O): of the warped target
+        numbers: np.ndarray,  # (B, C)
+        outputs: np.ndarray,  # (B, O)
+        weights: np.ndarray,  # (B,)
+    ) -> Predictive:
+        """The distribution of another model of the same target, from its residuals on held-out rows.
+
+        How far s grows where the kept rows know little is fitted too: a model of more rows than these knows more there.
+        """
+        variances = self.deviations(numbers, outputs) ** 2 - self.extra
+        least = float(variances.min())
+        constant = _constant_part(variances - least, (residuals**2).mean(axis=1), weights)
+        scaled = residuals / np.sqrt(variances - least + constant)[:, None]
+        return replace(self, extra=constant - least, quantiles=residual_quantiles(scaled, weights))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values; the arrays are in :meth:`tensors`."""
+        return {
+            "sites": [site.to_config() for site in self.kernel.sites],
+            "components": [{"name": one.name, "terms": list(one.terms)} for one in self.components],
+            "weights": self.weights.tolist(),
+            "constant": self.settings.constant,
+            "least_noise": self.settings.least_noise,
+            "extra": self.extra,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The arrays, for a safetensors file."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        for n, (mean, moment) in enumerate(zip(self.kernel.means, self.kernel.moments, strict=True)):
+            found |= {f"mean.{n}": mean.contiguous(), f"moment.{n}": moment.contiguous()}
+        return {**found, "thetas": self.thetas}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Predictive:
+        """The distribution that :meth:`to_config` and :meth:`tensors` described; ValueError where they do not fit."""
+        sites = [Site.from_config(site) for site in config["sites"]]
+        means, moments = ([tensors[f"{name}.{n}"] for n in range(len(sites))] for name in ("mean", "moment"))
+        arrays = {name: tensors[name].numpy() for name in _ARRAYS}
+        components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
+        outputs, rows = arrays["targets"].shape[1], len(arrays["numbers"])
+        for n, (site, mean, moment) in enumerate(zip(sites, means, moments, strict=True)):
+            square = (site.seen, site.seen) if site.knots is not None else (0, 0)
+            if mean.shape != (site.seen,) or moment.shape != square:
+                raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(moment.shape)}")
+        kernel = Kernel(sites, means, moments, outputs)
+        weights, size = np.array(config["weights"], dtype=np.float64), len(kernel.layout.names)
+        shapes = {"numbers": (rows, len(sites)), "targets": (rows, outputs), "precision": (rows,), "level": (rows,)}
+        shapes["quantiles"] = (len(LEVELS), outputs)
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {arrays[name].shape}")
+            if name != "numbers" and not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} must be finite")
+        if tensors["thetas"].shape != (len(components), size) or weights.shape != (len(components),) or not rows:
+            raise ValueError(f"{len(components)} members do not fit {tuple(tensors['thetas'].shape)} hyper-parameters")
+        if not bool(tensors["thetas"].isfinite().all()) or (weights < 0).any() or (arrays["precision"] <= 0).any():
+            raise ValueError("hyper-parameters must be finite, weights and precisions not below 0")
+        settings = Settings(constant=config["constant"], least_noise=config["least_noise"], components=components)
+        return cls(kernel, tensors["thetas"], components, weights, settings, **arrays, extra=config["extra"])
+
+
+_ARRAYS = ("numbers", "targets", "precision", "level", "quantiles")
+
+
+def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:
+    """c such that squares (B,) are expected in proportion to variances (B,) + c, by the halves of small and large."""
+    large = variances > np.median(variances)
+    if not large.any():
+        return max(float(np.average(squares, weights=weights)), 1e-12)
+    (x0, y0), (x1, y1) = (
+        (np.average(variances[half], weights=weights[half]), np.average(squares[half], weights=weights[half]))
+        for half in (~large, large)
+    )
+    slope = (y1 - y0) / (x1 - x0)
+    least, most = (bound * x1 for bound in _CONSTANT_BOUNDS)
+    return float(np.clip(y0 / slope - x0, least, most)) if slope > 0 else float(most)
+
+
+def residual_quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (len(LEVELS), O)
+    """Quantiles at :data:`LEVELS`, those of few values drawn towards a normal distribution's whose size they tell."""
+    scaled = scaled - np.average(scaled, axis=0, weights=weights)
+    size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
+    own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
+    normal = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size
+    share = len(scaled) / (len(scaled) + _NORMAL_ROWS)
+    return share * own + (1 - share) * normal
+
+
+def _smooth_quantile(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Quantiles at :data:`LEVELS`, linear between the middles of the values' shares."""
+    order = np.argsort(values, kind="stable")
+    share = weights[order] / weights.sum()
+    return np.interp(LEVELS, np.cumsum(share) - share / 2, values[order])

@@ -1,0 +1,73 @@
+"""Every number behind a closed-form fit, with its source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from restt.prior.hyper import Density
+
+TERMS = ("smooth", "rough", "joint", "sum")
+_LEARNED = Path(__file__).parent / "hyper_priors.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One component of the hyper-prior: which terms of the kernel it has, and densities of its hyper-parameters."""
+
+    name: str
+    terms: tuple[str, ...]  # of TERMS
+    weight: float  # before any row is seen
+    densities: Mapping[str, Density]
+
+
+@cache
+def learned_components() -> tuple[Component, ...]:
+    """The components that ``tools/learn_hyper_priors.py`` wrote."""
+    stored = json.loads(_LEARNED.read_text())
+    return tuple(
+        Component(
+            part["name"],
+            tuple(part["terms"]),
+            part["weight"],
+            {
+                name: Density(centre, scale, float("inf") if degrees is None else degrees, slope)
+                for name, (centre, scale, degrees, slope) in part["densities"].items()
+            },
+        )
+        for part in stored["components"]
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a closed-form fit is done. Tests shrink it; users choose among a few by ``effort``."""
+
+    # Knots of a number. 64 in place of 32 changed the error by less than its noise (results/tabular/knots).
+    knots: int = 32
+    # Rows on which every component is fitted first, and rows on which scales are learned: limits of time.
+    first_rows: int = 330
+    scale_rows: int = 2000
+    # Rows up to which the posterior is exact; beyond, rows take part through as many inducing rows as scale_rows.
+    exact_rows: int = 10_000
+    # L-BFGS steps of the first fits and of the last one.
+    first_iterations: int = 50
+    iterations: int = 40
+    # Variance of the constant, for a target of variance 1.
+    constant: float = 0.25
+    # Least noise variance, for a Cholesky factor in float64.
+    least_noise: float = 1e-8
+    # The first component's weight in the average counts as much as so many rows (tools/learn_hyper_priors.py).
+    stacking_rows: float = 50.0
+    # Expected 1/ν of Student's noise, exponentially distributed; ν is above 2.
+    tail: float = 0.02
+    # Largest bond, and how far the train may be from the exact posterior mean in standard deviations of the noise:
+    # 0.03 adds a thousandth to the noise's variance.
+    largest_bond: int = 64
+    tolerance: float = 0.03
+    # Rows that the predictive variance is kept for.
+    variance_rows: int = 1000
+    components: tuple[Component, ...] = field(default_factory=learned_components)
