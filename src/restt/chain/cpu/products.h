@@ -88,7 +88,7 @@ INLINE void accumulate(const int rows, vec sums[][2], const REAL *z, const REAL 
         const REAL *weight = w + k * step;
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            const vec factor = weight[r * row_step] - (vec){0};
+            const vec factor = weight[r * row_step] - (vec){0}; /* in every lane: no bit changes by it */
             sums[r][0] = MULTIPLY_ADD(low, factor, sums[r][0]);
             sums[r][1] = MULTIPLY_ADD(high, factor, sums[r][1]);
         }
