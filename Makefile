@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 EXTRAS := fast,plot,table,report,export,tune,baselines,bench,dev
 
-.PHONY: demo test lint types coverage docs fuzz matrix release-check format clean
+.PHONY: demo test test-portable lint types coverage docs fuzz matrix release-check format clean
 .DEFAULT_GOAL := test
 
 # Reinstalled only when what is installed changes; the package itself is editable.
@@ -29,6 +29,10 @@ types: $(STAMP)
 
 test: lint types
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# Most tests with the instruction sets of older processors and with two threads; tools/portable.py names those left out.
+test-portable: $(STAMP)
+	$(BIN)/python tools/portable.py $(PORTABLE)
 
 # The suite once more, counted; fails below 90 % of src/.
 coverage: $(STAMP)

@@ -66,7 +66,7 @@ def test_regression_with_folds_of_unequal_length(numbers):
 @pytest.mark.parametrize("runs_at_once", [1, 7, 100])
 def test_the_size_of_a_group_changes_nothing(numbers, runs_at_once):
     x, y = numbers
-    found, _ = both(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
+    found, _ = both(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False, n_jobs=1)
     assert max(found.beside_) <= runs_at_once
     assert sum(found.beside_.values()) == 18
     if runs_at_once == 100:
@@ -88,7 +88,7 @@ def test_all_that_may_differ_within_a_group(numbers):
         {"lr": [0.01, 0.1], "epochs": [5, 8], "random_state": [0, 7]},
         {"dropout": [0.0, 0.3], "penalty": [{"chain": 0.3, "head": 0.01}, 0.02]},
     ]
-    found, _ = both(regressor(), grid, x, y, cv=3, refit=False)
+    found, _ = both(regressor(), grid, x, y, cv=3, refit=False, n_jobs=1)
     assert found.beside_ == {36: 36}
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_beside_others_is_fitted_alone(numbers, tmp_path):
         {"solver": ["gradient"], "lr": [0.03], "checkpoint_dir": [str(tmp_path)]},
     ]
     model = ResTTRegressor(bond_dim=2, random_state=0)
-    found, _ = both(model, grid, x, y, cv=2, refit=False)
+    found, _ = both(model, grid, x, y, cv=2, refit=False, n_jobs=1)
     assert found.beside_ == {4: 4}
     assert sorted(found.alone_.values()) == [2, 2]
     assert any("gradients" in reason for reason in found.alone_)

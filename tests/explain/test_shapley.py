@@ -113,8 +113,9 @@ def test_few_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     module, x, background = made("runs")
     whole, pairs = shapley_values(module, x, background), interaction_index(module, x, background)
     monkeypatch.setitem(restt.explain.trains.NUMBERS_AT_ONCE, "cpu", 1)
-    torch.testing.assert_close(shapley_values(module, x, background), whole, rtol=1e-13, atol=1e-13)
-    torch.testing.assert_close(interaction_index(module, x, background), pairs, rtol=1e-13, atol=1e-13)
+    # Products of other shapes may add in another order; a row that is missing or in another's place shows anyway.
+    torch.testing.assert_close(shapley_values(module, x, background), whole, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(interaction_index(module, x, background), pairs, rtol=1e-10, atol=1e-10)
 
 
 def test_a_float32_module_is_explained_in_float64() -> None:

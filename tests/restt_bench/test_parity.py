@@ -115,11 +115,9 @@ def cut_to_tf32(values):
     return (values.float().view(torch.int32) & ~0x1FFF).view(torch.float32).double()
 
 
-@pytest.mark.parametrize("sites", [20, 40])
-def test_what_cut_operands_lose_grows_with_the_products(sites):
-    topology = Topology.plain(sites)
-    module = ResTT(sites, 2, 20, 3, topology)
-    module.reset_parameters(seed=1)
+def what_cut_operands_lose(sites, seed):
+    module = ResTT(sites, 2, 20, 3, Topology.plain(sites))
+    module.reset_parameters(seed=seed)
     x = torch.rand(33, sites, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = [module.first, *module.chain, module.last_chain]
     exact, cut = ((x[:, 0] @ module.first.double()).detach() for _ in range(2))
@@ -127,10 +125,16 @@ def test_what_cut_operands_lose_grows_with_the_products(sites):
         features, core = x[:, n], core.detach()
         exact = torch.einsum("bk,bi,iko->bo", exact, features, core.double())
         cut = torch.einsum("bk,bi,iko->bo", cut_to_tf32(cut), features, cut_to_tf32(core))
-    error = relative_error(cut, exact)
-    assert error == pytest.approx((sites - 1) * 6.8e-4, rel=0.1)
-    assert error > ALLOWED["tf32"]
-    assert error <= allowed_of("tf32", topology)
+    return relative_error(cut, exact)
+
+
+@pytest.mark.parametrize("sites", [20, 40])
+def test_what_cut_operands_lose_grows_with_the_products(sites):
+    # The last bits of a draw depend on the processor, and one draw's error on them, by a tenth; their mean does not.
+    errors = [what_cut_operands_lose(sites, seed) for seed in range(10)]
+    assert sum(errors) / 10 == pytest.approx((sites - 1) * 6.8e-4, rel=0.1)
+    assert min(errors) > ALLOWED["tf32"]
+    assert max(errors) <= allowed_of("tf32", Topology.plain(sites))
 
 
 def test_sites_that_add_do_not_raise_the_bound():

@@ -17,8 +17,8 @@ INLINE REAL *g_at(const struct work *w, int64_t s, int64_t t) { return tile_of(w
 static void add_dot(REAL *gx, const REAL *y, const REAL *part, int64_t rows) {
     vec low = ((vec *)gx)[0], high = ((vec *)gx)[1];
     for (int64_t k = 0; k < rows; k++) {
-        low += ((const vec *)y)[2 * k] * ((const vec *)part)[2 * k];
-        high += ((const vec *)y)[2 * k + 1] * ((const vec *)part)[2 * k + 1];
+        low = MULTIPLY_ADD(((const vec *)y)[2 * k], ((const vec *)part)[2 * k], low);
+        high = MULTIPLY_ADD(((const vec *)y)[2 * k + 1], ((const vec *)part)[2 * k + 1], high);
     }
     ((vec *)gx)[0] = low;
     ((vec *)gx)[1] = high;

@@ -41,6 +41,39 @@
 #endif
 
 typedef REAL vec __attribute__((vector_size(VECTOR_BYTES), aligned(VECTOR_BYTES), may_alias));
+typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* MULTIPLY_ADD(a, b, c) is a * b + c for a vec, QUAD_ and ONE_MULTIPLY_ADD for a quad and a number. All three round once
+ * where the processor can and twice where it cannot. Compilers choose by the vector's length (GCC for AMD's processors
+ * does), so build.py forbids them to contract, and a sample has the same bits in a lane, in a quad and alone. */
+#if defined(__FMA__)
+#include <immintrin.h>
+#if VECTOR_BYTES == 64
+#define MULTIPLY_ADD _Generic((REAL)0, float: _mm512_fmadd_ps, double: _mm512_fmadd_pd)
+#else
+#define MULTIPLY_ADD _Generic((REAL)0, float: _mm256_fmadd_ps, double: _mm256_fmadd_pd)
+#endif
+#define QUAD_MULTIPLY_ADD _Generic((REAL)0, float: _mm_fmadd_ps, double: _mm256_fmadd_pd)
+#define ONE_MULTIPLY_ADD _Generic((REAL)0, float: __builtin_fmaf, double: __builtin_fma)
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define MULTIPLY_ADD(a, b, c) _Generic((REAL)0, float: vfmaq_f32, double: vfmaq_f64)(c, a, b)
+#define ONE_MULTIPLY_ADD _Generic((REAL)0, float: __builtin_fmaf, double: __builtin_fma)
+INLINE quad QUAD_MULTIPLY_ADD(quad a, quad b, quad c) {
+    vec parts[3][sizeof(quad) / sizeof(vec)];
+    memcpy(parts[0], &a, sizeof(quad));
+    memcpy(parts[1], &b, sizeof(quad));
+    memcpy(parts[2], &c, sizeof(quad));
+    for (size_t p = 0; p < sizeof(quad) / sizeof(vec); p++)
+        parts[2][p] = MULTIPLY_ADD(parts[0][p], parts[1][p], parts[2][p]);
+    memcpy(&c, parts[2], sizeof(quad));
+    return c;
+}
+#else
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#define QUAD_MULTIPLY_ADD MULTIPLY_ADD
+#define ONE_MULTIPLY_ADD MULTIPLY_ADD
+#endif
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -55,9 +88,9 @@ INLINE void accumulate(const int rows, vec sums[][2], const REAL *z, const REAL 
         const REAL *weight = w + k * step;
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
-            const REAL factor = weight[r * row_step];
-            sums[r][0] += low * factor;
-            sums[r][1] += high * factor;
+            const vec factor = weight[r * row_step] - (vec){0}; /* in every lane: no bit changes by it */
+            sums[r][0] = MULTIPLY_ADD(low, factor, sums[r][0]);
+            sums[r][1] = MULTIPLY_ADD(high, factor, sums[r][1]);
         }
     }
 }
@@ -114,8 +147,6 @@ INLINE void product(const int transposed, REAL *out, int64_t rows, const REAL *s
     }
 }
 
-typedef REAL quad __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-
 /* Columns row .. row + 4 quads (one column if there are none) of `product` for the first sample of a tile */
 INLINE void columns_of_one(const int quads, REAL *out, const REAL *start, int64_t width, const struct term *terms,
                            int count, int64_t row) {
@@ -128,9 +159,11 @@ INLINE void columns_of_one(const int quads, REAL *out, const REAL *start, int64_
         for (int64_t i = 0; i < term->features; i++) {
             const REAL *z = term->z + i * term->count * TILE, *w = term->w + i * term->feature_step + row;
             for (int64_t k = 0; k < term->count; k++) {
-                if (!quads) sum += w[k * width] * z[k * TILE];
+                const quad factor = z[k * TILE] - (quad){0};
+                if (!quads) sum = ONE_MULTIPLY_ADD(w[k * width], z[k * TILE], sum);
 #pragma GCC unroll 8
-                for (int q = 0; q < quads; q++) sums[q] += *(const quad *)(w + k * width + 4 * q) * z[k * TILE];
+                for (int q = 0; q < quads; q++)
+                    sums[q] = QUAD_MULTIPLY_ADD(*(const quad *)(w + k * width + 4 * q), factor, sums[q]);
             }
         }
     }
@@ -230,7 +263,7 @@ INLINE void dot_rows(const int states, const int grads, const REAL *y, int64_t y
                 vec grad = right[2 * b];
                 IN_REGISTER(grad);
 #pragma GCC unroll 4
-                for (int a = 0; a < states; a++) sums[a][b] += state[a] * grad;
+                for (int a = 0; a < states; a++) sums[a][b] = MULTIPLY_ADD(state[a], grad, sums[a][b]);
             }
         }
     }
