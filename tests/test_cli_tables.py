@@ -97,7 +97,7 @@ def test_standard_input_compressed_and_parquet(restt, model, monkeypatch):
     table().to_parquet("data.parquet")
     assert restt("predict", str(model), "data.parquet", "-q") == expected
     write("odd.csv", table(), sep=";", decimal=",", encoding="utf-16")
-    assert restt("predict", str(model), "odd.csv", "-q") == expected
+    assert restt("predict", str(model), "odd.csv", "-q", "--layout", "1234,5") == expected
 
 
 def write(name, frame, **options):

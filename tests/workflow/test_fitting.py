@@ -53,7 +53,7 @@ def frame(y, **columns):
         (list(range(20)) * 2, "regression", []),
         ([0.5, 1.5, 2.5, 3.5] * 10, "regression", []),
         (["no", "yes"] * 20, "classification", ["no", "yes"]),
-        ([True, False] * 20, "classification", ["false", "true"]),
+        ([True, False] * 20, "classification", [False, True]),
     ],
 )
 def test_the_task_is_told_by_the_target(y, task, classes):

@@ -13,11 +13,12 @@ import numpy as np
 
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import whole_file, write_bytes_atomic
-from restt.workflow.columns import Column
-from restt.workflow.fitting import FittedTable, as_labels
+from restt.workflow.columns import Column, exact
+from restt.workflow.fitting import FittedTable
 from restt.workflow.folder import load
+from restt.workflow.layouts import Layout
 from restt.workflow.source import require_pandas
-from restt.workflow.table import check_column, model_frame, opened
+from restt.workflow.table import check_column, model_frame, opened, relaid
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
 
@@ -38,6 +39,8 @@ class Predictions:
         ``progress(rows)`` is called with the rows predicted so far after each chunk.
     delimiter, encoding, missing
         As in :func:`read_table`.
+    layout : str, sequence of str, or mapping of columns
+        How numbers and dates of this table are written, as in :func:`read_table`; by default as in the fit.
 
     Attributes
     ----------
@@ -58,17 +61,19 @@ class Predictions:
         delimiter: str = "auto",
         encoding: str = "auto",
         missing: Sequence[str] = (),
+        layout: Layout = (),
     ) -> None:
         if interval is not None and not 0.0 < interval < 1.0:
             raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
         self.fitted = model if isinstance(model, FittedTable) else load(model)
+        self._columns = relaid(self.fitted.columns, layout)
         self.notes: list[str] = []
         self.rows = 0
         self._interval, self._carry, self._progress = interval, list(carry), progress
         self._data, self._options = data, {"delimiter": delimiter, "encoding": encoding, "missing": missing}
 
     def __iter__(self) -> Iterator[Any]:
-        card, columns = self.fitted.card, self.fitted.columns
+        card, columns = self.fitted.card, self._columns
         with opened(self._data, **self._options) as source:
             for name in self._carry:
                 check_column("carry", name, source.columns)
@@ -118,7 +123,7 @@ def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options
     >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
     >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", parameters={"epochs": 2})
     >>> predict_table(fitted, data).columns.tolist()
-    ['prediction', 'probability false', 'probability true']
+    ['prediction', 'probability False', 'probability True']
     """
     return require_pandas().concat(list(Predictions(model, data, **options)), ignore_index=True)
 
@@ -163,6 +168,7 @@ def explain_table(
     delimiter: str = "auto",
     encoding: str = "auto",
     missing: Sequence[str] = (),
+    layout: Layout = (),
 ) -> Path:
     """Write the page of a model: one HTML file that needs no network; up to ``rows`` rows of ``data`` can be explored.
 
@@ -176,12 +182,13 @@ def explain_table(
     told: list[str] = [] if notes is None else notes
     frames, answers, seen = [], [], 0
     aim = fitted.card.target
+    *columns, answer = relaid([*fitted.columns, Column.from_json(fitted.card.target_column)], layout)
     with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
         told += [*source.notes, *extra_columns([name for name in source.columns if name != aim], fitted)]
         for chunk in source.chunks():
-            frames.append(model_frame(fitted.columns, chunk, seen + 1))
+            frames.append(model_frame(columns, chunk, seen + 1))
             if aim in source.columns:
-                answers.append(_answers(fitted, chunk[aim], seen + 1))
+                answers.append(_answers(fitted, answer, chunk[aim], seen + 1))
             seen += len(chunk)
             if seen >= PAGE_ROWS:
                 told.append(f"the page is made from the first {PAGE_ROWS} rows")
@@ -200,14 +207,20 @@ def _texts(frame: Any) -> list[str]:
     return [name for name in frame.columns if frame[name].dtype == "category"]
 
 
-def _answers(fitted: FittedTable, series: Any, first_row: int) -> np.ndarray:
+def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -> np.ndarray:
     """The target's true values or labels; NaN or None where they are missing."""
-    values = Column.from_json(fitted.card.target_column).values(series, first_row)
+    values = column.values(series, first_row)
     if fitted.card.task == "regression":
         return np.asarray(values)
     there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
     labels = np.full(len(values), None, dtype=object)
-    labels[there] = as_labels(values[there], whole=isinstance(fitted.card.classes[0], int))
+    codes, found = require_pandas().factorize(series[there])
+    spelled = Column.from_json(fitted.card.target_column)
+    known = dict(zip(exact(column.kind, spelled.layout, fitted.card.classes), fitted.card.classes, strict=True))
+    names = [
+        known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
+    ]
+    labels[there] = np.array([*names, None], dtype=object)[codes]
     return labels
 
 

@@ -31,7 +31,15 @@ from restt.data.parquet_pages import check_pages, open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "Null", "None", "?")
+_NOTHING = ("NA", "n/a", "n.a.", "n. a.", "k.A.", "k. A.", "NaN", "null", "#N/A", "#NA", "<NA>")
+MISSING = (
+    "",
+    "None",
+    "Null",
+    "?",
+    ".",
+    *sorted({form for word in _NOTHING for form in (word, word.lower(), word.upper())}),
+)
 SAMPLE_CHARACTERS = 1 << 16  # of the text by which the delimiter is told
 SAMPLE_RECORDS = 200
 _BLOCK = 1 << 20
@@ -209,7 +217,8 @@ class Source:
     def _frame(self, batch: Any) -> Any:
         """Rows of a Parquet file as a data frame; what pandas once noted of its columns may be damaged too."""
         try:
-            return batch.to_pandas()
+            # Whole numbers beside missing values stay whole: as floats large ones would be the same.
+            return without_words(batch.to_pandas(integer_object_nulls=True), self._missing)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.label} is damaged: its notes on its columns cannot be read ({type(error).__name__}: {error})"
@@ -299,6 +308,15 @@ def _copied(pipe: IO[bytes]) -> IO[bytes]:
         raise
     copy.seek(0)
     return cast(IO[bytes], copy)
+
+
+def without_words(frame: Any, words: Sequence[str]) -> Any:
+    """A data frame whose texts that mean a missing value are missing; other types stay as they are."""
+    pd = require_pandas()
+    for name in frame.select_dtypes(["object", "string"]):
+        if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
+            frame[name] = frame[name].mask(frame[name].str.strip().isin(words))
+    return frame
 
 
 def _records(text: str | IO[str], delimiter: str) -> Iterator[list[str]]:
