@@ -241,3 +241,40 @@ def test_help_has_examples(command, restt):
     code, out, _ = restt(command, "--help")
     assert code == 0
     assert f"restt {command} " in out.split("Example", 1)[1]
+
+
+def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypatch):
+    write("data.csv", table(name=[f"row {k}" for k in range(ROWS)], none=""))
+    said = [
+        "column 'name' is left out: names the rows (24 different texts in 24 rows)",
+        "column 'none' is left out: holds nothing but missing values",
+    ]
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--set", "epochs=1", "--json")
+    assert code == 0
+    assert json.loads(out)["card"]["notes"][:2] == said
+    assert [err.count(note) for note in said] == [1, 1]
+
+    def stopped(*_, **__):
+        raise ValueError("stopped before the fit")
+
+    monkeypatch.setattr("restt.workflow.fitting.score", stopped)
+    _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "epochs=1")
+    assert [f"note: {note}" in err.splitlines() for note in said] == [True, True]
+    assert "stopped before the fit" in err
+
+
+def test_an_ambiguous_layout_is_asked_for_and_taken(restt):
+    write("data.csv", table(y=range(ROWS), a=[f"{k + 1},{k:03d}" for k in range(ROWS)]))
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"restt: column 'a' can be read in two ways, such as '1,000' in row 1: .*\n", err)
+    words = ("--layout", "1,234.5", "-q", "--json", "--set", "epochs=1")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", *words)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["card"]["columns"][0]["range"] == [1000.0, 24023.0]
+    write("new.csv", table(a="1.234.567"))
+    code, out, err = restt("predict", "model", "new.csv")
+    assert (code, out) == (1, "")
+    assert "column 'a' must hold numbers as in the fit, got '1.234.567' in row 1" in err
+    assert "--layout a=1.234,5" in err
+    assert restt("predict", "model", "new.csv", "--layout", "a=1.234,5")[0] == 0

@@ -257,11 +257,14 @@ def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
 
 def first_misfit(series: Any, kind: str, layout: str, *, codes: bool = True) -> tuple[int, Any]:
     """Place and value of the first entry of a series that is not of this kind and layout."""
-    for place, value in enumerate(series.tolist()):
-        one = series.iloc[place : place + 1]
-        if one.notna().all() and parsed(one, kind, layout, codes=codes) is None:
-            return place, value
-    raise AssertionError("all values fit")
+    begin, end = 0, len(series)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        if parsed(series.iloc[begin:middle], kind, layout, codes=codes) is None:
+            end = middle
+        else:
+            begin = middle
+    return begin, series.iloc[begin : begin + 1].tolist()[0]
 
 
 def mixed(name: str, row: int, value: Any) -> str:

@@ -152,11 +152,6 @@ def numeric_share(texts: Sequence[str], counts: Sequence[int]) -> float:
     return float(weights[[mark in usual for mark in marks]].sum() / weights.sum()) if weights.sum() else 0.0
 
 
-def is_numeric(text: str) -> bool:
-    """Whether a text is a number, however written and of whatever unit."""
-    return _MARKED.fullmatch(text.strip()) is not None
-
-
 @dataclass(frozen=True)
 class Given:
     """Layouts that a caller named: of single columns, and of all numbers and all dates else."""

@@ -27,7 +27,6 @@ from restt.workflow.layouts import (
     candidates,
     decimal_sign,
     is_money,
-    is_numeric,
     joined,
     numeric_share,
     remedy,
@@ -76,8 +75,6 @@ class ColumnReader:
         self.text = True
         self.rival = None if self.fixed or not self.kind else rival(self.kind, self.layout)
         self.sign: Place | None = None
-        self.odd: Place | None = None  # the first text that is no number
-        self.marked: Place | None = None  # the first text that is a number, but not as pandas reads one
         self._labels: dict[Any, int] | None = {}
         self._codes: list[np.ndarray] = []
 
@@ -132,14 +129,24 @@ class ColumnReader:
         self.layout = layout
 
     def refuse_mixed(self) -> None:
-        """ValueError for a column of text most of which are numbers."""
-        where = self.odd or self.marked
-        if (self.kind, self.layout) != TEXT or self.fixed or where is None:
+        """ValueError for a column of text most of which are numbers, however written."""
+        if (self.kind, self.layout) != TEXT or self.fixed or not self.text:
             return
-        counts = self.values.value_counts()
+        pd = require_pandas()
+        counts = self.values.value_counts().sort_values(ascending=False, kind="stable")
         counts = counts[counts.index.notna() & (counts > 0)]
-        if len(counts) > MIXED_LEVELS and numeric_share(counts.index.tolist(), counts.tolist()) >= MIXED_SHARE:
-            raise ValueError(mixed(self.name, *where))
+        levels = counts.index.tolist()
+        if len(levels) <= MIXED_LEVELS or numeric_share(levels, counts.tolist()) < MIXED_SHARE:
+            return
+        if not np.isnan(to_floats(pd.Series(levels, dtype=object))).any():
+            return  # codes
+        some = [pd.Series([level], dtype=object) for level in levels[:MIXED_LEVELS]]
+        tried = [layout for one in some for kind, layout in candidates(one) if kind == "number"]
+        usual = max(
+            dict.fromkeys(tried), key=lambda layout: sum(parsed(one, "number", layout) is not None for one in some)
+        )
+        place, value = first_misfit(pd.Series(self.values.astype(object)), "number", usual)
+        raise ValueError(mixed(self.name, place + 1, value))
 
     def _fit(self, series: Any) -> Any:
         """The values by the first layout, of those behind the present one, that fits all of them."""
@@ -163,7 +170,7 @@ class ColumnReader:
         self.kind, self.layout, self.rival = kind, layout, rival(kind, layout)
 
     def _look(self, series: Any) -> None:
-        """Notice typed values, signs, what else fits, and texts that are no numbers."""
+        """Notice typed values, signs, and what else fits."""
         self.text = self.text and is_text(series)
         if not self.text:
             return
@@ -172,12 +179,6 @@ class ColumnReader:
             self.sign = self.sign or self._first(series, shows)
             if self.rival is not None and shows.any() and parsed(series, self.kind, self.rival) is None:
                 self.rival = None
-        if (self.kind, self.layout) == TEXT and self.odd is None and not self.fixed:
-            strange = present(series) & np.isnan(to_floats(series))
-            known = strange.copy()
-            known[strange] = [is_numeric(text) for text in series[strange]]
-            self.odd = self._first(series, strange & ~known)
-            self.marked = self.marked or self._first(series, known)
 
     def _shows_sign(self, series: Any) -> np.ndarray:  # (B,)
         there = present(series)
