@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from restt.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
-from restt.workflow.columns import Column
 from restt.workflow.predicting import _answers
 from restt.workflow.source import Source
 
@@ -158,6 +157,5 @@ def test_answers_are_the_models_labels(y, expected, tmp_path):
     path.write_text(path.read_text() + "0.5,NA\n")
     with Source(path) as source:
         (chunk,) = source.chunks()
-    column = Column.from_json(fitted.card.target_column)
-    assert _answers(fitted, column, chunk["y"], 1).tolist() == expected
+    assert _answers(fitted, fitted.target_column, chunk["y"], 1).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])

@@ -9,7 +9,7 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
 ``target``
     Name of the column that is predicted.
 ``classes``
-    The labels in the order of the model's probabilities; empty for regression.
+    The labels in the order of the model's probabilities, spelled as in the file; empty for regression.
 ``source``
     ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its bytes
     (None in memory), ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, and, of a text file,
@@ -19,7 +19,8 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     ``category``, ``boolean``, ``date``; ``missing``, how many values are; ``range`` [least, largest] of numbers and of
     dates (as text), or ``levels``, the most frequent first and at most 100 of them, with ``distinct``, how many there
     are; ``used`` whether the model has it; ``inputs``, the names under which the model has it (a date may be several);
-    ``note``, why it was left out or what was decided, or "". ``layout`` is how its text becomes values.
+    ``note``, why it was left out or what was decided, or "". ``layout`` is how its text is written, such as
+    ``1,234.5``, ``1234,5 kg`` or ``%m/%d/%Y``: new tables are read by it.
 ``target_column``
     The same entry for the target.
 ``held_out``

@@ -54,6 +54,10 @@ class FittedTable:
         """All columns of the table it was fitted to, but the target."""
         return [Column.from_json(column) for column in self.card.columns]
 
+    @property
+    def target_column(self) -> Column:
+        return Column.from_json(self.card.target_column)
+
     def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
         """Write the model folder, whole or not at all; an existing one is replaced only with ``force``."""
         from restt.workflow.folder import save

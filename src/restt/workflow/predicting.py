@@ -66,7 +66,7 @@ class Predictions:
         if interval is not None and not 0.0 < interval < 1.0:
             raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
         self.fitted = model if isinstance(model, FittedTable) else load(model)
-        self._columns = relaid(self.fitted.columns, layout)
+        *self._columns, _ = relaid([*self.fitted.columns, self.fitted.target_column], layout)
         self.notes: list[str] = []
         self.rows = 0
         self._interval, self._carry, self._progress = interval, list(carry), progress
@@ -182,7 +182,7 @@ def explain_table(
     told: list[str] = [] if notes is None else notes
     frames, answers, seen = [], [], 0
     aim = fitted.card.target
-    *columns, answer = relaid([*fitted.columns, Column.from_json(fitted.card.target_column)], layout)
+    *columns, answer = relaid([*fitted.columns, fitted.target_column], layout)
     with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
         told += [*source.notes, *extra_columns([name for name in source.columns if name != aim], fitted)]
         for chunk in source.chunks():
@@ -215,8 +215,8 @@ def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -
     there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
     labels = np.full(len(values), None, dtype=object)
     codes, found = require_pandas().factorize(series[there])
-    spelled = Column.from_json(fitted.card.target_column)
-    known = dict(zip(exact(column.kind, spelled.layout, fitted.card.classes), fitted.card.classes, strict=True))
+    classes = fitted.card.classes
+    known = dict(zip(exact(column.kind, fitted.target_column.layout, classes), classes, strict=True))
     names = [
         known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
     ]

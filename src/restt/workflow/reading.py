@@ -253,7 +253,7 @@ def _decide(source: Any, readers: Mapping[str, ColumnReader], given: Mapping[str
                 f"column {name!r} can be read in two ways, such as {shown(text)} in row {row}: "
                 f"pass {remedy(name, (kept, other))}, or either without '{name}=' for all columns"
             )
-        if why:
+        if why and not (reader.kind == "number" and decimal_sign(kept) == "." and chosen == kept):
             source.notes.append(f"column {name!r}, such as {shown(text)}, is read as {chosen}{why}")
         reader.decide(chosen)
 
