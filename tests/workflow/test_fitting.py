@@ -122,6 +122,7 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
         (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
         (frame([0, 1] * 10), {"parameters": {"bond": 3}}, "parameters has 'bond', which ResTTClassifier does not take"),
+        (frame([0, 1] * 10), {"drop": ["y"]}, "drop names the target 'y', which cannot be left out"),
         (frame([0, 1] * 10), {"drop": ["a", "b"]}, "no column is left to predict 'y' from: 'a' was left out: as asked"),
     ],
 )

@@ -50,6 +50,7 @@ MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the w
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 
 KINDS = ("number", "category", "boolean", "date")
+UNREAD = "unread"  # the kind of a dropped column
 _REQUIRED: dict[str, type] = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
 _OPTIONAL: dict[str, type] = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
 
@@ -69,6 +70,11 @@ class Column:
     inputs: list[str] = field(default_factory=list)
     note: str = ""
 
+    @classmethod
+    def unread(cls, name: str, note: str) -> Column:
+        """A column that was dropped before anything in it was looked at."""
+        return cls(name, UNREAD, "text", 0, 0, used=False, note=note)
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -84,7 +90,8 @@ class Column:
         found = cls(**content)
         if not all(isinstance(text, str) for text in [*found.inputs, *(found.levels or [])]):
             raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
-        if found.kind not in KINDS or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
+        kinds = KINDS if found.used else (*KINDS, UNREAD)
+        if found.kind not in kinds or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
             raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
         known = {found.name, *(f"{found.name} {part}" for part in PARTS)}
         if strange := [name for name in found.inputs if name not in known]:

@@ -108,6 +108,8 @@ def fit_table(
     else:
         table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
     check_column("target", target, list(table.columns))
+    if target not in table.values:
+        raise ValueError(f"drop names the target {target!r}, which cannot be left out")
     notes = list(table.notes)
     kind, y, rows = _target(table, target, task, notes)
     estimator = _estimator(kind, parameters or {}, seed, device)

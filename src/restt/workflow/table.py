@@ -31,8 +31,8 @@ from restt.workflow.source import Source, require_pandas
 class Table:
     """A typed table.
 
-    ``columns`` are all columns by name, described; ``values`` are theirs: floats (B,), NaN for missing, days for dates,
-    or a pandas Categorical of texts. ``source`` says where it came from, as the card does.
+    ``columns`` are all columns by name, described; ``values`` are theirs, but for dropped ones: floats (B,), NaN for
+    missing, days for dates, or a pandas Categorical of texts. ``source`` says where it came from, as the card does.
     """
 
     rows: int
@@ -73,7 +73,8 @@ def read_table(
     missing : sequence of str
         Texts that mean a missing value, beside the empty one, NA, N/A, NaN, null, None and ?.
     category, drop, keep : sequences of column names
-        To be taken as categories whatever they look like; left out; not left out even though their values all differ.
+        To be taken as categories whatever they look like; left out, not even looked at; not left out even though their
+        values all differ.
 
     Returns
     -------
@@ -91,18 +92,16 @@ def read_table(
         for argument, names in (("category", category), ("drop", drop), ("keep", keep)):
             for name in names:
                 check_column(argument, name, source.columns)
-        layouts, parts, texts, rows = _read(source, category)
+        layouts, parts, texts, rows = _read(source, category, drop)
         if rows == 0:
             raise ValueError(f"{source.label} has column names but no rows")
-        columns: dict[str, Column] = {}
+        columns = {name: Column.unread(name, "left out: as asked") for name in source.columns}
         values: dict[str, Any] = {}
         for name, (kind, layout) in layouts.items():
             values[name] = _joined(parts.pop(name))
             if (kind, layout) == TEXT and name not in category and name in texts:
                 _refuse_mixed(name, values[name], *texts[name])
             columns[name] = described(name, kind, layout, values[name], keep=name in (*keep, *category))
-            if name in drop:
-                columns[name] = _dropped(columns[name])
         _refuse_same_inputs(columns)
         about = {
             "file": source.name,
@@ -127,10 +126,10 @@ class FrameSource:
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("the data frame has columns of the same name: give each a name of its own")
 
-    def chunks(self) -> Iterator[Any]:
+    def chunks(self, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
         made = self._frame.copy(deep=False)
         made.columns = self.columns
-        yield made
+        yield made if carry is None else (made, made[list(carry)])
 
 
 @contextmanager
@@ -171,21 +170,22 @@ def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> An
 
 
 def _read(
-    source: Source | FrameSource, category: Sequence[str]
+    source: Source | FrameSource, category: Sequence[str], drop: Sequence[str]
 ) -> tuple[dict[str, tuple[str, str]], dict[str, list[Any]], dict[str, tuple[int, str]], int]:
     """Kind and layout of each column, its values by chunks, the first text in columns that began as numbers, rows.
 
     A column is read by the first layout that fits its first chunk. One that stops fitting is given the next that does,
-    and the file is read again.
+    and the file is read again. Columns to ``drop`` are not looked at.
     """
+    names = [name for name in source.columns if name not in drop]
     layouts: dict[str, tuple[str, str]] = dict.fromkeys(category, TEXT)
     texts: dict[str, tuple[int, str]] = {}
     while True:
-        parts: dict[str, list[Any]] = {name: [] for name in source.columns}
+        parts: dict[str, list[Any]] = {name: [] for name in names}
         again: set[str] = set()
         rows = 0
         for chunk in source.chunks():
-            for name in source.columns:
+            for name in names:
                 if name in again:
                     continue
                 series = chunk[name]
@@ -204,7 +204,7 @@ def _read(
                 parts[name].append(values)
             rows += len(chunk)
         if not again:
-            return {name: layouts[name] for name in source.columns if rows}, parts, texts, rows
+            return {name: layouts[name] for name in names if rows}, parts, texts, rows
 
 
 def _fitting(series: Any, after: tuple[str, str] | None) -> tuple[tuple[str, str], Any]:
@@ -252,10 +252,6 @@ def _joined(parts: list[Any]) -> Any:
     from pandas.api.types import union_categoricals
 
     return union_categoricals(parts)
-
-
-def _dropped(column: Column) -> Column:
-    return Column.from_json({**column.to_json(), "used": False, "inputs": [], "note": "left out: as asked"})
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
