@@ -163,6 +163,23 @@ def test_outputs_that_exist_and_inputs_that_do_not(words, expected, restt, model
     assert sorted(os.listdir()) == ["data.csv", "less.csv"]
 
 
+def test_force_replaces_what_restt_wrote_and_nothing_else(restt, tmp_path):
+    words = ("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1", "--force")
+    assert restt(*words)[0] == 0
+    Path("model/thesis.txt").write_text("years of work")
+    assert restt(*words, "--seed", "1")[0] == 0
+    assert Card.from_json(json.loads(Path("model/card.json").read_text())).settings["seed"] == 1
+    assert Path("model/thesis.txt").read_text() == "years of work"
+    Path("model/README.md").write_text("my own words")
+    code, out, err = restt(*words)
+    assert (code, out) == (1, "")
+    assert err == (
+        "restt: output 'model' is not replaced: README.md was changed after restt wrote it; "
+        "move it away, or name another folder\n"
+    )
+    assert Path("model/README.md").read_text() == "my own words"
+
+
 @pytest.mark.parametrize("words", [["fit"], ["fit", "data.csv"], ["predict", "m", "d", "--rows", "3"], ["fitt"]])
 def test_a_wrong_command_is_exit_code_2(words, restt):
     code, out, err = restt(*words)

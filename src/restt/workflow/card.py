@@ -41,6 +41,11 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     Of the software, when (UTC), and how long reading, scoring and fitting took.
 ``notes``
     Sentences a reader of the model should know, in the order they came up.
+``stored``
+    Sentences on what of the table the model folder holds.
+``files``
+    SHA-256 of each file of the folder by name, of ``card.json`` without this entry (JSON with sorted keys). Only files
+    that are still the same are replaced by another model. Empty in a card that was not saved; no part of ``==``.
 
 >>> card = Card(task="regression", target="y", notes=["one row had no y"])
 >>> Card.from_json(card.to_json()) == card
@@ -77,6 +82,8 @@ class Card:
     created: str = ""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict, compare=False)
     version: int = VERSION
 
     def to_json(self) -> dict[str, Any]:
