@@ -16,10 +16,11 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     ``delimiter`` and ``encoding``.
 ``columns``
     One entry for each column of the file but the target, in the file's order: ``name``; ``kind``, one of ``number``,
-    ``category``, ``boolean``, ``date``; ``missing``, how many values are; ``range`` [least, largest] of numbers and of
-    dates (as text), or ``levels``, the most frequent first and at most 100 of them, with ``distinct``, how many there
-    are; ``used`` whether the model has it; ``inputs``, the names under which the model has it (a date may be several);
-    ``note``, why it was left out or what was decided, or "". ``layout`` is how its text becomes values.
+    ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; ``missing``, how many values are, and
+    ``distinct``, how many are different (both 0 where unread); ``used`` whether the model has it; ``inputs``, the names
+    under which the model has it (a date may be several); ``note``, why it was left out or what was decided, or "".
+    ``layout`` is how its text becomes values. Only of columns in use: ``range`` [least, largest] of numbers and of
+    dates (as text), or ``levels``, those that two rows or more share, the most frequent first and at most 100.
 ``target_column``
     The same entry for the target.
 ``held_out``

@@ -21,6 +21,7 @@ from restt._common.files import remove_abandoned, sync_folder, unfinished, write
 from restt.estimators import load as load_estimator
 from restt.estimators.files import NAME as MODEL
 from restt.workflow.card import Card
+from restt.workflow.columns import UNREAD
 from restt.workflow.fitting import FittedTable
 
 CARD, README = "card.json", "README.md"
@@ -247,7 +248,8 @@ def _columns(card: Card) -> list[str]:
         return []
     lines = ["## Columns", "", "| column | holds | missing | |", "|---|---|---|---|"]
     for column in card.columns:
-        cells = (column["name"], holds(column), str(column["missing"]), column["note"])
+        missing = "" if column["kind"] == UNREAD else str(column["missing"])
+        cells = (column["name"], holds(column), missing, column["note"])
         lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
     return [*lines, ""]
 
@@ -264,6 +266,6 @@ def holds(column: dict[str, Any]) -> str:
         low, high = (f"{end:.6g}" if isinstance(end, float) else str(end) for end in ends)
         return f"{column['kind']}, {low} to {high}"
     if levels := column.get("levels"):
-        some = ", ".join(levels[:4]) + (", …" if column["distinct"] > 4 else "")
+        some = ", ".join(levels[:4]) + (", …" if column["distinct"] > len(levels[:4]) else "")
         return f"{column['kind']}, {column['distinct']}: {some}"
     return str(column["kind"])
