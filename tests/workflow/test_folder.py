@@ -178,7 +178,7 @@ def test_names_with_a_bar_do_not_break_the_readmes_table():
 NASTY = [
     '<script>alert("x")</script>',
     "`</code><img src=x onerror=alert(1)>`",
-    "[link](javascript:alert(1))",
+    "[link](https://a.example) *b*",
     "a\nb\r\n\n# heading\n<b>",
     "&lt;b&gt; \\[x](y) \\`",
 ]

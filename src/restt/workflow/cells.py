@@ -60,7 +60,7 @@ def write_csv(frame: Any, file: IO[str], *, header: bool) -> None:
 
     pd = require_pandas()
     columns = [
-        column if is_numeric_dtype(column) else pd.Series(map(cell, column), dtype=object)
+        column if is_numeric_dtype(column) else pd.Series(map(cell, column), frame.index, dtype=object)
         for _, column in frame.items()
     ]
     made = pd.DataFrame(dict(enumerate(columns)))

@@ -52,7 +52,10 @@ class FittedTable:
         return [Column.from_json(column) for column in self.card.columns]
 
     def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write the model folder, whole or not at all; an existing one is replaced only with ``force``."""
+        """Write the model folder, whole or not at all.
+
+        In an existing one, ``force`` replaces the model's files if they are as they were written; all others stay.
+        """
         from restt.workflow.folder import save
 
         return save(self, folder, force=force)
