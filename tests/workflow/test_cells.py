@@ -115,6 +115,14 @@ def test_json_is_valid_whatever_is_carried(model, tmp_path, monkeypatch):
     assert found.loc[1, list(values)].tolist() == [""] * 7
 
 
+def test_text_of_frames_and_parquet_is_carried_as_it_is(model, tmp_path):
+    frame = pd.DataFrame({"code": ["NA", "None", "-"], "a": [0.5, 1.5, 2.5]})
+    frame.to_parquet(tmp_path / "new.parquet")
+    for data in (frame, tmp_path / "new.parquet"):
+        assert predict_table(model, data, carry=["code"]).code.tolist() == ["NA", "None", "-"]
+        assert predict_table(model, data, carry=["code"], missing=["NA"]).code.tolist() == ["NA", "None", "-"]
+
+
 @pytest.mark.parametrize("name", ["prediction", "low"])
 def test_a_carried_column_with_the_name_of_a_result_is_refused(name, fitted, labelled, tree_frame):
     data = tree_frame.assign(**{name: "mine"})
