@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.metrics import r2_score
 
 from restt.cli import main
 from restt.workflow import Card, fit_table
@@ -67,6 +69,36 @@ def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path, hasty)
     code, out, err = restt("explain", "model", "data.csv", "-o", "page.html", "--rows", "3")
     assert (code, out, err) == (0, "page.html\n", "")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_default_fit_of_a_real_table(restt):
+    """Nothing is in a hurry here: settings, solver and page are what a user gets."""
+    data = load_diabetes(as_frame=True).frame
+    write("train.csv", data[:150])
+    write("new.csv", data[150:300])
+    code, out, err = restt("fit", "train.csv", "-t", "target", "-o", "model", "--json", "-q")
+    assert (code, err) == (0, "")
+    card = Card.from_json(json.loads(out)["card"])
+    assert sorted(os.listdir("model")) == ["README.md", "card.json", "model.safetensors"]
+    assert card.settings == {"seed": 0, "device": "auto"}
+    assert card.held_out["rows"] == 150
+    r2 = {score["model"]: score["value"] for score in card.scores if score["metric"] == "r2"}
+    assert 0.3 < r2["ResTT"] < 0.7  # more than 0.7 would mean that rows were seen
+    assert f"| ResTT | {r2['ResTT']:.4g} [" in Path("model/README.md").read_text(encoding="utf-8")
+
+    code, _, err = restt("predict", "model", "new.csv", "-o", "p.csv", "--carry", "target", "-q")
+    assert (code, err) == (0, "")
+    found = pd.read_csv("p.csv")
+    assert found.columns.tolist() == ["target", "prediction", "low", "high"]
+    assert r2_score(found.target, found.prediction) > 0.3
+    assert found.target.between(found.low, found.high).mean() > 0.75
+
+    code, _, err = restt("explain", "model", "train.csv", "-o", "page.html", "-q")
+    assert (code, err) == (0, "")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    for words in (f"{r2['ResTT']:.4g}", f"{r2['boosting']:.4g}", "bmi", "ResTT", "boosting", 'id="explorer-data"'):
+        assert words in page
 
 
 def test_json_for_programs(restt):
@@ -161,6 +193,23 @@ def test_outputs_that_exist_and_inputs_that_do_not(words, expected, restt, model
     assert expected in err
     assert re.fullmatch(r"restt: .*\n", err)
     assert sorted(os.listdir()) == ["data.csv", "less.csv"]
+
+
+def test_force_replaces_what_restt_wrote_and_nothing_else(restt, tmp_path):
+    words = ("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1", "--force")
+    assert restt(*words)[0] == 0
+    Path("model/thesis.txt").write_text("years of work")
+    assert restt(*words, "--seed", "1")[0] == 0
+    assert Card.from_json(json.loads(Path("model/card.json").read_text())).settings["seed"] == 1
+    assert Path("model/thesis.txt").read_text() == "years of work"
+    Path("model/README.md").write_text("my own words")
+    code, out, err = restt(*words)
+    assert (code, out) == (1, "")
+    assert err == (
+        "restt: output 'model' is not replaced: README.md was changed after restt wrote it; "
+        "move it away, or name another folder\n"
+    )
+    assert Path("model/README.md").read_text() == "my own words"
 
 
 @pytest.mark.parametrize("words", [["fit"], ["fit", "data.csv"], ["predict", "m", "d", "--rows", "3"], ["fitt"]])

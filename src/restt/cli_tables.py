@@ -61,7 +61,7 @@ def fit(
     """Fit a model to a table, score it on rows it has not seen beside a linear model and boosting, and save it.
 
     The types of the columns are found out and shown. The model folder holds the model, card.json for programs and
-    README.md for people.
+    README.md for people. With --force these three are replaced if they are as restt wrote them; other files stay.
 
     Examples:
 
@@ -74,7 +74,7 @@ def fit(
     from restt import workflow
     from restt.workflow import shown
     from restt.workflow.columns import left_out
-    from restt.workflow.folder import check_output
+    from restt.workflow.folder import CARD, check_output
 
     check_output(output, force=force)
     say = shown.console(quiet)
@@ -100,7 +100,8 @@ def fit(
     folder = fitted.save(output, force=force)
     shown.tell(say, fitted.card.notes[len(before) :])
     if as_json:
-        print(json.dumps({"model": str(folder), "card": fitted.card.to_json()}, ensure_ascii=False))
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        print(json.dumps({"model": str(folder), "card": card}, ensure_ascii=False))
         return
     shown.console(quiet, stderr=False).print(shown.scores_table(fitted.card))
     print(folder)

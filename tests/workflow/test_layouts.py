@@ -311,3 +311,39 @@ def test_the_same_label_in_two_spellings_is_one_class(tmp_path):
     model = fit(path)
     assert model.card.classes == ["No", "Yes"]
     assert model.card.target_column["distinct"] == 2
+
+
+# Columns that are left out
+
+
+def test_the_card_has_no_value_or_unit_of_a_column_that_is_left_out(tmp_path):
+    path = write(
+        tmp_path / "a.csv",
+        **{
+            "customer id": [comma(770_001 + 13 * k) for k in range(ROWS)],
+            "flat": ["42 Miller"] * ROWS,
+            "x": [comma(k) for k in AMOUNTS],
+        },
+    )
+    fitted = fit(path)
+    assert [column.used for column in fitted.columns] == [False, False, True]
+    assert "column 'customer id' is read as 1,234.5, as in other columns" in fitted.card.notes
+    assert any(note.startswith(f"column 'x', such as '{comma(AMOUNTS[0])}', is read as") for note in fitted.card.notes)
+    folder = fitted.save(tmp_path / "model")
+    for name in ("card.json", "README.md"):
+        text = (folder / name).read_text()
+        assert not [value for value in ("770,001", "770001", "Miller") if value in text]
+    pd.testing.assert_frame_equal(predict_table(load_table(folder), path), predict_table(fitted, path))
+
+
+def test_the_layout_of_a_dropped_column_is_not_looked_at(tmp_path):
+    path = write(tmp_path / "a.csv", x=[str(k / 8) for k in AMOUNTS], asked=["u", "v"] * 20)
+    options = {"layout": ["asked=1,234.5"]}
+    model = load_table(fit(path, drop=["asked"], **options).save(tmp_path / "model"))
+    pd.testing.assert_frame_equal(predict_table(model, path, **options), predict_table(model, path))
+
+
+def test_a_table_of_dropped_columns_alone_has_rows(tmp_path):
+    table = read_table(write(tmp_path / "a.csv", x=["1", "2"]), drop=["x", "y"])
+    assert (table.rows, table.values) == (2, {})
+    assert [(column.kind, column.used) for column in table.columns.values()] == [("unread", False)] * 2

@@ -135,6 +135,19 @@ def test_columns_that_say_nothing_are_left_out_and_why(tmp_path):
     assert kept.columns["years"].kind == "category"
 
 
+def test_a_dropped_column_may_hold_anything(tmp_path):
+    rows = 30
+    mixed = [*map(str, range(rows - 1)), "oops"]
+    path = write(tmp_path / "a.csv", x=np.arange(rows) / 7, mixed=mixed, infinite=["inf", *["1"] * (rows - 1)])
+    table = read_table(path, drop=["mixed", "infinite"])
+    assert list(table.columns) == ["x", "mixed", "infinite"]
+    assert table.frame().columns.tolist() == list(table.values) == ["x"]
+    assert (table.columns["mixed"].kind, table.columns["mixed"].used) == ("unread", False)
+    assert Column.from_json(table.columns["mixed"].to_json()) == table.columns["mixed"]
+    frame = pd.DataFrame({"x": np.arange(rows) / 7, "lists": [[1]] * rows})
+    assert read_table(frame, drop=["lists"]).frame().columns.tolist() == ["x"]
+
+
 def test_numbers_with_text_among_them_are_refused_with_the_way_out(tmp_path):
     path = write(tmp_path / "a.csv", x=[*map(str, range(29)), "broken"], other=[*"ab"] * 15)
     with pytest.raises(ValueError, match=r"column 'x' holds numbers and text, such as 'broken' in row 30.*--missing"):

@@ -28,6 +28,7 @@ MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the w
 # Part of a date -> how many there are, in the words of a note.
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 
+UNREAD = "unread"  # the kind of a dropped column
 _REQUIRED: dict[str, type] = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
 _OPTIONAL: dict[str, type] = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
 
@@ -47,6 +48,11 @@ class Column:
     inputs: list[str] = field(default_factory=list)
     note: str = ""
 
+    @classmethod
+    def unread(cls, name: str, note: str) -> Column:
+        """A column that was dropped before anything in it was looked at."""
+        return cls(name, UNREAD, "text", 0, 0, used=False, note=note)
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -62,7 +68,7 @@ class Column:
         found = cls(**content)
         if not all(isinstance(text, str) for text in [*found.inputs, *(found.levels or [])]):
             raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
-        if not _is_layout(found.kind, found.layout):
+        if not _is_layout(found.kind, found.layout) or (found.used and found.kind == UNREAD):
             raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
         known = {found.name, *(f"{found.name} {part}" for part in PARTS)}
         if strange := [name for name in found.inputs if name not in known]:
@@ -107,7 +113,7 @@ class Column:
 
 def _is_layout(kind: str, layout: str) -> bool:
     if kind != "number":
-        return layout in {"category": TEXT[1:], "boolean": BOOLEANS, "date": DATES}.get(kind, ())
+        return layout in {"category": TEXT[1:], UNREAD: TEXT[1:], "boolean": BOOLEANS, "date": DATES}.get(kind, ())
     try:
         split(layout)
     except ValueError:

@@ -19,8 +19,8 @@ from restt._common.errors import check_choice, check_int, shown
 from restt._common.provenance import provenance
 from restt.estimators import ResTTClassifier, ResTTRegressor
 from restt.workflow.card import TASKS, Card
-from restt.workflow.columns import Column, described, exact, left_out
-from restt.workflow.layouts import Layout
+from restt.workflow.columns import LISTED_LEVELS, Column, described, exact, left_out
+from restt.workflow.layouts import Layout, split
 from restt.workflow.scoring import COST, cost, score
 from restt.workflow.table import Table, check_column, read_table
 
@@ -59,7 +59,10 @@ class FittedTable:
         return Column.from_json(self.card.target_column)
 
     def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write the model folder, whole or not at all; an existing one is replaced only with ``force``."""
+        """Write the model folder, whole or not at all.
+
+        In an existing one, ``force`` replaces the model's files if they are as they were written; all others stay.
+        """
         from restt.workflow.folder import save
 
         return save(self, folder, force=force)
@@ -122,6 +125,8 @@ def fit_table(
     else:
         table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
     check_column("target", target, list(table.columns))
+    if target not in table.values:
+        raise ValueError(f"drop names the target {target!r}, which cannot be left out")
     columns = {name: column for name, column in table.columns.items() if name != target}
     notes = [*table.notes, *left_out(columns.values())]
     kind, y, rows = _target(table, target, task, notes)
@@ -156,7 +161,7 @@ def fit_table(
         target=target,
         classes=[] if classes is None else classes.tolist(),
         source={**table.source, "rows_used": len(rows)},
-        columns=[column.to_json() for column in columns.values()],
+        columns=[_kept(column, table.values.get(name)) for name, column in columns.items()],
         target_column=described(
             target, table.columns[target].kind, table.columns[target].layout, table.values[target], keep=True
         ).to_json(),
@@ -168,8 +173,34 @@ def fit_table(
         created=origin["date"],
         seconds=round(time.monotonic() - began, 2),
         notes=notes,
+        stored=_stored(len(honest.calibration.get("rows", []))),
     )
     return FittedTable(estimator, card)
+
+
+def _kept(column: Column, values: Any) -> dict[str, Any]:
+    """A column's entry in the card: no value or unit of one that is left out, no level that only one row has."""
+    entry = column.to_json()
+    if not column.used:
+        entry["layout"] = split(column.layout)[1] if column.kind == "number" else column.layout
+        return {name: value for name, value in entry.items() if name not in ("range", "levels")}
+    if column.levels is None:
+        return entry
+    counts = values.value_counts()
+    return {**entry, "levels": [level for level in column.levels if counts[level] > 1]}
+
+
+def _stored(scored_rows: int) -> list[str]:
+    """What of the table a model folder holds, a sentence each."""
+    pairs = f"the target of {scored_rows} held-out rows beside its predictions, " if scored_rows else ""
+    return [
+        "card.json holds of a column that is left out its name and how many values are missing or different, no value.",
+        "card.json holds of a column in use its least and largest value or date, or the levels that two rows or more "
+        f"share, at most {LISTED_LEVELS}.",
+        f"card.json holds of the target {pairs}its classes or its least and largest value.",
+        "model.safetensors holds levels and may hold rows of the columns in use, from which it computes intervals: "
+        "give it only to those who may see them.",
+    ]
 
 
 def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str) -> Any:

@@ -57,6 +57,8 @@ class ColumnReader:
         Another layout that fits the chunks so far as well.
     sign : Place or None
         The first number that shows a decimal or thousands sign, or the first date.
+    decision : str
+        Of two layouts that fit, the one that was taken and why, to be noted; or "".
     stale : bool
         Whether the layout stopped fitting: the table is to be read again.
     """
@@ -65,6 +67,7 @@ class ColumnReader:
         self.name = name
         self.kind, self.layout = given or ("", "")
         self.fixed = given is not None
+        self.decision = ""
         self.restart()
 
     def restart(self) -> None:
@@ -203,27 +206,32 @@ class ColumnReader:
             self._labels, self._codes = None, []
 
 
-def read_columns(source: Any, given: Given, category: Sequence[str], drop: Sequence[str]) -> dict[str, ColumnReader]:
-    """All columns of a source, read; notes on what other columns decided are added to the source's.
+def read_columns(
+    source: Any, given: Given, category: Sequence[str], drop: Sequence[str]
+) -> tuple[dict[str, ColumnReader], int]:
+    """The columns of a source, read, and how many rows it has; those to ``drop`` are not looked at.
 
     A column that stops fitting its layout is given the next that does, and the table is read again.
     """
     known = {**given.columns, **dict.fromkeys(category, TEXT)}
-    readers = {name: ColumnReader(name, known.get(name)) for name in source.columns}
+    readers = {name: ColumnReader(name, known.get(name)) for name in source.columns if name not in drop}
     unread = list(readers.values())
-    while unread:
+    while True:
+        rows = 0
         for chunk in source.chunks():
+            rows += len(chunk)
             for reader in unread:
                 reader.take(chunk[reader.name])
         if not any(reader.stale for reader in unread):
-            _decide(source, readers, given.table, drop)
+            _decide(source, readers, given.table)
         unread = [reader for reader in readers.values() if reader.stale]
+        if not unread:
+            return readers, rows
         for reader in unread:
             reader.restart()
-    return readers
 
 
-def _decide(source: Any, readers: Mapping[str, ColumnReader], given: Mapping[str, str], drop: Sequence[str]) -> None:
+def _decide(source: Any, readers: Mapping[str, ColumnReader], given: Mapping[str, str]) -> None:
     """Read what has two meanings as was given or as other columns show; ValueError where nothing tells."""
     clear = [reader for reader in readers.values() if reader.text and reader.sign and reader.rival is None]
     signs = {decimal_sign(reader.layout) for reader in clear if reader.kind == "number"}
@@ -233,7 +241,7 @@ def _decide(source: Any, readers: Mapping[str, ColumnReader], given: Mapping[str
     if given.get("date", "")[:5] in _ORDERS:
         first = {given["date"][1]}
     for name, reader in readers.items():
-        if not reader.is_ambiguous or reader.sign is None or name in drop:
+        if not reader.is_ambiguous or reader.sign is None:
             continue
         row, text = reader.sign
         kept, other = reader.layout, str(reader.rival)
@@ -254,7 +262,7 @@ def _decide(source: Any, readers: Mapping[str, ColumnReader], given: Mapping[str
                 f"pass {remedy(name, (kept, other))}, or either without '{name}=' for all columns"
             )
         if why and not (reader.kind == "number" and decimal_sign(kept) == "." and chosen == kept):
-            source.notes.append(f"column {name!r}, such as {shown(text)}, is read as {chosen}{why}")
+            reader.decision = f"{chosen}{why}"
         reader.decide(chosen)
 
 

@@ -21,9 +21,9 @@ from restt.workflow.source import MISSING, Source, require_pandas, without_words
 class Table:
     """A typed table.
 
-    ``columns`` are all columns by name, described; ``values`` are theirs: floats (B,), NaN for missing, days for dates,
-    or a pandas Categorical of texts. ``labels`` are the values as the table spells them, a Categorical, of columns with
-    few different ones. ``source`` says where it came from, as the card does.
+    ``columns`` are all columns by name, described; ``values`` are theirs, but for dropped ones: floats (B,), NaN for
+    missing, days for dates, or a pandas Categorical of texts. ``labels`` are the values as the table spells them, a
+    Categorical, of columns with few different ones. ``source`` says where it came from, as the card does.
     """
 
     rows: int
@@ -66,7 +66,8 @@ def read_table(
     missing : sequence of str
         Texts that mean a missing value, beside the empty one, dashes, NA, n/a, NaN, null, None, k.A., ? and a point.
     category, drop, keep : sequences of column names
-        To be taken as categories whatever they look like; left out; not left out even though their values all differ.
+        To be taken as categories whatever they look like; left out, not even looked at; not left out even though their
+        values all differ.
     layout : str, sequence of str, or mapping of columns
         How numbers and dates are written where they could be read in two ways: ``"1,234.5"`` (the comma separates
         thousands), ``"1234,5"``, ``"d/m/Y"``, ``"m/d/Y"``; ``"price=1,234.5"`` is for one column.
@@ -90,25 +91,26 @@ def read_table(
         given = given_layouts(layout)
         for name in given.columns:
             check_column("layout", name, source.columns)
-        readers = read_columns(source, given, category, drop)
-        rows = next(iter(readers.values())).rows if readers else 0
+        readers, rows = read_columns(source, given, category, drop)
         if rows == 0:
             raise ValueError(f"{source.label} has column names but no rows")
         layouts = saved_layouts(readers, given.table)
-        columns: dict[str, Column] = {}
+        columns = {name: Column.unread(name, "left out: as asked") for name in source.columns}
         values: dict[str, Any] = {}
         labels: dict[str, Any] = {}
+        notes = list(source.notes)
         while readers:
             name, reader = next(iter(readers.items()))
-            if name not in drop:
-                reader.refuse_mixed()
+            reader.refuse_mixed()
             kind, written, values[name] = _told_apart(reader)
             if reader.labels is not None:
                 labels[name] = reader.labels
             column = described(name, kind, written, values[name], keep=name in (*keep, *category))
             columns[name] = replace(column, layout=layouts[name] if kind == reader.kind else written)
-            if name in drop:
-                columns[name] = replace(column, used=False, inputs=[], note="left out: as asked")
+            if reader.decision:
+                # Notes are stored with the model, which has no value of a column that is left out.
+                such = f", such as {shown(reader.sign[1])}," if column.used and reader.sign else ""
+                notes.append(f"column {name!r}{such} is read as {reader.decision}")
             del readers[name]  # its chunks are not needed any more
         _refuse_same_inputs(columns)
         about = {
@@ -119,7 +121,7 @@ def read_table(
             "delimiter": source.delimiter,
             "encoding": source.encoding,
         }
-        return Table(rows, columns, values, about, list(source.notes), labels)
+        return Table(rows, columns, values, about, notes, labels)
 
 
 class FrameSource:
@@ -134,10 +136,12 @@ class FrameSource:
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("the data frame has columns of the same name: give each a name of its own")
 
-    def chunks(self) -> Iterator[Any]:
+    def chunks(self, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
         made = self._frame.copy(deep=False)
         made.columns = self.columns
-        yield without_words(made, self._missing)
+        carried = made[list(carry or ())]  # before texts that mean a missing value are taken out
+        made = without_words(made, self._missing)
+        yield made if carry is None else (made, carried)
 
 
 @contextmanager
@@ -184,6 +188,9 @@ def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
         check_column("layout", name, [column.name for column in columns])
     found = []
     for column in columns:
+        if not column.used:
+            found.append(column)  # it is not read
+            continue
         kind, written = given.columns.get(column.name, (column.kind, given.table.get(column.kind, column.layout)))
         if kind != column.kind:
             raise ValueError(f"layout says that column {column.name!r} holds {kind}s, the model has a {column.kind}")
