@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.metrics import r2_score
 
 from restt.cli import main
 from restt.workflow import Card, fit_table
@@ -69,6 +71,36 @@ def test_from_a_file_to_a_model_to_predictions_to_a_page(restt, tmp_path, hasty)
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_a_default_fit_of_a_real_table(restt):
+    """Nothing is in a hurry here: settings, solver and page are what a user gets."""
+    data = load_diabetes(as_frame=True).frame
+    write("train.csv", data[:150])
+    write("new.csv", data[150:300])
+    code, out, err = restt("fit", "train.csv", "-t", "target", "-o", "model", "--json", "-q")
+    assert (code, err) == (0, "")
+    card = Card.from_json(json.loads(out)["card"])
+    assert sorted(os.listdir("model")) == ["README.md", "card.json", "model.safetensors"]
+    assert card.settings == {"seed": 0, "device": "auto"}
+    assert card.held_out["rows"] == 150
+    r2 = {score["model"]: score["value"] for score in card.scores if score["metric"] == "r2"}
+    assert 0.3 < r2["ResTT"] < 0.7  # more than 0.7 would mean that rows were seen
+    assert f"| ResTT | {r2['ResTT']:.4g} [" in Path("model/README.md").read_text(encoding="utf-8")
+
+    code, _, err = restt("predict", "model", "new.csv", "-o", "p.csv", "--carry", "target", "-q")
+    assert (code, err) == (0, "")
+    found = pd.read_csv("p.csv")
+    assert found.columns.tolist() == ["target", "prediction", "low", "high"]
+    assert r2_score(found.target, found.prediction) > 0.3
+    assert found.target.between(found.low, found.high).mean() > 0.75
+
+    code, _, err = restt("explain", "model", "train.csv", "-o", "page.html", "-q")
+    assert (code, err) == (0, "")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    for words in (f"{r2['ResTT']:.4g}", f"{r2['boosting']:.4g}", "bmi", "ResTT", "boosting", 'id="explorer-data"'):
+        assert words in page
+
+
 def test_json_for_programs(restt):
     code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--json", "--quiet", "--set", "epochs=1")
     assert (code, err) == (0, "")
@@ -97,7 +129,7 @@ def test_standard_input_compressed_and_parquet(restt, model, monkeypatch):
     table().to_parquet("data.parquet")
     assert restt("predict", str(model), "data.parquet", "-q") == expected
     write("odd.csv", table(), sep=";", decimal=",", encoding="utf-16")
-    assert restt("predict", str(model), "odd.csv", "-q") == expected
+    assert restt("predict", str(model), "odd.csv", "-q", "--layout", "1234,5") == expected
 
 
 def write(name, frame, **options):
@@ -161,6 +193,23 @@ def test_outputs_that_exist_and_inputs_that_do_not(words, expected, restt, model
     assert expected in err
     assert re.fullmatch(r"restt: .*\n", err)
     assert sorted(os.listdir()) == ["data.csv", "less.csv"]
+
+
+def test_force_replaces_what_restt_wrote_and_nothing_else(restt, tmp_path):
+    words = ("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1", "--force")
+    assert restt(*words)[0] == 0
+    Path("model/thesis.txt").write_text("years of work")
+    assert restt(*words, "--seed", "1")[0] == 0
+    assert Card.from_json(json.loads(Path("model/card.json").read_text())).settings["seed"] == 1
+    assert Path("model/thesis.txt").read_text() == "years of work"
+    Path("model/README.md").write_text("my own words")
+    code, out, err = restt(*words)
+    assert (code, out) == (1, "")
+    assert err == (
+        "restt: output 'model' is not replaced: README.md was changed after restt wrote it; "
+        "move it away, or name another folder\n"
+    )
+    assert Path("model/README.md").read_text() == "my own words"
 
 
 @pytest.mark.parametrize("words", [["fit"], ["fit", "data.csv"], ["predict", "m", "d", "--rows", "3"], ["fitt"]])
@@ -241,3 +290,40 @@ def test_help_has_examples(command, restt):
     code, out, _ = restt(command, "--help")
     assert code == 0
     assert f"restt {command} " in out.split("Example", 1)[1]
+
+
+def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypatch):
+    write("data.csv", table(name=[f"row {k}" for k in range(ROWS)], none=""))
+    said = [
+        "column 'name' is left out: names the rows (24 different texts in 24 rows)",
+        "column 'none' is left out: holds nothing but missing values",
+    ]
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--set", "epochs=1", "--json")
+    assert code == 0
+    assert json.loads(out)["card"]["notes"][:2] == said
+    assert [err.count(note) for note in said] == [1, 1]
+
+    def stopped(*_, **__):
+        raise ValueError("stopped before the fit")
+
+    monkeypatch.setattr("restt.workflow.fitting.score", stopped)
+    _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "epochs=1")
+    assert [f"note: {note}" in err.splitlines() for note in said] == [True, True]
+    assert "stopped before the fit" in err
+
+
+def test_an_ambiguous_layout_is_asked_for_and_taken(restt):
+    write("data.csv", table(y=range(ROWS), a=[f"{k + 1},{k:03d}" for k in range(ROWS)]))
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1")
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"restt: column 'a' can be read in two ways, such as '1,000' in row 1: .*\n", err)
+    words = ("--layout", "1,234.5", "-q", "--json", "--set", "epochs=1")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", *words)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["card"]["columns"][0]["range"] == [1000.0, 24023.0]
+    write("new.csv", table(a="1.234.567"))
+    code, out, err = restt("predict", "model", "new.csv")
+    assert (code, out) == (1, "")
+    assert "column 'a' must hold numbers as in the fit, got '1.234.567' in row 1" in err
+    assert "--layout a=1.234,5" in err
+    assert restt("predict", "model", "new.csv", "--layout", "a=1.234,5")[0] == 0

@@ -19,6 +19,13 @@ Encoding = Annotated[str, typer.Option(help="Such as utf-8 or latin-1; found out
 Missing = Annotated[
     list[str] | None, typer.Option(metavar="TEXT", help="Also means a missing value, like NA and ?. Repeat for more.")
 ]
+Layout = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[COLUMN=]LAYOUT",
+        help="How numbers or dates are written: 1,234.5 or 1234,5, d/m/Y or m/d/Y. Repeat for more.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
@@ -45,6 +52,7 @@ def fit(
     delimiter: Delimiter = "auto",
     encoding: Encoding = "auto",
     missing: Missing = None,
+    layout: Layout = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -53,7 +61,7 @@ def fit(
     """Fit a model to a table, score it on rows it has not seen beside a linear model and boosting, and save it.
 
     The types of the columns are found out and shown. The model folder holds the model, card.json for programs and
-    README.md for people.
+    README.md for people. With --force these three are replaced if they are as restt wrote them; other files stay.
 
     Examples:
 
@@ -65,7 +73,8 @@ def fit(
     """
     from restt import workflow
     from restt.workflow import shown
-    from restt.workflow.folder import check_output
+    from restt.workflow.columns import left_out
+    from restt.workflow.folder import CARD, check_output
 
     check_output(output, force=force)
     say = shown.console(quiet)
@@ -79,16 +88,20 @@ def fit(
             category=category or (),
             drop=drop or (),
             keep=keep or (),
+            layout=layout or (),
         )
     say.print(shown.columns_table(table.columns.values(), target))
+    before = [*table.notes, *left_out(column for column in table.columns.values() if column.name != target)]
+    shown.tell(say, before)
     with shown.progress(say) as progress:
         fitted = workflow.fit_table(
             table, target, task=task, parameters=parameters, seed=seed, device=device, progress=progress
         )
     folder = fitted.save(output, force=force)
-    shown.tell(say, fitted.card.notes)
+    shown.tell(say, fitted.card.notes[len(before) :])
     if as_json:
-        print(json.dumps({"model": str(folder), "card": fitted.card.to_json()}, ensure_ascii=False))
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        print(json.dumps({"model": str(folder), "card": card}, ensure_ascii=False))
         return
     shown.console(quiet, stderr=False).print(shown.scores_table(fitted.card))
     print(folder)
@@ -107,6 +120,7 @@ def predict(
     delimiter: Delimiter = "auto",
     encoding: Encoding = "auto",
     missing: Missing = None,
+    layout: Layout = None,
     force: Force = False,
     as_json: Annotated[
         bool,
@@ -142,6 +156,7 @@ def predict(
             delimiter=delimiter,
             encoding=encoding,
             missing=missing or (),
+            layout=layout or (),
         )
         written = workflow.write_predictions(predictions, output, lines=as_json and output is None, force=force)
     shown.tell(say, predictions.notes)
@@ -158,6 +173,7 @@ def explain(
     delimiter: Delimiter = "auto",
     encoding: Encoding = "auto",
     missing: Missing = None,
+    layout: Layout = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -185,6 +201,7 @@ def explain(
             delimiter=delimiter,
             encoding=encoding,
             missing=missing or (),
+            layout=layout or (),
         )
     shown.tell(say, notes)
     print(json.dumps({"page": str(page), "notes": notes}, ensure_ascii=False) if as_json else page)

@@ -53,7 +53,7 @@ def frame(y, **columns):
         (list(range(20)) * 2, "regression", []),
         ([0.5, 1.5, 2.5, 3.5] * 10, "regression", []),
         (["no", "yes"] * 20, "classification", ["no", "yes"]),
-        ([True, False] * 20, "classification", ["false", "true"]),
+        ([True, False] * 20, "classification", [False, True]),
     ],
 )
 def test_the_task_is_told_by_the_target(y, task, classes):
@@ -122,6 +122,7 @@ def test_a_table_that_was_read_is_taken(tree_frame):
         (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
         (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
         (frame([0, 1] * 10), {"parameters": {"bond": 3}}, "parameters has 'bond', which ResTTClassifier does not take"),
+        (frame([0, 1] * 10), {"drop": ["y"]}, "drop names the target 'y', which cannot be left out"),
         (frame([0, 1] * 10), {"drop": ["a", "b"]}, "no column is left to predict 'y' from: 'a' was left out: as asked"),
     ],
 )
@@ -140,6 +141,34 @@ def test_a_target_that_is_not_there_is_named_with_those_that_are(tree_frame):
 def test_a_table_that_was_read_is_not_read_otherwise(tree_frame):
     with pytest.raises(ValueError, match="drop is told to read_table"):
         fit_table(read_table(tree_frame), "height", drop=["kind"])
+
+
+def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
+    rows = 40
+    data = frame(
+        np.random.default_rng(1).normal(size=rows),
+        name=[f"Jane Doe {row}" for row in range(rows)],
+        customer_id=np.arange(rows) * 1_000_003 + 77_000_000,
+        site=["Elm Street"] * rows,
+        secret=[f"dropped {row}" for row in range(rows)],
+        kind=["common"] * 20 + ["usual"] * 19 + ["Only One"],
+    )
+    fitted = fit_table(data, "y", parameters=QUICK, drop=["secret"])
+    columns = {column["name"]: column for column in fitted.card.columns}
+    assert [name for name in columns if not columns[name]["used"]] == ["name", "customer_id", "site", "secret"]
+    assert columns["kind"]["levels"] == ["common", "usual"]
+    assert columns["kind"]["distinct"] == 3
+    assert columns["name"]["distinct"] == 40
+    folder = fitted.save(tmp_path / "model")
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        for value in ("Jane Doe", "7700000", "77000000", "Elm Street", "dropped 1"):
+            assert value.encode() not in content
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| secret | unread |  | left out: as asked |" in page
+    assert "## What is stored" in page
+    assert any("held-out rows" in sentence for sentence in fitted.card.stored)
+    assert "Only One" not in (folder / "card.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("rows", [30, 600])

@@ -157,5 +157,5 @@ def test_answers_are_the_models_labels(y, expected, tmp_path):
     path.write_text(path.read_text() + "0.5,NA\n")
     with Source(path) as source:
         (chunk,) = source.chunks()
-    assert _answers(fitted, chunk["y"], 1).tolist() == expected
+    assert _answers(fitted, fitted.target_column, chunk["y"], 1).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])

@@ -9,17 +9,19 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
 ``target``
     Name of the column that is predicted.
 ``classes``
-    The labels in the order of the model's probabilities; empty for regression.
+    The labels in the order of the model's probabilities, spelled as in the file; empty for regression.
 ``source``
     ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its bytes
     (None in memory), ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, and, of a text file,
     ``delimiter`` and ``encoding``.
 ``columns``
     One entry for each column of the file but the target, in the file's order: ``name``; ``kind``, one of ``number``,
-    ``category``, ``boolean``, ``date``; ``missing``, how many values are; ``range`` [least, largest] of numbers and of
-    dates (as text), or ``levels``, the most frequent first and at most 100 of them, with ``distinct``, how many there
-    are; ``used`` whether the model has it; ``inputs``, the names under which the model has it (a date may be several);
-    ``note``, why it was left out or what was decided, or "". ``layout`` is how its text becomes values.
+    ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; ``missing``, how many values are, and
+    ``distinct``, how many are different (both 0 where unread); ``used`` whether the model has it; ``inputs``, the names
+    under which the model has it (a date may be several); ``note``, why it was left out or what was decided, or "".
+    ``layout`` is how its text is written, such as ``1,234.5``, ``1234,5 kg`` or ``%m/%d/%Y``: new tables are read by
+    it. Only of columns in use: the unit in ``layout``, ``range`` [least, largest] of numbers and of dates (as text), or
+    ``levels``, those that two rows or more share, the most frequent first and at most 100.
 ``target_column``
     The same entry for the target.
 ``held_out``
@@ -41,6 +43,11 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     Of the software, when (UTC), and how long reading, scoring and fitting took.
 ``notes``
     Sentences a reader of the model should know, in the order they came up.
+``stored``
+    Sentences on what of the table the model folder holds.
+``files``
+    SHA-256 of each file of the folder by name, of ``card.json`` without this entry (JSON with sorted keys). Only files
+    that are still the same are replaced by another model. Empty in a card that was not saved; no part of ``==``.
 
 >>> card = Card(task="regression", target="y", notes=["one row had no y"])
 >>> Card.from_json(card.to_json()) == card
@@ -77,6 +84,8 @@ class Card:
     created: str = ""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict, compare=False)
     version: int = VERSION
 
     def to_json(self) -> dict[str, Any]:

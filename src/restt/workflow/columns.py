@@ -5,37 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from restt._common.errors import shown
+from restt.workflow.layouts import BOOLEANS, DATES, TEXT, WHOLE, candidates, number_texts, remedy, split, to_floats
 from restt.workflow.source import require_pandas
 
-TEXT = ("category", "text")
-# How text may be written, the first that fits all values of a column is taken. Day before month where both fit, which
-# is said; UTC where a time names no zone.
-LAYOUTS: tuple[tuple[str, str], ...] = (
-    ("number", "1234.5"),
-    ("number", "1234,5"),
-    ("number", "1,234.5"),
-    ("boolean", "true/false"),
-    ("boolean", "yes/no"),
-    ("date", "ISO8601"),
-    ("date", "%d.%m.%Y"),
-    ("date", "%d/%m/%Y"),
-    ("date", "%m/%d/%Y"),
-    ("date", "%Y/%m/%d"),
-    ("date", "%d.%m.%Y %H:%M"),
-    ("date", "%d/%m/%Y %H:%M"),
-    ("date", "%m/%d/%Y %H:%M"),
-    ("date", "%Y/%m/%d %H:%M"),
-    ("date", "%d %b %Y"),
-    ("date", "%d-%b-%Y"),
-    TEXT,
-)
-_DECIMAL_COMMA = re.compile(r"[+-]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?(?:[eE][+-]?\d+)?")
-_THOUSANDS_COMMA = re.compile(r"[+-]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?")
+DASHES = ("-", "–", "—", "--", "---")  # missing values, but not where + stands against -
 _CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
 _ID_NAME = re.compile(r"(?:^|[\W_])(?:id|index|no|nr)$", re.IGNORECASE)
 _QUICK = 50  # values tried before all are
@@ -49,7 +28,7 @@ MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the w
 # Part of a date -> how many there are, in the words of a note.
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 
-KINDS = ("number", "category", "boolean", "date")
+UNREAD = "unread"  # the kind of a dropped column
 _REQUIRED: dict[str, type] = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
 _OPTIONAL: dict[str, type] = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
 
@@ -69,6 +48,11 @@ class Column:
     inputs: list[str] = field(default_factory=list)
     note: str = ""
 
+    @classmethod
+    def unread(cls, name: str, note: str) -> Column:
+        """A column that was dropped before anything in it was looked at."""
+        return cls(name, UNREAD, "text", 0, 0, used=False, note=note)
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -84,7 +68,7 @@ class Column:
         found = cls(**content)
         if not all(isinstance(text, str) for text in [*found.inputs, *(found.levels or [])]):
             raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
-        if found.kind not in KINDS or found.layout not in {"typed", *(layout for _, layout in LAYOUTS)}:
+        if not _is_layout(found.kind, found.layout) or (found.used and found.kind == UNREAD):
             raise ValueError(f"a column of a model card cannot hold {shown(found.kind)} as {shown(found.layout)}")
         known = {found.name, *(f"{found.name} {part}" for part in PARTS)}
         if strange := [name for name in found.inputs if name not in known]:
@@ -105,16 +89,36 @@ class Column:
 
         ValueError for values of another kind than the column's; ``first_row`` is the number of the series' first row.
         """
-        layouts = [self.layout, *(layout for kind, layout in LAYOUTS if kind == self.kind and layout != self.layout)]
-        for layout in layouts:
-            values = parsed(series, self.kind, layout, codes=False)
-            if values is not None:
-                return values
+        values = parsed(series, self.kind, self.layout, codes=False)
+        if values is not None:
+            return values
         row, value = first_misfit(series, self.kind, self.layout, codes=False)
         what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
-        raise ValueError(
-            f"column {self.name!r} must hold {what} as in the fit, got {shown(value)} in row {first_row + row}"
-        )
+        message = f"column {self.name!r} must hold {what} as in the fit, got {shown(value)} in row {first_row + row}"
+        if others := self._other_layouts(series.iloc[row : row + 1]):
+            message += (
+                f", where they are written as {self.layout}: write these so, or name their layout, "
+                f"{remedy(self.name, others)}"
+            )
+        raise ValueError(message)
+
+    def _other_layouts(self, one: Any) -> list[str]:
+        """The layouts by which a value can be read, one for each reading."""
+        found: dict[float, str] = {}
+        for kind, layout in candidates(one) if is_text(one) else [("number", "1234.5")]:
+            if kind == self.kind != "boolean" and (read := parsed(one, kind, layout, codes=False)) is not None:
+                found.setdefault(float(read[0]), layout)
+        return list(found.values())
+
+
+def _is_layout(kind: str, layout: str) -> bool:
+    if kind != "number":
+        return layout in {"category": TEXT[1:], UNREAD: TEXT[1:], "boolean": BOOLEANS, "date": DATES}.get(kind, ())
+    try:
+        split(layout)
+    except ValueError:
+        return False
+    return True
 
 
 def parsed(series: Any, kind: str, layout: str, *, codes: bool = True) -> Any:
@@ -129,23 +133,30 @@ def parsed(series: Any, kind: str, layout: str, *, codes: bool = True) -> Any:
     True
     """
     pd = require_pandas()
-    if not _is_text(series):
-        return _typed(series, kind)
-    present = series[series.notna()]
-    if (
-        kind != "category"
-        and len(present) > _QUICK
-        and _parsed_text(present.iloc[:_QUICK], kind, layout, codes) is None
-    ):
-        return None
-    values = _parsed_text(present, kind, layout, codes)
+    if not is_text(series):
+        bare = kind != "number" or split(layout)[::2] == ("", "") or series.isna().all()
+        return _typed(series, kind) if bare else None
+    if kind != "category" and len(series) > _QUICK:
+        first = series[series.notna()].iloc[:_QUICK]
+        if parsed(first, kind, layout, codes=codes) is None:
+            return None
+    there = np.array(series.notna(), dtype=bool) if layout == "+/-" else present(series)
+    values = _parsed_text(series[there], kind, layout, codes)
     if values is None or kind == "category":
-        return values if values is None else pd.Categorical(series.str.strip().where(series.notna()))
+        return values if values is None else pd.Categorical(series.str.strip().where(there))
     if kind == "boolean":
-        return pd.Categorical(series.str.strip().str.lower(), categories=sorted(layout.split("/")))
+        return pd.Categorical(series.str.strip().str.lower().where(there), categories=sorted(layout.split("/")))
     filled = np.full(len(series), np.nan)
-    filled[series.notna().to_numpy()] = values
+    filled[there] = values
     return filled
+
+
+def present(series: Any) -> np.ndarray:  # (B,)
+    """Where a series of texts has a value: a dash is none."""
+    there = np.array(series.notna(), dtype=bool)
+    dashed = np.asarray(series.str.startswith(tuple(dash[0] for dash in DASHES), na=False), dtype=bool)
+    there[dashed] = ~np.asarray(series[dashed].str.strip().isin(DASHES))
+    return there
 
 
 def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
@@ -159,25 +170,21 @@ def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
         # Every date has a digit: asked first, as most columns of text are none, and "today" would be read as one.
         if len(present) and not any(character.isdigit() for character in present.iloc[0]):
             return None
-        format_ = "ISO8601" if layout == "typed" else layout
-        times = pd.to_datetime(present.str.strip(), format=format_, errors="coerce", utc=True)
+        times = pd.to_datetime(present.str.strip(), format=layout, errors="coerce", utc=True)
         return None if times.isna().any() else _days(times)
-    texts = present
-    if layout != "1234.5":
-        pattern = _DECIMAL_COMMA if layout == "1234,5" else _THOUSANDS_COMMA
-        if not present.str.strip().str.fullmatch(pattern.pattern).all():
-            return None
-        texts = texts.str.replace("." if layout == "1234,5" else ",", "", regex=False)
-        texts = texts.str.replace(",", ".", regex=False)
-    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    texts = number_texts(present, layout)
+    if texts is None:
+        return None
+    numbers = to_floats(texts)
     if np.isnan(numbers).any():
         return None
-    if codes and layout == "1234.5" and len(numbers) and (numbers == np.round(numbers)).all():
-        return None if present.str.match(_CODE).any() else numbers
+    if codes and len(numbers) and (numbers == np.round(numbers)).all() and texts.str.match(_CODE).any():
+        return None
     return numbers
 
 
-def _is_text(series: Any) -> bool:
+def is_text(series: Any) -> bool:
+    """Whether a series holds text, missing values aside."""
     pd = require_pandas()
     if isinstance(series.dtype, pd.StringDtype):
         return True
@@ -255,12 +262,15 @@ def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def first_misfit(series: Any, kind: str, layout: str, *, codes: bool = True) -> tuple[int, Any]:
-    """Place and value of the first entry of a series that is not of this kind."""
-    for place, value in enumerate(series.tolist()):
-        one = series.iloc[place : place + 1]
-        if one.notna().all() and parsed(one, kind, layout, codes=codes) is None:
-            return place, value
-    raise AssertionError("all values fit")
+    """Place and value of the first entry of a series that is not of this kind and layout."""
+    begin, end = 0, len(series)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        if parsed(series.iloc[begin:middle], kind, layout, codes=codes) is None:
+            end = middle
+        else:
+            begin = middle
+    return begin, series.iloc[begin : begin + 1].tolist()[0]
 
 
 def mixed(name: str, row: int, value: Any) -> str:
@@ -288,12 +298,10 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         parts = _useful_parts(present)
         inputs += [f"{name} {part}" for part in parts]
         note = "days since 1970" + "".join(f", {part} ({PARTS[part]})" for part in parts)
-        if layout.startswith("%d/%m/") and (_day_of_month(present) <= 12).all():
-            note += "; day before month or after cannot be told, taken as before"
         pd = require_pandas()
         ends = [pd.Timestamp(day, unit="D").isoformat(sep=" ").removesuffix(" 00:00:00") for day in ends]
     elif kind == "number":
-        note = "" if layout == "1234.5" else f"written as {layout}"
+        note = "" if layout in ("1234.5", WHOLE) else f"written as {layout}"
         if not keep and not reason and _numbers_rows(name, unique, len(values)):
             reason = "numbers the rows"
     if reason:
@@ -321,12 +329,22 @@ def _described_levels(name: str, kind: str, layout: str, values: Any, keep: bool
     return Column(name, kind, layout, missing, len(counts), levels=levels, inputs=[name])
 
 
-def numeric_share(levels: Iterable[Any], counts: Sequence[int]) -> float:
-    """The share of rows whose text is a number."""
-    pd = require_pandas()
-    numbers = pd.to_numeric(pd.Series(list(levels), dtype=object), errors="coerce").notna().to_numpy()
-    weights = np.asarray(counts, dtype=np.float64)
-    return float(weights[numbers].sum() / weights.sum()) if weights.sum() else 0.0
+def exact(kind: str, layout: str, values: Sequence[Any]) -> list[Any]:
+    """What values of a column mean, to be compared: numbers to the last digit, yes or no whatever the case, else texts.
+
+    >>> exact("number", "1234.5", ["9007199254740993", "1.0", 1]), exact("boolean", "yes/no", ["Yes"])
+    ([Decimal('9007199254740993'), Decimal('1.0'), Decimal('1')], ['yes'])
+    """
+    if kind == "number":
+        texts = [value for value in values if isinstance(value, str)]
+        plain = iter(number_texts(require_pandas().Series(texts, dtype=object), layout) if texts else ())
+        return [Decimal((next(plain) if isinstance(value, str) else str(+value)).strip()) for value in values]
+    return [_text(value).strip().lower() if kind == "boolean" else _text(value).strip() for value in values]
+
+
+def left_out(columns: Iterable[Column]) -> list[str]:
+    """A line for each column that the model does not get, and why."""
+    return [f"column {column.name!r} is {column.note}" for column in columns if not column.used]
 
 
 def _constant(distinct: int, missing: int) -> str:
@@ -351,8 +369,3 @@ def _useful_parts(days: np.ndarray) -> list[str]:
         for part, worth in (("month", span >= MONTH_DAYS), ("weekday", span >= WEEK_DAYS), ("hour", hours))
         if worth
     ]
-
-
-def _day_of_month(days: np.ndarray) -> np.ndarray:
-    pd = require_pandas()
-    return np.asarray(pd.to_datetime(days, unit="D", origin="unix").day)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -17,7 +19,8 @@ from restt._common.errors import check_choice, check_int, shown
 from restt._common.provenance import provenance
 from restt.estimators import ResTTClassifier, ResTTRegressor
 from restt.workflow.card import TASKS, Card
-from restt.workflow.columns import Column, described
+from restt.workflow.columns import LISTED_LEVELS, Column, described, exact, left_out
+from restt.workflow.layouts import Layout, split
 from restt.workflow.scoring import COST, cost, score
 from restt.workflow.table import Table, check_column, read_table
 
@@ -51,8 +54,15 @@ class FittedTable:
         """All columns of the table it was fitted to, but the target."""
         return [Column.from_json(column) for column in self.card.columns]
 
+    @property
+    def target_column(self) -> Column:
+        return Column.from_json(self.card.target_column)
+
     def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write the model folder, whole or not at all; an existing one is replaced only with ``force``."""
+        """Write the model folder, whole or not at all.
+
+        In an existing one, ``force`` replaces the model's files if they are as they were written; all others stay.
+        """
         from restt.workflow.folder import save
 
         return save(self, folder, force=force)
@@ -73,13 +83,14 @@ def fit_table(
     category: Sequence[str] = (),
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
+    layout: Layout = (),
 ) -> FittedTable:
     """Fit a model to a table of one's own, and score it on rows it has not seen.
 
     Parameters
     ----------
     data : path, "-", data frame or Table
-        See :func:`read_table`, as for the last six parameters, which a Table has been read with already.
+        See :func:`read_table`, as for the last seven parameters, which a Table has been read with already.
     target : str
         The column to predict. Rows without it are left out.
     task : {"auto", "regression", "classification"}
@@ -100,7 +111,13 @@ def fit_table(
     began = time.monotonic()
     check_choice("task", task, ("auto", *TASKS))
     check_int("seed", seed, minimum=0, maximum=2**32 - 1)
-    options: dict[str, Any] = {"missing": missing, "category": category, "drop": drop, "keep": keep}
+    options: dict[str, Any] = {
+        "missing": missing,
+        "category": category,
+        "drop": drop,
+        "keep": keep,
+        "layout": layout,
+    }
     if isinstance(data, Table):
         if given := [name for name, value in options.items() if value]:
             raise ValueError(f"{given[0]} is told to read_table, and data has been read already")
@@ -108,10 +125,12 @@ def fit_table(
     else:
         table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
     check_column("target", target, list(table.columns))
-    notes = list(table.notes)
+    if target not in table.values:
+        raise ValueError(f"drop names the target {target!r}, which cannot be left out")
+    columns = {name: column for name, column in table.columns.items() if name != target}
+    notes = [*table.notes, *left_out(columns.values())]
     kind, y, rows = _target(table, target, task, notes)
     estimator = _estimator(kind, parameters or {}, seed, device)
-    columns = {name: column for name, column in table.columns.items() if name != target}
     if not any(column.used for column in columns.values()):
         reasons = "; ".join(f"{name!r} was {column.note}" for name, column in list(columns.items())[:5])
         raise ValueError(f"no column is left to predict {target!r} from" + (f": {reasons}" if reasons else ""))
@@ -142,7 +161,7 @@ def fit_table(
         target=target,
         classes=[] if classes is None else classes.tolist(),
         source={**table.source, "rows_used": len(rows)},
-        columns=[column.to_json() for column in columns.values()],
+        columns=[_kept(column, table.values.get(name)) for name, column in columns.items()],
         target_column=described(
             target, table.columns[target].kind, table.columns[target].layout, table.values[target], keep=True
         ).to_json(),
@@ -154,8 +173,34 @@ def fit_table(
         created=origin["date"],
         seconds=round(time.monotonic() - began, 2),
         notes=notes,
+        stored=_stored(len(honest.calibration.get("rows", []))),
     )
     return FittedTable(estimator, card)
+
+
+def _kept(column: Column, values: Any) -> dict[str, Any]:
+    """A column's entry in the card: no value or unit of one that is left out, no level that only one row has."""
+    entry = column.to_json()
+    if not column.used:
+        entry["layout"] = split(column.layout)[1] if column.kind == "number" else column.layout
+        return {name: value for name, value in entry.items() if name not in ("range", "levels")}
+    if column.levels is None:
+        return entry
+    counts = values.value_counts()
+    return {**entry, "levels": [level for level in column.levels if counts[level] > 1]}
+
+
+def _stored(scored_rows: int) -> list[str]:
+    """What of the table a model folder holds, a sentence each."""
+    pairs = f"the target of {scored_rows} held-out rows beside its predictions, " if scored_rows else ""
+    return [
+        "card.json holds of a column that is left out its name and how many values are missing or different, no value.",
+        "card.json holds of a column in use its least and largest value or date, or the levels that two rows or more "
+        f"share, at most {LISTED_LEVELS}.",
+        f"card.json holds of the target {pairs}its classes or its least and largest value.",
+        "model.safetensors holds levels and may hold rows of the columns in use, from which it computes intervals: "
+        "give it only to those who may see them.",
+    ]
 
 
 def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str) -> Any:
@@ -184,29 +229,30 @@ def _target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str
         notes.append(f"{table.rows - len(rows)} rows without a value in {target!r} were left out")
     if len(rows) < LEAST_ROWS:
         raise ValueError(f"{len(rows)} rows have a value in the target {target!r}: at least {LEAST_ROWS} are needed")
-    if column.distinct == 1:
+    labels = class_labels(column, table.labels[target][rows]) if target in table.labels else None
+    distinct = column.distinct if labels is None else len(np.unique(labels))
+    if distinct == 1:
         only = values[rows[0]]
         raise ValueError(
             f"target {target!r} has one value, {shown(_plain(only))}, in all rows: there is nothing to predict"
         )
     numeric = column.kind == "number"
     whole = bool(numeric and (values[rows] == np.round(values[rows])).all())
-    few = column.distinct == 2 or (whole and column.distinct <= FEW_VALUES)
+    few = distinct == 2 or (whole and distinct <= FEW_VALUES)
     if task == "auto":
         task = "regression" if numeric and not few else "classification"
-        counted = f"{column.distinct} different {'numbers' if numeric else 'labels'}"
+        counted = f"{distinct} different {'numbers' if numeric else 'labels'}"
         notes.append(f"{task}, since {target!r} has {counted}; the task can be named instead")
     if task == "regression":
         if not numeric:
             wrong = shown(_plain(values[rows[0]]))
             raise ValueError(f"target {target!r} must hold numbers for regression, got {wrong} in row {rows[0] + 1}")
         return task, values[rows], rows
-    if column.distinct > MOST_CLASSES:
+    if labels is None or distinct > MOST_CLASSES:
         raise ValueError(
-            f"target {target!r} has {column.distinct} different values, and at most {MOST_CLASSES} classes are taken: "
+            f"target {target!r} has {distinct} different values, and at most {MOST_CLASSES} classes are taken: "
             "is it the right column, or are its numbers written as text?"
         )
-    labels = as_labels(values[rows], whole=whole)
     found, counts = np.unique(labels, return_counts=True)
     rare = found[counts < 2].tolist()
     if len(found) - len(rare) < 2:
@@ -224,15 +270,41 @@ def _counted(labels: np.ndarray, counts: np.ndarray) -> str:
     return ", ".join(f"{shown(label)} {count} times" for label, count in pairs[:4]) + (", …" if len(pairs) > 4 else "")
 
 
-def as_labels(values: Any, *, whole: bool) -> np.ndarray:
-    """Classes of numbers (B,) or of a Categorical: whole numbers as such, everything else as text.
+def class_labels(column: Column, spelled: Any) -> np.ndarray:  # (B,)
+    """Classes of a target's values, a Categorical without missing ones, as the table spells them.
 
-    >>> as_labels(np.array([1.0, 2.0]), whole=True), as_labels(np.array([1.5, 2.0]), whole=False)
-    (array([1, 2]), array(['1.5', '2.0'], dtype=object))
+    Labels are integers where all are whole numbers in their usual form, booleans where all are True and False, else
+    texts. Values that mean the same, such as 1 and 1.0 or yes and YES, get the spelling that is most frequent.
+
+    >>> import pandas as pd
+    >>> class_labels(Column("y", "number", "1234.5", 0, 2), pd.Categorical(["1.0", "2", "1.0", "1"]))
+    array(['1.0', '2', '1.0', '1.0'], dtype=object)
     """
-    if whole:
-        return values.astype(np.int64)
-    return np.array([str(value) for value in values], dtype=object)
+    counts = np.bincount(spelled.codes, minlength=len(spelled.categories))
+    order = [place for place in np.argsort(-counts, kind="stable") if counts[place]]
+    found = [spelled.categories[place] for place in order]
+    usual: dict[Any, Any] = {}
+    for key, label in zip(keys := exact(column.kind, column.layout, found), found, strict=True):
+        usual.setdefault(key, label)
+    chosen: Any = [usual[key] for key in keys]
+    if all(isinstance(label, (bool, np.bool_)) for label in chosen):
+        names = np.array(chosen, dtype=bool)
+    elif None not in (whole := [_integer(label) for label in chosen]):
+        names = np.array(whole, dtype=np.int64)
+    else:
+        names = np.array([str(label) for label in chosen], dtype=object)
+    placed = np.zeros(len(counts), dtype=np.int64)
+    placed[order] = np.arange(len(order))
+    return names[placed[spelled.codes]]
+
+
+def _integer(label: Any) -> int | None:
+    """The integer that a label is or is spelled as, if it has 64 bits at most."""
+    if isinstance(label, str):
+        number = int(label) if re.fullmatch(r"0|-?[1-9]\d{0,18}", label, re.ASCII) else None
+    else:
+        number = int(label) if isinstance(label, (int, float, np.number, Decimal)) and label == int(label) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _plain(value: Any) -> Any:

@@ -1,10 +1,17 @@
-"""The model folder: the estimator's own file, the card for programs, and the card for people. Whole or absent."""
+"""The model folder: the estimator's own file, the card for programs, and the card for people. Whole or absent.
+
+The card lists the files with their hashes. Only files that are still as listed are replaced; all else stays.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import html
 import json
 import os
+import re
 import shutil
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,28 +21,37 @@ from restt._common.files import remove_abandoned, sync_folder, unfinished, write
 from restt.estimators import load as load_estimator
 from restt.estimators.files import NAME as MODEL
 from restt.workflow.card import Card
+from restt.workflow.columns import UNREAD
 from restt.workflow.fitting import FittedTable
 
 CARD, README = "card.json", "README.md"
+FILES = (MODEL, README, CARD)
+NEW = ".restt-new"  # inside a folder whose files are being replaced
 METRIC_WORDS = {"r2": "R²", "rmse": "root mean square error", "log_loss": "log-loss", "accuracy": "accuracy"}
 
 
 def save(fitted: FittedTable, folder: str | PathLike[str], *, force: bool = False) -> Path:
     """Write a model folder; see :meth:`FittedTable.save`."""
     target = check_output(folder, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(target.parent)
-    made = unfinished(target.parent, f".{target.name}.")
+    home = target if target.exists() else target.parent
+    home.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(home)
+    made = unfinished(home, f".{target.name}.")
     made.mkdir()
     try:
         fitted.estimator.save(made)
-        write_json_atomic(made / CARD, fitted.card.to_json())
         write_bytes_atomic(made / README, readme(fitted.card).encode())
-        _put(made, target)
+        card = replace(fitted.card, files={name: _digest(made / name) for name in (MODEL, README)}).to_json()
+        card["files"][CARD] = _card_digest(card)
+        write_json_atomic(made / CARD, card)
+        if home is target:
+            _replace(made, target)
+        else:
+            os.replace(made, target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    sync_folder(target.parent)
+    sync_folder(home)
     return target
 
 
@@ -47,10 +63,10 @@ def load(folder: str | PathLike[str]) -> FittedTable:
             f"model must be a folder that `restt fit` wrote, got {str(given)!r}, which is not there"
         )
     for name in (MODEL, CARD):
-        if not (given / name).is_file():
+        if not _current(given, name).is_file():
             raise ValueError(f"model must be a folder that `restt fit` wrote, got {str(given)!r}, which has no {name}")
     try:
-        card = Card.from_json(json.loads((given / CARD).read_text(encoding="utf-8")))
+        card = Card.from_json(json.loads(_current(given, CARD).read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{given / CARD} is damaged: {error}") from error
     return FittedTable(load_estimator(given), card)
@@ -65,24 +81,82 @@ def check_output(folder: str | PathLike[str], *, force: bool) -> Path:
         raise FileExistsError(
             f"output {str(target)!r} is there already: name another, or replace it with force (--force)"
         )
-    if target.exists() and any(target.iterdir()) and not (target / CARD).is_file():
-        raise FileExistsError(f"output {str(target)!r} is a folder with other things in it, which are not replaced")
+    if target.exists() and any(target.iterdir()):
+        if not _current(target, CARD).is_file():
+            raise FileExistsError(f"output {str(target)!r} is a folder with other things in it, which are not replaced")
+        _check_unchanged(target)
     return target
 
 
-def _put(made: Path, target: Path) -> None:
-    """Move a finished folder to its place; one that is there goes only once the new one has its place."""
-    if not target.exists():
-        os.replace(made, target)
-        return
-    old = unfinished(target.parent, f".{target.name}.old.")
-    os.replace(target, old)
+def _check_unchanged(folder: Path) -> None:
+    """FileExistsError where a file that would be replaced is not as its card says that it was written."""
     try:
-        os.replace(made, target)
-    except BaseException:
-        os.replace(old, target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        files = json.loads(_current(folder, CARD).read_text(encoding="utf-8"))["files"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        files = None
+    for name in FILES:
+        path = _current(folder, name)
+        if not os.path.lexists(path):
+            continue
+        listed = files.get(name) if isinstance(files, dict) else None
+        if listed is None or listed != _digest(path):
+            why = (
+                f"is not listed in {CARD} as written by restt" if listed is None else "was changed after restt wrote it"
+            )
+            raise FileExistsError(
+                f"output {str(folder)!r} is not replaced: {name} {why}; move it away, or name another folder"
+            )
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, of a card without its own; "" for what is no file or no card."""
+    if not path.is_file():
+        return ""
+    content = path.read_bytes()
+    if path.name != CARD:
+        return hashlib.sha256(content).hexdigest()
+    return _card_digest(json.loads(content))
+
+
+def _card_digest(card: dict[str, Any]) -> str:
+    """SHA-256 of a card without its own entry among the files."""
+    files = {name: digest for name, digest in card["files"].items() if name != CARD}
+    return hashlib.sha256(json.dumps({**card, "files": files}, sort_keys=True).encode()).hexdigest()
+
+
+def _replace(made: Path, target: Path) -> None:
+    """Put finished files in the place of those in ``target``.
+
+    The move of the model's file decides: before it the folder holds the old model, after it the new one, whose other
+    files are found in :data:`NEW` until they have their places.
+    """
+    _finish(target)
+    os.replace(made, target / NEW)
+    sync_folder(target)
+    try:
+        os.replace(target / NEW / MODEL, target / MODEL)
+    finally:
+        _finish(target)
+
+
+def _finish(folder: Path) -> None:
+    """Complete a replacement whose model has its place; forget one whose model has not."""
+    new = folder / NEW
+    if not new.is_dir():
+        return
+    if not (new / MODEL).exists():
+        sync_folder(folder)
+        for name in (README, CARD):
+            if (new / name).exists():
+                os.replace(new / name, folder / name)
+        sync_folder(folder)
+    shutil.rmtree(new)
+
+
+def _current(folder: Path, name: str) -> Path:
+    """Where a file of the folder's model lies: in :data:`NEW` if a replacement was interrupted behind its decision."""
+    new = folder / NEW
+    return new / name if (new / name).exists() and not (new / MODEL).exists() else folder / name
 
 
 def readme(card: Card) -> str:
@@ -96,9 +170,9 @@ def readme(card: Card) -> str:
     """
     source = card.source
     rows = source.get("rows_used", source.get("rows"))
-    file = f"`{source['file']}`" if source.get("file") not in (None, "-") else "a table"
+    file = _code(source["file"]) if source.get("file") not in (None, "-") else "a table"
     lines = [
-        f"# Model of `{card.target}`",
+        f"# Model of {_code(card.target)}",
         "",
         f"{card.task.capitalize()} by a residual tensor train, fitted to {rows} rows and "
         f"{source.get('columns')} columns of {file}.",
@@ -107,8 +181,10 @@ def readme(card: Card) -> str:
     lines += [f"SHA-256 of the file: `{source['sha256']}`", ""] if source.get("sha256") else []
     lines += _scores(card) + _columns(card)
     if card.notes:
-        lines += ["## Notes", "", *(f"- {note}" for note in card.notes), ""]
-    settings = ", ".join(f"{name} {value}" for name, value in card.settings.items()) or "defaults"
+        lines += ["## Notes", "", *(f"- {_escaped(note)}" for note in card.notes), ""]
+    if card.stored:
+        lines += ["## What is stored", "", *(f"- {_escaped(sentence)}" for sentence in card.stored), ""]
+    settings = ", ".join(_escaped(f"{name} {value}") for name, value in card.settings.items()) or "defaults"
     versions = ", ".join(f"{name} {value}" for name, value in card.versions.items())
     lines += [
         "## How it was made",
@@ -122,6 +198,21 @@ def readme(card: Card) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """Text of one line that Markdown shows as it is: no tag, link, emphasis, code or end of a table's cell.
+
+    >>> print(_escaped("<b> *a*\\n[x](y)|"))
+    &lt;b&gt; \\*a\\* \\[x\\]\\(y)\\|
+    """
+    line = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~#]|(?<=\])\()", r"\\\1", line)
+
+
+def _code(name: str) -> str:
+    """A name as code where it is plain, else as text: a tag or a backtick would end the code."""
+    return f"`{name}`" if re.fullmatch(r"[\w .,:/-]+", name) else _escaped(name)
 
 
 def _scores(card: Card) -> list[str]:
@@ -157,8 +248,9 @@ def _columns(card: Card) -> list[str]:
         return []
     lines = ["## Columns", "", "| column | holds | missing | |", "|---|---|---|---|"]
     for column in card.columns:
-        cells = (column["name"], holds(column), str(column["missing"]), column["note"])
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        missing = "" if column["kind"] == UNREAD else str(column["missing"])
+        cells = (column["name"], holds(column), missing, column["note"])
+        lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
     return [*lines, ""]
 
 
@@ -174,6 +266,6 @@ def holds(column: dict[str, Any]) -> str:
         low, high = (f"{end:.6g}" if isinstance(end, float) else str(end) for end in ends)
         return f"{column['kind']}, {low} to {high}"
     if levels := column.get("levels"):
-        some = ", ".join(levels[:4]) + (", …" if column["distinct"] > 4 else "")
+        some = ", ".join(levels[:4]) + (", …" if column["distinct"] > len(levels[:4]) else "")
         return f"{column['kind']}, {column['distinct']}: {some}"
     return str(column["kind"])

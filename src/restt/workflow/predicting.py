@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -13,11 +13,13 @@ import numpy as np
 
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import whole_file, write_bytes_atomic
-from restt.workflow.columns import Column
-from restt.workflow.fitting import FittedTable, as_labels
+from restt.workflow.cells import write_csv, write_lines
+from restt.workflow.columns import Column, exact
+from restt.workflow.fitting import FittedTable
 from restt.workflow.folder import load
+from restt.workflow.layouts import Layout
 from restt.workflow.source import require_pandas
-from restt.workflow.table import check_column, model_frame, opened
+from restt.workflow.table import check_column, model_frame, opened, relaid
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
 
@@ -33,11 +35,13 @@ class Predictions:
     interval : float or None
         What an interval of a regression holds, or None for none.
     carry : sequence of str
-        Columns of the data to put in front of the predictions.
+        Columns of the data to put in front of the predictions, unchanged.
     progress : callable, optional
         ``progress(rows)`` is called with the rows predicted so far after each chunk.
     delimiter, encoding, missing
         As in :func:`read_table`.
+    layout : str, sequence of str, or mapping of columns
+        How numbers and dates of this table are written, as in :func:`read_table`; by default as in the fit.
 
     Attributes
     ----------
@@ -58,29 +62,35 @@ class Predictions:
         delimiter: str = "auto",
         encoding: str = "auto",
         missing: Sequence[str] = (),
+        layout: Layout = (),
     ) -> None:
         if interval is not None and not 0.0 < interval < 1.0:
             raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
         self.fitted = model if isinstance(model, FittedTable) else load(model)
+        *self._columns, _ = relaid([*self.fitted.columns, self.fitted.target_column], layout)
         self.notes: list[str] = []
         self.rows = 0
-        self._interval, self._carry, self._progress = interval, list(carry), progress
+        self._interval, self._carry, self._progress = interval, list(dict.fromkeys(carry)), progress
         self._data, self._options = data, {"delimiter": delimiter, "encoding": encoding, "missing": missing}
 
     def __iter__(self) -> Iterator[Any]:
-        card, columns = self.fitted.card, self.fitted.columns
+        pd = require_pandas()
+        card, columns = self.fitted.card, self._columns
         with opened(self._data, **self._options) as source:
             for name in self._carry:
                 check_column("carry", name, source.columns)
+                if name in self._names:
+                    raise ValueError(f"carry names the column {name!r}, and a result has that name: rename the column")
             self.notes += [*source.notes, *extra_columns(source.columns, self.fitted)]
             if card.task == "regression" and self._interval is not None and not self._has_intervals:
                 self.notes.append("no intervals: this model was trained by gradients, which know none")
-            for chunk in source.chunks():
+            for chunk, carried in source.chunks(carry=self._carry):
                 if len(chunk) == 0:
                     continue
                 found = self._predicted(model_frame(columns, chunk, self.rows + 1))
                 self.rows += len(chunk)
-                yield self._framed(chunk, found)
+                results = pd.DataFrame(dict(zip(self._names, found, strict=True)))
+                yield pd.concat([carried.reset_index(drop=True), results], axis=1)
                 if self._progress is not None:
                     self._progress(self.rows)
             if self.rows == 0:
@@ -90,21 +100,20 @@ class Predictions:
     def _has_intervals(self) -> bool:
         return getattr(self.fitted.estimator, "solver_", "") == "posterior"
 
-    def _predicted(self, x: Any) -> dict[str, Any]:
+    @cached_property
+    def _names(self) -> list[str]:
+        """Names of the results, in the order of :meth:`_predicted`."""
+        if self.fitted.card.task == "classification":
+            return ["prediction", *(f"probability {label}" for label in self.fitted.estimator.classes_.tolist())]
+        return ["prediction", "low", "high"] if self._interval is not None and self._has_intervals else ["prediction"]
+
+    def _predicted(self, x: Any) -> list[Any]:
         model = self.fitted.estimator
         if self.fitted.card.task == "classification":
             probabilities = model.predict_proba(x)
-            shares = {f"probability {label}": probabilities[:, k] for k, label in enumerate(model.classes_.tolist())}
-            return {"prediction": model.classes_[probabilities.argmax(axis=1)], **shares}
-        found = {"prediction": np.asarray(model.predict(x))}
-        if self._interval is not None and self._has_intervals:
-            ends = model.predict_interval(x, self._interval)
-            found.update(low=ends[:, 0], high=ends[:, 1])
-        return found
-
-    def _framed(self, chunk: Any, found: dict[str, Any]) -> Any:
-        carried = {name: chunk[name].to_numpy() for name in self._carry if name not in found}
-        return require_pandas().DataFrame({**carried, **found})
+            return [model.classes_[probabilities.argmax(axis=1)], *probabilities.T]
+        ends = model.predict_interval(x, self._interval).T if len(self._names) > 1 else ()
+        return [np.asarray(model.predict(x)), *ends]
 
 
 def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options: Any) -> Any:
@@ -118,7 +127,7 @@ def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options
     >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
     >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", parameters={"epochs": 2})
     >>> predict_table(fitted, data).columns.tolist()
-    ['prediction', 'probability false', 'probability true']
+    ['prediction', 'probability False', 'probability True']
     """
     return require_pandas().concat(list(Predictions(model, data, **options)), ignore_index=True)
 
@@ -128,6 +137,7 @@ def write_predictions(
 ) -> Path | None:
     """Write predictions as CSV, or as one JSON object per line, to a new file, whole or not at all.
 
+    Numbers are written exactly. In CSV, text that a spreadsheet would run as a formula gets an apostrophe in front.
     ``output`` None is standard output, which gets each chunk as soon as it is there.
     """
     if output is None:
@@ -141,15 +151,11 @@ def write_predictions(
 
 
 def _write(predictions: Predictions, file: IO[str], lines: bool) -> None:
-    first = True
-    for frame in predictions:
+    for place, frame in enumerate(predictions):
         if lines:
-            for record in frame.to_dict("records"):
-                kept = {name: None if value != value else value for name, value in record.items()}
-                file.write(json.dumps(kept, ensure_ascii=False) + "\n")
+            write_lines(frame, file)
         else:
-            frame.to_csv(file, index=False, header=first, float_format="%.10g", lineterminator="\n")
-        first = False
+            write_csv(frame, file, header=place == 0)
 
 
 def explain_table(
@@ -163,6 +169,7 @@ def explain_table(
     delimiter: str = "auto",
     encoding: str = "auto",
     missing: Sequence[str] = (),
+    layout: Layout = (),
 ) -> Path:
     """Write the page of a model: one HTML file that needs no network; up to ``rows`` rows of ``data`` can be explored.
 
@@ -176,12 +183,13 @@ def explain_table(
     told: list[str] = [] if notes is None else notes
     frames, answers, seen = [], [], 0
     aim = fitted.card.target
+    *columns, answer = relaid([*fitted.columns, fitted.target_column], layout)
     with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
         told += [*source.notes, *extra_columns([name for name in source.columns if name != aim], fitted)]
         for chunk in source.chunks():
-            frames.append(model_frame(fitted.columns, chunk, seen + 1))
+            frames.append(model_frame(columns, chunk, seen + 1))
             if aim in source.columns:
-                answers.append(_answers(fitted, chunk[aim], seen + 1))
+                answers.append(_answers(fitted, answer, chunk[aim], seen + 1))
             seen += len(chunk)
             if seen >= PAGE_ROWS:
                 told.append(f"the page is made from the first {PAGE_ROWS} rows")
@@ -200,14 +208,20 @@ def _texts(frame: Any) -> list[str]:
     return [name for name in frame.columns if frame[name].dtype == "category"]
 
 
-def _answers(fitted: FittedTable, series: Any, first_row: int) -> np.ndarray:
+def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -> np.ndarray:
     """The target's true values or labels; NaN or None where they are missing."""
-    values = Column.from_json(fitted.card.target_column).values(series, first_row)
+    values = column.values(series, first_row)
     if fitted.card.task == "regression":
         return np.asarray(values)
     there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
     labels = np.full(len(values), None, dtype=object)
-    labels[there] = as_labels(values[there], whole=isinstance(fitted.card.classes[0], int))
+    codes, found = require_pandas().factorize(series[there])
+    classes = fitted.card.classes
+    known = dict(zip(exact(column.kind, fitted.target_column.layout, classes), classes, strict=True))
+    names = [
+        known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
+    ]
+    labels[there] = np.array([*names, None], dtype=object)[codes]
     return labels
 
 

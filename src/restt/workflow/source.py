@@ -31,7 +31,15 @@ from restt.data.parquet_pages import check_pages, open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "Null", "None", "?")
+_NOTHING = ("NA", "n/a", "n.a.", "n. a.", "k.A.", "k. A.", "NaN", "null", "#N/A", "#NA", "<NA>")
+MISSING = (
+    "",
+    "None",
+    "Null",
+    "?",
+    ".",
+    *sorted({form for word in _NOTHING for form in (word, word.lower(), word.upper())}),
+)
 SAMPLE_CHARACTERS = 1 << 16  # of the text by which the delimiter is told
 SAMPLE_RECORDS = 200
 _BLOCK = 1 << 20
@@ -106,27 +114,45 @@ class Source:
         """The source as messages name it."""
         return "standard input" if self.name == "-" else self.name
 
-    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[Any]:
-        """Data frames of at most this many rows, from the first on: text, missing values NaN; of Parquet its types."""
+    def chunks(self, rows: int = CHUNK_ROWS, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
+        """Data frames of at most this many rows, from the first on: text, missing values NaN; of Parquet its types.
+
+        With ``carry``, pairs of such a frame and one of these columns as the file has them: no text is taken as a
+        missing value, and whole numbers beside missing ones stay whole numbers.
+        """
         with self._reading():
-            if self.is_parquet:
-                yield from self._parquet_chunks(rows)
-                return
-            with self._text() as text, warnings.catch_warnings():
-                # Rows longer than the header: pandas would cut them and only warn.
-                warnings.simplefilter("error", self.pandas.errors.ParserWarning)
-                yield from self.pandas.read_csv(
-                    text,
-                    sep=self.delimiter,
-                    header=0,
-                    names=self.columns,
-                    index_col=False,
-                    dtype=str,
-                    keep_default_na=False,
-                    na_values=self._missing,
-                    skipinitialspace=self.delimiter != " ",
-                    chunksize=rows,
-                )
+            pairs = (self._parquet_chunks if self.is_parquet else self._text_chunks)(rows, list(carry or ()))
+            for pair in pairs:
+                yield pair[0] if carry is None else pair
+
+    def _text_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
+        with self._text() as text, warnings.catch_warnings():
+            # Rows longer than the header: pandas would cut them and only warn.
+            warnings.simplefilter("error", self.pandas.errors.ParserWarning)
+            for chunk in self.pandas.read_csv(
+                text,
+                sep=self.delimiter,
+                header=0,
+                names=self.columns,
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                na_values={name: self._missing for name in self.columns if name not in carry},
+                skipinitialspace=self.delimiter != " ",
+                chunksize=rows,
+            ):
+                carried = chunk[carry]
+                for name in carry:
+                    chunk[name] = self._with_gaps(carried[name])
+                yield chunk, carried
+
+    def _with_gaps(self, texts: Any) -> Any:
+        """A series of texts with NaN for those that mean a missing value, by the same reader as all other columns."""
+        lines = io.StringIO(texts.to_csv(index=False, header=False, quoting=csv.QUOTE_ALL), newline="")
+        read = self.pandas.read_csv(
+            lines, header=None, dtype=str, keep_default_na=False, na_values=self._missing, skip_blank_lines=False
+        )
+        return read[0].set_axis(texts.index)
 
     def close(self) -> None:
         self._raw.close()
@@ -195,21 +221,24 @@ class Source:
                 f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"
             ) from error
 
-    def _parquet_chunks(self, rows: int) -> Iterator[Any]:
+    def _parquet_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
         import pyarrow as pa
 
         file, parquet = self._parquet()
         check_pages(file, parquet.metadata, parquet.schema_arrow.names, self.label)
         try:
             for batch in parquet.iter_batches(batch_size=rows):
-                yield self._frame(batch)
+                yield self._frame(batch), self._frame(batch.select(carry), carried=True)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
 
-    def _frame(self, batch: Any) -> Any:
+    def _frame(self, batch: Any, *, carried: bool = False) -> Any:
         """Rows of a Parquet file as a data frame; what pandas once noted of its columns may be damaged too."""
         try:
-            return batch.to_pandas()
+            # Whole numbers beside missing values stay whole: as floats large ones would be the same. What pandas noted
+            # could make an index of a carried column.
+            frame = batch.to_pandas(integer_object_nulls=True, ignore_metadata=carried)
+            return frame if carried else without_words(frame, self._missing)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.label} is damaged: its notes on its columns cannot be read ({type(error).__name__}: {error})"
@@ -299,6 +328,15 @@ def _copied(pipe: IO[bytes]) -> IO[bytes]:
         raise
     copy.seek(0)
     return cast(IO[bytes], copy)
+
+
+def without_words(frame: Any, words: Sequence[str]) -> Any:
+    """A data frame whose texts that mean a missing value are missing; other types stay as they are."""
+    pd = require_pandas()
+    for name in frame.select_dtypes(["object", "string"]):
+        if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
+            frame[name] = frame[name].mask(frame[name].str.strip().isin(words))
+    return frame
 
 
 def _records(text: str | IO[str], delimiter: str) -> Iterator[list[str]]:

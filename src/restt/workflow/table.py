@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from restt._common.errors import shown
-from restt.workflow.columns import (
-    LAYOUTS,
-    MIXED_LEVELS,
-    MIXED_SHARE,
-    TEXT,
-    Column,
-    described,
-    first_misfit,
-    mixed,
-    numeric_share,
-    parsed,
-    typed_kind,
-)
-from restt.workflow.source import Source, require_pandas
+from restt.workflow.columns import Column, described, exact
+from restt.workflow.layouts import TEXT, Layout, given_layouts, joined, split
+from restt.workflow.reading import ColumnReader, read_columns, saved_layouts
+from restt.workflow.source import MISSING, Source, require_pandas, without_words
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """A typed table.
 
-    ``columns`` are all columns by name, described; ``values`` are theirs: floats (B,), NaN for missing, days for dates,
-    or a pandas Categorical of texts. ``source`` says where it came from, as the card does.
+    ``columns`` are all columns by name, described; ``values`` are theirs, but for dropped ones: floats (B,), NaN for
+    missing, days for dates, or a pandas Categorical of texts. ``labels`` are the values as the table spells them, a
+    Categorical, of columns with few different ones. ``source`` says where it came from, as the card does.
     """
 
     rows: int
@@ -40,6 +31,7 @@ class Table:
     values: dict[str, Any]
     source: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    labels: dict[str, Any] = field(default_factory=dict)
 
     def frame(self, rows: Any = None, *, without: str | None = None) -> Any:
         """The columns worth using as a model takes them, as a pandas data frame; of some ``rows`` (B,) or all."""
@@ -61,6 +53,7 @@ def read_table(
     category: Sequence[str] = (),
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
+    layout: Layout = (),
 ) -> Table:
     """Read a table and find out what its columns hold.
 
@@ -71,9 +64,13 @@ def read_table(
         with ``to_pandas``, the types are taken as they are, and text is looked at as in a file.
     delimiter, encoding : "auto" or what they are
     missing : sequence of str
-        Texts that mean a missing value, beside the empty one, NA, N/A, NaN, null, None and ?.
+        Texts that mean a missing value, beside the empty one, dashes, NA, n/a, NaN, null, None, k.A., ? and a point.
     category, drop, keep : sequences of column names
-        To be taken as categories whatever they look like; left out; not left out even though their values all differ.
+        To be taken as categories whatever they look like; left out, not even looked at; not left out even though their
+        values all differ.
+    layout : str, sequence of str, or mapping of columns
+        How numbers and dates are written where they could be read in two ways: ``"1,234.5"`` (the comma separates
+        thousands), ``"1234,5"``, ``"d/m/Y"``, ``"m/d/Y"``; ``"price=1,234.5"`` is for one column.
 
     Returns
     -------
@@ -91,18 +88,30 @@ def read_table(
         for argument, names in (("category", category), ("drop", drop), ("keep", keep)):
             for name in names:
                 check_column(argument, name, source.columns)
-        layouts, parts, texts, rows = _read(source, category)
+        given = given_layouts(layout)
+        for name in given.columns:
+            check_column("layout", name, source.columns)
+        readers, rows = read_columns(source, given, category, drop)
         if rows == 0:
             raise ValueError(f"{source.label} has column names but no rows")
-        columns: dict[str, Column] = {}
+        layouts = saved_layouts(readers, given.table)
+        columns = {name: Column.unread(name, "left out: as asked") for name in source.columns}
         values: dict[str, Any] = {}
-        for name, (kind, layout) in layouts.items():
-            values[name] = _joined(parts.pop(name))
-            if (kind, layout) == TEXT and name not in category and name in texts:
-                _refuse_mixed(name, values[name], *texts[name])
-            columns[name] = described(name, kind, layout, values[name], keep=name in (*keep, *category))
-            if name in drop:
-                columns[name] = _dropped(columns[name])
+        labels: dict[str, Any] = {}
+        notes = list(source.notes)
+        while readers:
+            name, reader = next(iter(readers.items()))
+            reader.refuse_mixed()
+            kind, written, values[name] = _told_apart(reader)
+            if reader.labels is not None:
+                labels[name] = reader.labels
+            column = described(name, kind, written, values[name], keep=name in (*keep, *category))
+            columns[name] = replace(column, layout=layouts[name] if kind == reader.kind else written)
+            if reader.decision:
+                # Notes are stored with the model, which has no value of a column that is left out.
+                such = f", such as {shown(reader.sign[1])}," if column.used and reader.sign else ""
+                notes.append(f"column {name!r}{such} is read as {reader.decision}")
+            del readers[name]  # its chunks are not needed any more
         _refuse_same_inputs(columns)
         about = {
             "file": source.name,
@@ -112,7 +121,7 @@ def read_table(
             "delimiter": source.delimiter,
             "encoding": source.encoding,
         }
-        return Table(rows, columns, values, about, list(source.notes))
+        return Table(rows, columns, values, about, notes, labels)
 
 
 class FrameSource:
@@ -120,17 +129,19 @@ class FrameSource:
 
     name, label, sha256, delimiter, encoding = None, "the data frame", None, None, None
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: Any, missing: Sequence[str] = ()) -> None:
         self.notes: list[str] = []
-        self._frame = frame
+        self._frame, self._missing = frame, [*MISSING, *missing]
         self.columns = [str(name) for name in frame.columns]
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("the data frame has columns of the same name: give each a name of its own")
 
-    def chunks(self) -> Iterator[Any]:
+    def chunks(self, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
         made = self._frame.copy(deep=False)
         made.columns = self.columns
-        yield made
+        carried = made[list(carry or ())]  # before texts that mean a missing value are taken out
+        made = without_words(made, self._missing)
+        yield made if carry is None else (made, carried)
 
 
 @contextmanager
@@ -144,7 +155,7 @@ def opened(data: Any, **options: Any) -> Iterator[Source | FrameSource]:
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "to_pandas", lambda: None)()
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f'data must be a path, "-" or a data frame, got {shown(data)} of type {type(data).__name__}')
-    yield FrameSource(frame)
+    yield FrameSource(frame, options.get("missing", ()))
 
 
 def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
@@ -170,92 +181,43 @@ def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> An
     return pd.DataFrame(found, copy=False)
 
 
-def _read(
-    source: Source | FrameSource, category: Sequence[str]
-) -> tuple[dict[str, tuple[str, str]], dict[str, list[Any]], dict[str, tuple[int, str]], int]:
-    """Kind and layout of each column, its values by chunks, the first text in columns that began as numbers, rows.
-
-    A column is read by the first layout that fits its first chunk. One that stops fitting is given the next that does,
-    and the file is read again.
-    """
-    layouts: dict[str, tuple[str, str]] = dict.fromkeys(category, TEXT)
-    texts: dict[str, tuple[int, str]] = {}
-    while True:
-        parts: dict[str, list[Any]] = {name: [] for name in source.columns}
-        again: set[str] = set()
-        rows = 0
-        for chunk in source.chunks():
-            for name in source.columns:
-                if name in again:
-                    continue
-                series = chunk[name]
-                values = None
-                if name in layouts:
-                    values = parsed(series, *layouts[name])
-                    if values is None:
-                        again.add(name)
-                        if layouts[name][0] == "number":
-                            row, value = first_misfit(series, *layouts[name])
-                            texts.setdefault(name, (rows + row + 1, value))
-                if values is None:
-                    layouts[name], values = _fitting(series, after=layouts.get(name))
-                if layouts[name] == TEXT and name not in texts and name not in category:
-                    _note_first_text(texts, name, series, rows)
-                parts[name].append(values)
-            rows += len(chunk)
-        if not again:
-            return {name: layouts[name] for name in source.columns if rows}, parts, texts, rows
+def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
+    """The columns of a card for a table whose numbers or dates are written in another layout than the fit's."""
+    given = given_layouts(layout)
+    for name in given.columns:
+        check_column("layout", name, [column.name for column in columns])
+    found = []
+    for column in columns:
+        if not column.used:
+            found.append(column)  # it is not read
+            continue
+        kind, written = given.columns.get(column.name, (column.kind, given.table.get(column.kind, column.layout)))
+        if kind != column.kind:
+            raise ValueError(f"layout says that column {column.name!r} holds {kind}s, the model has a {column.kind}")
+        if kind == "number" and column.name not in given.columns:
+            before, _, behind = split(column.layout)
+            written = joined(before, split(written)[1], behind)
+        found.append(replace(column, layout=written))
+    return found
 
 
-def _fitting(series: Any, after: tuple[str, str] | None) -> tuple[tuple[str, str], Any]:
-    """The first layout, of those behind ``after``, that fits all values."""
-    pd = require_pandas()
-    if not (isinstance(series.dtype, pd.StringDtype) or series.dtype == object):
-        kind = typed_kind(series)
-        return (kind, {"number": "1234.5", "boolean": "true/false", "date": "ISO8601"}.get(kind, "text")), parsed(
-            series, kind, ""
-        )
-    begin = 0 if after is None else LAYOUTS.index(after) + 1
-    for layout in LAYOUTS[begin:]:
-        values = parsed(series, *layout)
-        if values is not None:
-            return layout, values
-    raise AssertionError("text fits everything")
-
-
-def _note_first_text(texts: dict[str, tuple[int, str]], name: str, series: Any, rows: int) -> None:
-    """Remember the first value of a text column that is no number, in case most others are."""
-    numbers = require_pandas().to_numeric(series, errors="coerce")
-    odd = np.flatnonzero((numbers.isna() & series.notna()).to_numpy())
-    if len(odd):
-        texts[name] = (rows + int(odd[0]) + 1, str(series.iloc[int(odd[0])]))
-
-
-def _refuse_mixed(name: str, values: Any, row: int, text: str) -> None:
-    counts = values.value_counts()
-    counts = counts[counts.index.notna() & (counts > 0)]
-    if len(counts) > MIXED_LEVELS and MIXED_SHARE <= numeric_share(counts.index, counts.tolist()) < 1.0:
-        raise ValueError(mixed(name, row, text))
+def _told_apart(reader: ColumnReader) -> tuple[str, str, Any]:
+    """Kind, layout and values of a column; numbers that floats cannot tell apart are categories."""
+    values, labels = reader.values, reader.labels
+    if reader.kind == "number" and labels is not None and (np.abs(values) >= 2**53).any():
+        texts = [str(label) for label in labels.categories]
+        there = np.isin(np.arange(len(texts)), labels.codes[~np.isnan(values)])
+        if len(set(exact("number", reader.layout, labels.categories[there]))) > len(
+            np.unique(values[~np.isnan(values)])
+        ):
+            return *TEXT, require_pandas().Categorical.from_codes(labels.codes, texts)
+    return reader.kind, reader.layout, values
 
 
 def _refuse_same_inputs(columns: dict[str, Column]) -> None:
     for column in columns.values():
         if same := [name for name in column.inputs if name != column.name and name in columns]:
             raise ValueError(f"column {same[0]!r} has the name that a part of the date {column.name!r} gets: rename it")
-
-
-def _joined(parts: list[Any]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    from pandas.api.types import union_categoricals
-
-    return union_categoricals(parts)
-
-
-def _dropped(column: Column) -> Column:
-    return Column.from_json({**column.to_json(), "used": False, "inputs": [], "note": "left out: as asked"})
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
