@@ -11,7 +11,7 @@ On the CPU a C function does it in one pass over half of the pairs, without an a
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,13 +130,11 @@ def _blocks(rows: Rows, others: Rows | None, tables: Sequence[Tensor]) -> list[t
 
 
 def _library(scale: Tensor) -> ctypes.CDLL | None:
-    if scale.device.type != "cpu":
-        return None
-    return build.library(SOURCE)
+    return build.library(SOURCE) if scale.device.type == "cpu" else None
 
 
 def _call(
-    function: ctypes._CFuncPtr,  # noqa: SLF001
+    function: Callable[..., int],
     tables: Sequence[Tensor],
     scale: Tensor,
     rows: Rows,
@@ -166,7 +164,7 @@ def _call(
             by_table[thread].data_ptr() if grad is not None else 0,
             by_scale[thread].data_ptr(),
         )
-        return int(function(ctypes.byref(given), ctypes.c_int64(states)))
+        return function(ctypes.byref(given), ctypes.c_int64(states))
 
     if threads == 1:
         failed = one(0)

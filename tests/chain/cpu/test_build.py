@@ -53,15 +53,15 @@ needs_scripts = pytest.mark.skipif(os.name == "nt", reason="stands in for a comp
 
 
 def test_built_once_then_taken_from_the_cache(cache, compiler, monkeypatch):
-    assert build._built(compiler, "float").restt_chain_bytes() > 0
+    assert build._built(compiler, build._SOURCE, "float").restt_chain_bytes() > 0
     (built,) = cache.iterdir()
     monkeypatch.setattr(build, "_compile", None)
-    assert build._built(compiler, "float")._name == str(built)
+    assert build._built(compiler, build._SOURCE, "float")._name == str(built)
 
 
 def test_two_that_build_at_once_both_succeed(cache, compiler):
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: build._built(compiler, "float"), range(2)))
+        found = list(pool.map(lambda _: build._built(compiler, build._SOURCE, "float"), range(2)))
     assert all(library.restt_chain_bytes() == found[0].restt_chain_bytes() for library in found)
     assert len(list(cache.iterdir())) == 1
 
@@ -76,7 +76,7 @@ def damage(path, how):
 
 @pytest.mark.parametrize("how", ["truncated", "flipped"])
 def test_a_damaged_file_is_never_loaded_but_built_again(cache, compiler, monkeypatch, how):
-    build._built(compiler, "float")
+    build._built(compiler, build._SOURCE, "float")
     (built,) = cache.iterdir()
     whole = built.read_bytes()
     damage(built, how)
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_never_loaded_but_built_again(cache, compiler, monkeyp
         return real(path)
 
     monkeypatch.setattr(build.ctypes, "CDLL", noted)
-    assert build._built(compiler, "float").restt_chain_bytes() > 0
+    assert build._built(compiler, build._SOURCE, "float").restt_chain_bytes() > 0
     assert loaded == [whole]
 
 
@@ -96,7 +96,7 @@ def test_it_reaches_the_disk_before_it_has_its_name(cache, compiler, monkeypatch
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: order.append("fsync") or fsync(descriptor))
     monkeypatch.setattr(Path, "replace", lambda self, target: order.append("rename") or replace(self, target))
-    build._built(compiler, "float")
+    build._built(compiler, build._SOURCE, "float")
     assert order[:2] == ["fsync", "rename"]
 
 
@@ -106,24 +106,24 @@ class TestOnlyFromThisUser:
 
     def expect_private_build(self, compiler, cache, reason):
         with pytest.warns(RuntimeWarning, match=self.KEPT.format(reason=reason)):
-            library = build._built(compiler, "float")
+            library = build._built(compiler, build._SOURCE, "float")
         assert library.restt_chain_bytes() > 0
         assert not library._name.startswith(str(cache))
 
     @pytest.mark.parametrize("mode", [0o770, 0o777, 0o702])
     def test_a_folder_that_others_can_write(self, cache, compiler, mode):
-        build._built(compiler, "float")
+        build._built(compiler, build._SOURCE, "float")
         cache.chmod(mode)
         self.expect_private_build(compiler, cache, "can be written by other users")
 
     def test_a_file_that_others_can_write(self, cache, compiler):
-        build._built(compiler, "float")
+        build._built(compiler, build._SOURCE, "float")
         (built,) = cache.iterdir()
         built.chmod(0o766)
         self.expect_private_build(compiler, cache, "can be written by other users")
 
     def test_another_users_folder(self, cache, compiler, monkeypatch):
-        build._built(compiler, "float")
+        build._built(compiler, build._SOURCE, "float")
         if os.getuid() == 0:
             os.chown(cache, 12345, -1)
         else:
@@ -133,7 +133,7 @@ class TestOnlyFromThisUser:
     def test_what_is_built_is_writable_by_the_user_alone_whatever_the_umask(self, cache, compiler):
         before = os.umask(0)
         try:
-            build._built(compiler, "float")
+            build._built(compiler, build._SOURCE, "float")
         finally:
             os.umask(before)
         for path in (cache, *cache.iterdir()):
@@ -178,7 +178,7 @@ def test_what_a_killed_build_left_is_removed_by_the_next(cache, compiler):
     (left / "half.so").write_bytes(b"half")
     alive = unfinished(cache, "building-")
     alive.mkdir()
-    build._built(compiler, "float")
+    build._built(compiler, build._SOURCE, "float")
     assert not left.exists()
     assert alive.exists()
 

@@ -66,26 +66,34 @@ def load(dtype: torch.dtype) -> ctypes.CDLL:
         raise BuildError(f"the environment variable {DISABLE_VARIABLE} is set")
     if dtype not in TYPES:
         raise BuildError(f"there is no compiled path for {dtype}")
-    found = _loaded(dtype)
+    found = _loaded(_SOURCE, TYPES[dtype])
     if isinstance(found, str):
         raise BuildError(found)
     return found
 
 
+def library(source: Path) -> ctypes.CDLL | None:
+    """The compiled library of another C file, built if need be; None where that is not possible."""
+    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0"):
+        return None
+    found = _loaded(source, "double")
+    return None if isinstance(found, str) else found
+
+
 @functools.cache
-def _loaded(dtype: torch.dtype) -> ctypes.CDLL | str:
+def _loaded(source: Path, type_name: str) -> ctypes.CDLL | str:
     found = compilers()
     if not found:
         return "no C compiler was found; `pip install restt[fast]` brings one"
     failures = []
     for compiler in found:
         try:
-            return _built(compiler, TYPES[dtype])
+            return _built(compiler, source, type_name)
         except (BuildError, OSError) as error:
             failures.append(f"{' '.join(compiler)}: {error}")
     reason = "; ".join(failures)
     _warn_once(
-        f"restt's C code did not compile here, so chains run on plain torch, {SLOWER}: {reason}. "
+        f"restt's C code did not compile here, so it runs on plain torch, {SLOWER}: {reason}. "
         f"{DISABLE_VARIABLE}=1 accepts that without this warning"
     )
     return reason
@@ -113,16 +121,16 @@ def _zig() -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _built(compiler: tuple[str, ...], type_name: str) -> ctypes.CDLL:
+def _built(compiler: tuple[str, ...], source: Path, type_name: str) -> ctypes.CDLL:
     """The library of this compiler, from the cache or built into it; where that is impossible, for this process."""
-    name = f"sweep-{type_name}-{_key(compiler)}"
+    name = f"{source.stem}-{type_name}-{_key(compiler, source)}"
     try:
         cache = _usable_cache()
         kept = _kept(cache, name)
-        return ctypes.CDLL(str(kept or _compile(compiler, type_name, cache, name)))
+        return ctypes.CDLL(str(kept or _compile(compiler, source, type_name, cache, name)))
     except (OSError, RuntimeError, ValueError) as error:
         unusable = error  # no home, a relative path, someone else's folder, a full disk: or the compiler itself
-    library = ctypes.CDLL(str(_compile(compiler, type_name, _private_folder(), name)))
+    library = ctypes.CDLL(str(_compile(compiler, source, type_name, _private_folder(), name)))
     _warn_once(
         f"restt's compiled code cannot be kept in the user's cache ({unusable}), so it was built into a temporary "
         f"folder and every new process builds it again, which takes seconds; plain torch would be {SLOWER}"
@@ -168,7 +176,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
-def _compile(compiler: tuple[str, ...], type_name: str, target: Path, name: str) -> Path:
+def _compile(compiler: tuple[str, ...], source: Path, type_name: str, target: Path, name: str) -> Path:
     """Build the library and move it into the folder ``target``."""
     output = "it said nothing"
     # Built beside its place and renamed, so that another process never loads half a file.
@@ -178,7 +186,7 @@ def _compile(compiler: tuple[str, ...], type_name: str, target: Path, name: str)
         made = folder / f"{name}.so"
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
         for tuning in _TUNING:
-            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(made), str(_SOURCE), "-lpthread"]
+            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(made), str(source), "-lpthread"]
             try:
                 done = subprocess.run(
                     command,
@@ -226,11 +234,11 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _key(compiler: tuple[str, ...]) -> str:
+def _key(compiler: tuple[str, ...], source: Path) -> str:
     """What decides about the machine code: the source, the flags, the compiler and the processor."""
     tool = Path(compiler[0]).resolve()
     found = tool.stat()
-    sources = [path.read_text() for path in sorted(_SOURCE.parent.glob("*.[ch]"))]
+    sources = [path.read_text() for path in sorted(source.parent.glob("*.[ch]"))]
     parts = [*sources, repr((_FLAGS, _TUNING, compiler, found.st_size, found.st_mtime_ns))]
     return hashlib.sha256("\0".join([*parts, _processor()]).encode()).hexdigest()[:24]
 
