@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import torch
 from prior_tables import Unit, units
+from restt.prior.fit import best_scale
 
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.prior import kinds, mixture
-from restt.prior.fit import best_scale
 from restt.prior.kernels import make_kernel, measure
 from restt.prior.learning import learning_rows
 from restt.prior.sites import fit_sites

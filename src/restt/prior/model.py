@@ -25,6 +25,8 @@ from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
 
 _CPU = torch.device("cpu")
+# Of a few rows and many columns nothing is known of how much the residuals' variance grows.
+_MOST_GROWTH = 2.0
 # Largest bonds that are tried before the largest of the settings.
 _FIRST_BONDS = (12, 32)
 
@@ -178,7 +180,9 @@ def _fit(
     module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
-    residuals = (members.targets - members.left_out).cpu().numpy()
+    fitted_to = settings.optimism_rows + settings.optimism_columns * len(sites)
+    growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
+    residuals = (members.targets - members.left_out).cpu().numpy() * growth
     predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
     warp = warp.smeared(residuals, used[:count])
     error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
