@@ -99,7 +99,10 @@ class Site:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Site:
-        """The site that :meth:`to_config` described."""
+        """The site that :meth:`to_config` described; ValueError where a flag is none."""
+        for name in ("missing", "average"):
+            if not isinstance(config[name], bool):
+                raise ValueError(f"{name} of a site must be true or false, got {shown(config[name])}")
         lists = {name: tuple(config[name]) for name in ("positions", "values")}
         lists["beyond"] = tuple(config.get("beyond", (0, 0)))  # models saved before there were any have none
         return cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
