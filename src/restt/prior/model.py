@@ -18,7 +18,7 @@ from restt.prior.objective import Data
 from restt.prior.predictive import Predictive, residual_quantiles
 from restt.prior.report import Prior
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
-from restt.prior.rows import checked, content_order, drop_implausible_targets
+from restt.prior.rows import checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
@@ -123,7 +123,7 @@ def fit(
     place = _CPU if device is None else device
     table, targets, used = checked(numbers, y, weights)
     keep = drop_implausible_targets(targets, used)
-    table, targets, used = table[keep], targets[keep], used[keep]
+    table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
     # In an order that does not depend on the rows': samples are its beginning.
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
