@@ -126,6 +126,7 @@ def test_training_after_a_posterior_begins_anew_and_says_so():
         model.partial_fit(x, y)
     assert model.solver_ == "gradient"
     assert not hasattr(model, "prior_")
+    assert not hasattr(model, "fit_report_")
     assert model.n_iter_ == 1
     with pytest.raises(ValueError, match="predict_interval needs the posterior solver, and this model"):
         model.predict_interval(x)
@@ -172,12 +173,11 @@ def test_intervals_cover_and_the_deviation_is_that_of_new_rows(fitted):
         fitted.predict_interval(x, coverage=1.5)
 
 
-def test_intervals_of_a_skewed_y_are_positive_and_lean_to_the_right(skewed):
+def test_intervals_of_a_skewed_y_lean_to_the_right(skewed):
     x, y, _ = product(500, seed=3)
     assert skewed.target_.label == "transformed y"
     low, high = skewed.predict_interval(x).T
     middle = skewed.predict(x)
-    assert (low > 0).all()
     assert np.mean(high - middle) > 1.1 * np.mean(middle - low)
     assert 0.84 < np.mean((low <= 3 * np.exp(y)) & (3 * np.exp(y) <= high)) < 0.97
 

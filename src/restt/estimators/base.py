@@ -75,6 +75,10 @@ class BaseResTT(FittedResTT):
         """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
         return False
 
+    def _has_enough(self, given: Examples) -> bool:
+        """Whether the rows are enough for it; otherwise gradients are used."""
+        return True
+
     def _solve(self, given: Examples) -> None:
         """Fit by the posterior solver."""
         raise NotImplementedError
@@ -182,7 +186,7 @@ class BaseResTT(FittedResTT):
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
             X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
-        if self._is_solved(given.table.width, stepwise=stepwise):
+        if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
             self._solve(given)
             return iter(()), 0
         held_out = None if validation is None else self._read_validation(validation)
@@ -292,7 +296,7 @@ class BaseResTT(FittedResTT):
         """Hold what was prepared, as a training begins."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
-            for name in ("prior_", "spread_", "candidates_", "_unread"):
+            for name in ("prior_", "spread_", "fit_report_", "candidates_", "_unread"):
                 self.__dict__.pop(name, None)
             self.site_means_ = prepared.encoding.site_means
         self.history_ = History(self.history_)
