@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
+from restt.estimators.distribution import Distribution
 from restt.estimators.fitted import of_one_fit
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
@@ -23,7 +24,7 @@ from restt.estimators.saved import SavedSpread, with_rare_unseen
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
 from restt.features.inputs import unmasked
-from restt.prior import Predictive, Prior
+from restt.prior import Predictive, Prior, Warp
 from restt.topology import Topology
 
 
@@ -264,18 +265,42 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Between which a new y lies with probability ``coverage``: (B, 2), for y of shape (B, O) (B, 2, O).
 
-        On y's own scale, with equal tails left and right; from the posterior, the noise, and the residuals of rows that
-        were left out, so that it is not symmetric where these are not. Only the posterior solver knows it.
+        On y's own scale, with equal tails left and right: two quantiles of :meth:`predict_distribution`, not symmetric
+        where the residuals of left-out rows are not. Only the posterior solver knows it.
         """
+        target = self._solved_target("predict_interval")
+        outputs, numbers = self._outputs_and_numbers(X)
+        return target.undivided(self.spread_.interval(outputs, numbers, target.model, coverage))  # type: ignore[arg-type]
+
+    @of_one_fit
+    def predict_distribution(self, X: Any) -> Distribution:
+        """The predictive distribution of a new y at each row, posterior and noise together.
+
+        An object with ``mean`` and ``std`` (those of :meth:`predict`), ``quantile(q)``, ``cdf(y)`` and
+        ``log_density(y)``, arrays of shape (B,) or (B, O). Only the posterior solver knows it.
+
+        >>> X = np.random.default_rng(0).random((60, 2))
+        >>> model = ResTTRegressor(random_state=0).fit(X, X[:, 0] + np.random.default_rng(1).normal(size=60))
+        >>> found = model.predict_distribution(X[:3])
+        >>> found.cdf(found.quantile(0.9)).round(6)
+        array([0.9, 0.9, 0.9])
+        """
+        target = self._solved_target("predict_distribution")
+        if not isinstance(target.model, Warp) or isinstance(self.spread_, SavedSpread):
+            raise ValueError(
+                "predict_distribution needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again"
+            )
+        outputs, numbers = self._outputs_and_numbers(X)
+        return Distribution(self.spread_.at(outputs, numbers, target.model), target)
+
+    def _solved_target(self, method: str) -> Modelled:
         check_is_fitted(self)
         if not isinstance(self.target_, Modelled):
             raise ValueError(
-                'predict_interval needs the posterior solver, and this model was fitted with solver_="gradient": fit '
-                'with solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
+                f'{method} needs the posterior solver, and this model was fitted with solver_="gradient": fit with '
+                'solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
             )
-        outputs, numbers = self._outputs_and_numbers(X)
-        ends = self.spread_.interval(outputs, numbers, self.target_.model, coverage)  # type: ignore[arg-type]
-        return self.target_.undivided(ends)
+        return self.target_
 
     def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)
         numbers = self.numbers(X)
