@@ -79,7 +79,8 @@ class Predictive:
             part = slice(start, start + _ROWS_AT_ONCE)
             rows = rows_of(self.kernel.sites, numbers[part])
             level = torch.from_numpy(outputs[part].mean(axis=1))
-            parts.append((self._variance(rows, level) + self.extra).sqrt().numpy())
+            # Below 0 where held-out rows asked for less variance, and none of them had as little as this row.
+            parts.append((self._variance(rows, level) + self.extra).clamp(min=self.settings.least_noise).sqrt().numpy())
         return np.concatenate(parts)
 
     def _variance(self, rows: Rows, level: Tensor) -> Tensor:  # (B,)
@@ -213,6 +214,8 @@ class Predictive:
             raise ValueError(f"{len(components)} members do not fit {tuple(tensors['thetas'].shape)} hyper-parameters")
         if not bool(tensors["thetas"].isfinite().all()) or (weights < 0).any() or (arrays["precision"] <= 0).any():
             raise ValueError("hyper-parameters must be finite, weights and precisions not below 0")
+        if not (config["constant"] >= 0 and config["least_noise"] > 0):
+            raise ValueError("the variances of the constant and of the least noise must not be below 0")
         settings = Settings(constant=config["constant"], least_noise=config["least_noise"], components=components)
         return cls(kernel, tensors["thetas"], components, weights, settings, **arrays, extra=config["extra"])
 
