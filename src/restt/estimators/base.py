@@ -22,6 +22,7 @@ from restt._common.compat_sklearn import fit_context
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
+from restt.estimators.advice import warn_of_odd_rows
 from restt.estimators.columns import chosen_columns
 from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.fitted import FittedResTT
@@ -107,7 +108,8 @@ class BaseResTT(FittedResTT):
         y : (B,) targets
             For regression also (B, O).
         sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
+            they sum to less than one row a column, and where most rows are exact copies of others.
 
         Returns
         -------
@@ -187,6 +189,9 @@ class BaseResTT(FittedResTT):
             X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
+            if sample is None:
+                named = chosen_columns("categorical_features", self.categorical_features, given.table)
+                warn_of_odd_rows(given, set(named))
             self._solve(given)
             return iter(()), 0
         held_out = None if validation is None else self._read_validation(validation)
