@@ -48,7 +48,9 @@ def test_copies_of_more_than_half_of_the_rows(problem, form):
         x = x.astype(object).to_numpy()
         model.set_params(categorical_features=[3])
     take = np.r_[np.arange(60), np.arange(60), np.arange(20)]
-    with pytest.warns(UserWarning, match="80 of 140 rows are exact copies, in X and y, of others; a copy counts as a row"):
+    with pytest.warns(
+        UserWarning, match="80 of 140 rows are exact copies, in X and y, of others; a copy counts as a row"
+    ):
         model.fit(x.iloc[take] if form == "frame" else x[take], y[take])
     take = take[:115]
     with warnings.catch_warnings():

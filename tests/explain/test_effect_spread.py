@@ -33,7 +33,11 @@ def model(table: pd.DataFrame) -> ResTTRegressor:
 
 
 def dense_deviations(
-    model: ResTTRegressor, points: dict[str, Any], background: pd.DataFrame, columns: tuple[str, ...], given: bool = True
+    model: ResTTRegressor,
+    points: dict[str, Any],
+    background: pd.DataFrame,
+    columns: tuple[str, ...],
+    given: bool = True,
 ) -> np.ndarray:  # (G,)
     """The definition: inclusion and exclusion over averages of the function at all combinations of background rows.
 

@@ -194,7 +194,9 @@ def _solve_sample(
     All rows are those of the table, or of the stream that it was ``drawn`` from.
     """
     rows_in_all = len(table.y) if drawn is None else drawn.stream.rows
-    device, *_ = read_devices(parameters.device, float(rows_in_all) * len(table.columns) * SETTINGS.knots * USUAL_BOND**2)
+    device, *_ = read_devices(
+        parameters.device, float(rows_in_all) * len(table.columns) * SETTINGS.knots * USUAL_BOND**2
+    )
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
