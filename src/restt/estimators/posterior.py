@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from restt import prior
-from restt._common.devices import available_memory, fitting_threads, gibibytes, give_back_memory, read_devices
+from restt._common.devices import available_memory, gibibytes, give_back_memory, read_devices
 from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_site_means
@@ -137,20 +137,19 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
     began = time.monotonic()
     work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * SETTINGS.knots
     device, *_ = read_devices(parameters.device, work)
-    with fitting_threads(work):
-        fitted = prior.fit(
-            table.numbers,
-            table.y,
-            table.weights,
-            [None if column.levels is None else column.states for column in table.columns],
-            names=names,
-            bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-            site_order=order,
-            average=False,
-            seed=seed,
-            device=device if device.type == "cuda" else None,  # others may have no float64
-            settings=SETTINGS,
-        )
+    fitted = prior.fit(
+        table.numbers,
+        table.y,
+        table.weights,
+        [None if column.levels is None else column.states for column in table.columns],
+        names=names,
+        bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
+        site_order=order,
+        average=False,
+        seed=seed,
+        device=device if device.type == "cuda" else None,  # others may have no float64
+        settings=SETTINGS,
+    )
     if parameters._shown:
         print(
             f"posterior · {_evaluations(fitted)} evaluations of the evidence · "

@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +20,6 @@ from scipy.optimize import lsq_linear, minimize, minimize_scalar
 from scipy.special import gammaln
 from torch import Tensor
 
-from restt._common.devices import fitting_threads
 from restt.prior.gp import Posterior, Process, condition
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
@@ -61,43 +62,53 @@ def weighted(parts: Sequence[Tensor], weights: np.ndarray) -> Tensor:
     return sum((float(weight) * part for weight, part in zip(weights, parts, strict=True)), torch.zeros_like(parts[0]))
 
 
-def fit_members(kernel: Kernel, data: Data, warp: Warp, y: np.ndarray, sample: Tensor, settings: Settings) -> Members:
-    """Fit all members; ``sample`` are the rows of the first fits."""
+def fit_members(
+    kernel: Kernel, data: Data, warp: Warp, y: np.ndarray, sample: Tensor, settings: Settings, threads: int = 1
+) -> Members:
+    """Fit all members; ``sample`` are the rows of the first fits, done so many at a time."""
     first, *others = settings.components
-    part = data.take(sample)
-    objective = Objective(kernel, first, part, settings.constant, settings.least_noise)
-    theta = begin(objective, settings.first_iterations)
-    evaluations = objective.evaluations
+    objective = Objective(kernel, first, data.take(sample), settings.constant, settings.least_noise)
+    found = side_by_side([partial(climb, objective, start, settings.first_iterations // 3) for start in objective.starts], threads)
+    values = [objective(objective.units(theta))[0] for theta in found]
+    (theta,) = side_by_side([partial(climb, objective, found[int(np.argmin(values))], settings.first_iterations)], threads)
     warp_at = kernel.layout.split(theta)["warp"]
-    warp, targets = _warped(warp, warp_at, y, data)
+    begun_warp, targets = _warped(warp, warp_at, y, data)
     begun = condition(Process(kernel, theta, first, settings), data, targets)
     data, tail = _with_tails(data, begun, targets, settings.tail)
-    objective = Objective(kernel, first, data, settings.constant, settings.least_noise)
-    theta = climb(objective, theta, settings.iterations)
-    evaluations += objective.evaluations
-    warp_at = kernel.layout.split(theta)["warp"]
-    warp, targets = _warped(warp, warp_at, y, data)
-    posteriors = [condition(Process(kernel, theta, first, settings), data, targets)]
     part = data.take(sample)
-    for component in others:
-        objective = Objective(kernel, component, part, settings.constant, settings.least_noise, warp_at)
-        found = climb(objective, objective.centre, settings.first_iterations)
-        evaluations += objective.evaluations
-        posteriors.append(condition(Process(kernel, found, component, settings), data, targets))
+    objectives = [Objective(kernel, first, data, settings.constant, settings.least_noise)]
+    objectives += [
+        Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others
+    ]
+    tasks = [partial(climb, one, one.centre, settings.first_iterations) for one in objectives[1:]]
+    last = partial(climb, objectives[0], theta, settings.iterations)
+    # A search on many rows fills all threads by itself.
+    thetas = [last(), *side_by_side(tasks, threads)] if len(y) > len(sample) else side_by_side([last, *tasks], threads)
+    warp, targets = _warped(begun_warp, kernel.layout.split(thetas[0])["warp"], y, data)
+    posteriors = [
+        condition(Process(kernel, theta, component, settings), data, targets)
+        for theta, component in zip(thetas, settings.components, strict=True)
+    ]
     usual = np.array([component.weight for component in settings.components])
     left_out = torch.stack([one.left_out for one in posteriors], -1).cpu().numpy()
     precision = (data.weights * data.precision).cpu().numpy()
     weights = stacked(left_out, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
     kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
     weights = weights[kept] / weights[kept].sum()
+    evaluations = sum(one.evaluations for one in (objective, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
 
 
-def begin(objective: Objective, iterations: int) -> Tensor:
-    """The best hyper-parameters of a few steps from every start, and then of more from the best of these."""
-    found = [climb(objective, start, iterations // 2) for start in objective.starts]
-    values = [objective(objective.units(theta))[0] for theta in found]
-    return climb(objective, found[int(np.argmin(values))], iterations)
+def side_by_side(tasks: Sequence[Callable[[], Tensor]], threads: int) -> list[Tensor]:
+    """Results of searches, so many at a time, each on one of torch's threads: their matrices are small."""
+    before = torch.get_num_threads()
+    if threads == 1:
+        return [task() for task in tasks]
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(lambda task: task(), tasks))
+    finally:
+        torch.set_num_threads(before)  # MKL's number is that of all threads
 
 
 def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
@@ -116,16 +127,14 @@ def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
         if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN * len(objective.data.rows):
             raise StopIteration
 
-    work = float(len(objective.data.rows)) ** 2 * len(objective.kernel.sites)
-    with fitting_threads(work * 100):
-        minimize(
-            value,
-            best[0][1],
-            jac=True,
-            method="L-BFGS-B",
-            callback=after_step,
-            options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "maxcor": 20},
-        )
+    minimize(
+        value,
+        best[0][1],
+        jac=True,
+        method="L-BFGS-B",
+        callback=after_step,
+        options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "maxcor": 20},
+    )
     return objective.theta(best[0][1])
 
 

@@ -61,7 +61,8 @@ class Kernel:
         eye = torch.eye(width, dtype=like.dtype, device=like.device)
         self._known = known[:, :, None] & known[:, None, :]
         self._same = eye.bool() & ~self._known
-        self._centre = eye - mean[:, None, :]
+        self._mean = mean
+        self._line = self._unit(self._value[:, :, None] * self._value[:, None, :] * self._known)
         # The average of the states as one more of them, last.
         self._extended = torch.cat([eye.expand(count, -1, -1), mean[:, None, :]], 1)
 
@@ -91,12 +92,14 @@ class Kernel:
         return torch.stack(found, 1) if found else rows.share.new_zeros(len(rows), 0)
 
     def _unit(self, table: Tensor) -> Tensor:  # (K, I, I): centred, mean variance 1
-        table = self._centre @ table @ self._centre.mT
+        means = (table @ self._mean[:, :, None])[..., 0]
+        whole = (means * self._mean).sum(1)[:, None, None]
+        table = table - means[:, :, None] - means[:, None, :] + whole
         variance = (self._moment * table).sum((1, 2))
         return table * torch.where(variance > _LEAST, 1 / variance.clamp(min=_LEAST), 0.0)[:, None, None]
 
-    def tables(self, theta: Tensor) -> tuple[list[Tensor], Tensor]:  # N of (I + 1, I + 1, 4), (4,)
-        """Tables, the state of the average last, and the scales of the four terms."""
+    def tables(self, theta: Tensor, *, average: bool = True) -> tuple[list[Tensor], Tensor]:  # N of (I, I, 4), (4,)
+        """Tables, with ``average`` the average of the states as one more of them, and the scales of the four terms."""
         h = self.layout.split(theta)
         found: list[Tensor] = [theta] * len(self.sites)
         if self.numbers:
@@ -107,16 +110,16 @@ class Kernel:
                 return torch.where(self._known, table, self._same.to(table))
             smooth = self._unit(inside(torch.exp(-0.5 * (far * torch.exp(-h["number.length"])[:, None, None]) ** 2)))
             rough = self._unit(inside(torch.exp(-far.abs() * torch.exp(-h["number.rough_length"])[:, None, None])))
-            line = self._unit(self._value[:, :, None] * self._value[:, None, :] * self._known)
             share = torch.sigmoid(h["number.line"])[:, None, None]
-            smooth = (1 - share) * smooth + share * line
+            smooth = (1 - share) * smooth + share * self._line
             square = torch.where(self._known, far**2, 2.0 * (~self._same))
             joint = torch.exp(-0.5 * square * torch.exp(h["w"] + h["number.relevance"] + h["number.w"])[:, None, None])
-            tables = self._combined(h, "number", smooth, rough, joint, self._extended)
-            for k, n in enumerate(self.numbers):
+            tables = self._combined(h, "number", smooth, rough, joint, self._extended if average else None)
+            # Taken apart at once: the gradient of each part alone would be as large as the whole.
+            for n, table in zip(self.numbers, tables.unbind(0), strict=True):
                 seen = self.sites[n].seen
-                keep = torch.cat([torch.arange(seen), torch.tensor([tables.shape[1] - 1])]).to(theta.device)
-                found[n] = tables[k][keep][:, keep]
+                keep = [*range(seen), len(table) - 1] if average else slice(seen)
+                found[n] = table if seen + average == len(table) else table[keep][:, keep]
         for k, n in enumerate(self.categories):
             p = self.means[n]
             eye = torch.eye(len(p), dtype=theta.dtype, device=theta.device)
@@ -126,12 +129,15 @@ class Kernel:
             unit = unit / variance if variance > _LEAST else unit * 0
             joint = (eye + (1 - eye) * torch.exp(-0.5 * torch.exp(h["w"] + h["level.relevance"][k] + h["level.w"][k])))[None]
             own = {f"level.{name}": h[f"level.{name}"][k : k + 1] for name in ("a", "j", "b", "r", "relevance")}
-            found[n] = self._combined({**h, **own}, "level", unit, unit, joint, torch.cat([eye, p[None]])[None])[0]
+            extended = torch.cat([eye, p[None]])[None] if average else None
+            found[n] = self._combined({**h, **own}, "level", unit, unit, joint, extended)[0]
         one = torch.ones((), dtype=theta.dtype, device=theta.device)
         return found, torch.stack([h["smooth"].exp(), h["rough"].exp(), h["joint"].exp(), one])
 
     @staticmethod
-    def _combined(h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, ext: Tensor) -> Tensor:
+    def _combined(h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, ext: Tensor | None) -> Tensor:
         size = {name: torch.exp(h[name] + h[f"{kind}.relevance"] + h[f"{kind}.{name}"])[:, None, None] for name in "ajbr"}
         parts = [1 + size["a"] * smooth, 1 + size["j"] * rough, joint, size["b"] * smooth + size["r"] * rough]
-        return (ext[:, None] @ torch.stack(parts, 1) @ ext.mT[:, None]).permute(0, 2, 3, 1)
+        if ext is not None:
+            parts = [ext @ part @ ext.mT for part in parts]
+        return torch.stack(parts, -1)

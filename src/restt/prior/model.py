@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt._common.devices import fitting_threads
 from restt._common.errors import check_choice, check_int, shown
 from restt.module import ResTT
 from restt.prior.fitting import Members, fit_members, weighted
@@ -24,6 +25,8 @@ from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
 
 _CPU = torch.device("cpu")
+# Largest bonds that are tried before the largest of the settings.
+_FIRST_BONDS = (12, 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +102,7 @@ def fit(
     bond_dim : "auto" or int
         r. ``"auto"`` is the least that keeps the train within a small share of the noise.
     site_order : "auto" or a permutation of the columns
-        ``"auto"`` takes the order of those tried that needs the smaller bonds.
+        ``"auto"`` is the order of falling relevance.
     average : bool
         Whether categories have a state for levels that the fit did not see.
     seed : int
@@ -120,8 +123,29 @@ def fit(
     (20, 2, 1)
     """
     settings = Settings() if settings is None else settings
-    place = _CPU if device is None else device
     table, targets, used = checked(numbers, y, weights)
+    threads = torch.get_num_threads()
+    # Several threads wait for each other more than they work on small matrices.
+    with fitting_threads(float(min(len(table), settings.scale_rows)) ** 2 * table.shape[1] * settings.knots):
+        return _fit(
+            table, targets, used, levels, names, bond_dim, site_order, average, seed, device or _CPU, settings, threads
+        )
+
+
+def _fit(
+    table: np.ndarray,
+    targets: np.ndarray,
+    used: np.ndarray,
+    levels: Sequence[int | None] | None,
+    names: Sequence[str] | None,
+    bond_dim: int | str,
+    site_order: Sequence[int] | str,
+    average: bool,
+    seed: int,
+    place: torch.device,
+    settings: Settings,
+    threads: int,
+) -> Fitted:
     keep = drop_implausible_targets(targets, used)
     table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
     # In an order that does not depend on the rows': samples are its beginning.
@@ -136,8 +160,7 @@ def fit(
     z = torch.from_numpy(warp.standardised(targets[:count])).to(place)
     data = Data(rows.take(slice(count)), z, weight[:count], ones, torch.zeros_like(ones))
     sample = torch.arange(min(count, settings.first_rows), device=place)
-    with torch.enable_grad():
-        members = fit_members(kernel, data, warp, targets[:count], sample, settings)
+    members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads if place == _CPU else 1)
     warp, posteriors = members.warp, members.posteriors
     if len(table) > count:
         posteriors = _given_all(members, rows, weight, targets, settings)
@@ -238,9 +261,10 @@ def _rounded(
     settings: Settings,
 ) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
     """Cores of the members' mean in the best of the orders tried."""
-    largest = settings.largest_bond
+    # Small bonds are enough for most tables, and cost little to try.
+    bonds = [bond for bond in _FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
     if bond_dim != "auto":
-        largest, tolerance = check_int("bond_dim", bond_dim, minimum=1), 0.0
+        bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
     parts = [one.products() for one in posteriors]
     effects = [
         sum(float(w) * part for w, part in zip(member_weights, column, strict=True))
@@ -251,20 +275,23 @@ def _rounded(
     coefficients = torch.cat([part[0] for part in scaled])
     factors = [torch.cat([part[1][n] for part in scaled]) for n in range(len(effects))]
     moments = [_moment(kernel, n, float(weights.sum())) for n in range(len(effects))]
-    found = []
-    for order in _orders(relevance, site_order):
-        sites = [(kernel.sites[n], kernel.means[n]) for n in order]
-        rows = [states[n] for n in order]
+    for largest in bonds:
+        found = []
+        for order in _orders(relevance, site_order):
+            sites, rows = [(kernel.sites[n], kernel.means[n]) for n in order], [states[n] for n in order]
 
-        def distance(
-            cores: list[Tensor], sites: list[tuple[Site, Tensor]] = sites, rows: list[Tensor] = rows
-        ) -> float:
-            return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
+            def distance(
+                cores: list[Tensor], sites: list[tuple[Site, Tensor]] = sites, rows: list[Tensor] = rows
+            ) -> float:
+                return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
 
-        measured = distance if bond_dim == "auto" else None
-        given = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
-        found.append((*round_products(coefficients, *given, largest, tolerance, distance=measured), order))
-    cores, rounding, order = min(found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
+            measured = distance if bond_dim == "auto" else None
+            given = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
+            found.append((*round_products(coefficients, *given, largest, tolerance, distance=measured), order))
+        held = [one for one in found if one[1].distance is None or one[1].distance <= tolerance]
+        if held:
+            break
+    cores, rounding, order = min(held or found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
     return cores, order, rounding
 
 
@@ -283,9 +310,7 @@ def _orders(relevance: np.ndarray, site_order: Sequence[int] | str) -> list[tupl
     columns = len(relevance)
     if isinstance(site_order, str):
         check_choice("site_order", site_order, ("auto",))
-        falling = tuple(np.argsort(-relevance, kind="stable").tolist())
-        # Reversing the order gives the same bonds, so one direction is tried.
-        return [tuple(range(columns)), falling] if columns > 2 else [tuple(range(columns))]
+        return [tuple(np.argsort(-relevance, kind="stable").tolist())]
     order = tuple(int(n) for n in site_order)
     if sorted(order) != list(range(columns)):
         raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')

@@ -98,16 +98,18 @@ class Objective:
         """Value and gradient; a large value where the covariance has no Cholesky factor."""
         self.evaluations += 1
         try:
-            value, gradient = self._evaluate(self.theta(units).requires_grad_())
+            value, gradient = self._evaluate(self.theta(units))
         except torch.linalg.LinAlgError:
             return _WORST, np.zeros_like(units)
         if not (np.isfinite(value) and bool(gradient.isfinite().all())):
             return _WORST, np.zeros_like(units)
         return value, (gradient * self.scale).cpu().numpy()
 
+    @torch.enable_grad()
     def _evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
+        theta = theta.requires_grad_()
         data, h = self.data, self.kernel.layout.split(theta)
-        tables, scale = self.kernel.tables(theta)
+        tables, scale = self.kernel.tables(theta, average=False)
         scale = scale * self.mask
         power = power_of(h["warp"] if self.fixed_warp is None else self.fixed_warp)
         value = yeo_johnson(data.z, power)

@@ -73,10 +73,11 @@ def round_products(
     for halvings in range(_HALVINGS + 1):
         cores, lost = _truncated(compressed, largest_bond, tolerance / 2**halvings)
         cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
-        if distance is None or distance(cores) <= tolerance:
+        away = None if distance is None else distance(cores)
+        if away is None or away <= tolerance:
             break
     bonds = tuple(core.shape[2] for core in cores[:-1])
-    return cores, Rounding(max(bonds, default=1), bonds, lost)
+    return cores, Rounding(max(bonds, default=1), bonds, lost, away)
 
 
 def effects_as_products(effects: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:  # N of (O, I_n)

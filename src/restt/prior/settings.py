@@ -54,14 +54,14 @@ class Settings:
     # Rows up to which the posterior is exact; beyond, rows take part through as many inducing rows as scale_rows.
     exact_rows: int = 10_000
     # L-BFGS steps of the first fits and of the last one.
-    first_iterations: int = 50
-    iterations: int = 40
+    first_iterations: int = 40
+    iterations: int = 30
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
     least_noise: float = 1e-8
     # The first component's weight in the average counts as much as so many rows (tools/learn_hyper_priors.py).
-    stacking_rows: float = 50.0
+    stacking_rows: float = 60.0
     # Expected 1/ν of Student's noise, exponentially distributed; ν is above 2.
     tail: float = 0.02
     # Largest bond, and how far the train may be from the exact posterior mean in standard deviations of the noise:
