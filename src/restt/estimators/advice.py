@@ -21,16 +21,16 @@ def warn_of_odd_rows(given: Examples, categorical: Collection[int]) -> None:
     total, columns = float(given.weights.sum()), given.table.width
     if total < columns + 1 <= len(given):
         warnings.warn(
-            f"sample_weight sums to {total:.3g} over {len(given)} rows of {columns} columns: the weights say that there "
-            "are fewer rows than columns; multiply them so that their mean is 1",
+            f"sample_weight sums to {total:.3g} over {len(given)} rows of {columns} columns: the weights say that "
+            "there are fewer rows than columns; multiply them so that their mean is 1",
             UserWarning,
             stacklevel=6,
         )
     copies = len(given) - len(np.unique(_contents(given, categorical)))
     if 2 * copies > len(given) and _possible_rows(given, categorical) > len(given):
         warnings.warn(
-            f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen twice: "
-            "drop duplicates unless each was observed",
+            f"{copies} of {len(given)} rows are exact copies, in X and y, of others; a copy counts as a row seen "
+            "twice: drop duplicates unless each was observed",
             UserWarning,
             stacklevel=6,
         )

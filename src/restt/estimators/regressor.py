@@ -35,9 +35,9 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing value is a state of
     its own. All interactions of all columns are in the model.
 
-    By default it is fitted in closed form: y, made less skewed by a Yeo–Johnson transform whose power is learned, is one
-    Gaussian process of the columns plus noise (:mod:`restt.prior`). Its kernel is a sum of a smooth product over the
-    columns, a rough one, a joint Gaussian and an additive part; the hyper-parameters (relevance and length of each
+    By default it is fitted in closed form: y, made less skewed by a Yeo–Johnson transform whose power is learned, is
+    one Gaussian process of the columns plus noise (:mod:`restt.prior`). Its kernel is a sum of a smooth product over
+    the columns, a rough one, a joint Gaussian and an additive part; the hyper-parameters (relevance and length of each
     column, weights of these terms, noise and how it grows) maximise the log marginal likelihood plus hyper-priors that
     were learned on other tables, on up to 2,000 rows. A few such processes under different hyper-priors are averaged by
     stacking weights, from leave-one-out residuals, and outliers are down-weighted by Student-t noise. The posterior is
@@ -68,8 +68,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     topology : {"residual", "plain", "linear", "volterra"} or Topology
         Which connections the sites have.
     site_order : {"auto", "given"} or sequence of column names or numbers
-        The order of the columns along the chain; ``"auto"`` is that of the table or that of falling relevance,
-        whichever needs the smaller bonds, and for gradients that of the table.
+        The order of the columns along the chain; ``"auto"`` is that of falling relevance, and for gradients that of
+        the table.
     sigma2 : "auto" or float
         Variance of the initial weights, see :class:`restt.ResTT`.
     loss : {"auto", "mse", "huber"}

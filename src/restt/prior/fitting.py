@@ -3,8 +3,8 @@
 1. Every component is fitted on a few hundred rows.
 2. What the first, which has all terms, says of each row from the others gives the tails of the noise and how it grows
    with the prediction; with these it is fitted again, on up to a few thousand rows.
-3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of leave-one-out
-   predictions, with the components' own weights counting as a number of rows.
+3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
+   leave-one-out predictions, with the components' own weights counting as a number of rows.
 """
 
 from __future__ import annotations
@@ -68,18 +68,17 @@ def fit_members(
     """Fit all members; ``sample`` are the rows of the first fits, done so many at a time."""
     first, *others = settings.components
     objective = Objective(kernel, first, data.take(sample), settings.constant, settings.least_noise)
-    found = side_by_side([partial(climb, objective, start, settings.first_iterations // 3) for start in objective.starts], threads)
+    steps = settings.first_iterations
+    found = side_by_side([partial(climb, objective, start, steps // 3) for start in objective.starts], threads)
     values = [objective(objective.units(theta))[0] for theta in found]
-    (theta,) = side_by_side([partial(climb, objective, found[int(np.argmin(values))], settings.first_iterations)], threads)
+    (theta,) = side_by_side([partial(climb, objective, found[int(np.argmin(values))], steps)], threads)
     warp_at = kernel.layout.split(theta)["warp"]
     begun_warp, targets = _warped(warp, warp_at, y, data)
     begun = condition(Process(kernel, theta, first, settings), data, targets)
     data, tail = _with_tails(data, begun, targets, settings.tail)
     part = data.take(sample)
     objectives = [Objective(kernel, first, data, settings.constant, settings.least_noise)]
-    objectives += [
-        Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others
-    ]
+    objectives += [Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others]
     tasks = [partial(climb, one, one.centre, settings.first_iterations) for one in objectives[1:]]
     last = partial(climb, objectives[0], theta, settings.iterations)
     # A search on many rows fills all threads by itself.
