@@ -304,10 +304,13 @@ def _end_rows(values: Tensor) -> set[int]:  # (B, C)
 def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
     """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
     widths = [SETTINGS.knots + 1 if column.levels is None else column.states + 1 for column in columns]
-    own = min(rows, SETTINGS.exact_rows)
+    own = min(solved, SETTINGS.exact_rows)
     # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
     held = 3 * rows * len(columns)
-    need = 8.0 * (held + solved * sum(widths) + len(columns) * 3 * own * max(widths) + 4 * own**2)
+    # The posterior mean as a sum of products, four a row, while it is rounded; tables over pairs of levels.
+    products = 6 * (4 * own + len(columns)) * sum(widths)
+    levels = 40 * sum(column.states**2 for column in columns if column.levels is not None)
+    need = 8.0 * (held + solved * sum(widths) + products + levels + 4 * own**2)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(
