@@ -12,8 +12,8 @@ import pytest
 @contextmanager
 def hasty_solvers() -> Iterator[None]:
     """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
-    from restt.estimators import additive, candidates, modes, selection
-    from restt.prior import classes, joint, learning, mixture
+    from restt.estimators import additive, candidates, modes, posterior, selection
+    from restt.prior import Settings, classes, learning
 
     climb = learning.climb
 
@@ -21,10 +21,9 @@ def hasty_solvers() -> Iterator[None]:
         return climb(objective, start, min(iterations, 3), *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (learning, joint):
-            patch.setattr(module, "climb", climb_a_little)
+        patch.setattr(posterior, "SETTINGS", Settings(knots=12, first_iterations=2, iterations=2, largest_bond=16))
+        patch.setattr(learning, "climb", climb_a_little)
         patch.setattr(classes, "_ITERATIONS", 10)
-        patch.setattr(mixture, "_FRESH_ROWS", 2)
         for module in (candidates, selection):
             patch.setattr(module, "STEPS", 20)
             patch.setattr(module, "FOLDS", 3)

@@ -60,7 +60,7 @@ SURFACE = {
     },
     "restt.pages": {"model_page"},
     "restt.prior": {
-        *("Fitted", "Prior", "Rounding", "Site", "Spread", "Target", "fit", "hat_map", "site_vectors"),
+        *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
     },
     "restt.testing": {"assert_multilinear"},
     "restt.train": {

@@ -9,9 +9,8 @@ import torch
 from restt.estimators.additive import Sums, curve_candidates, line_candidates
 from restt.estimators.candidates import ClassRows, stratified_folds
 from restt.estimators.views import centred, line_view
-from restt.prior import Prior
 from restt.prior.kernels import make_kernel, measure
-from restt.prior.learning import starting_point
+from restt.prior.learning import Prior, starting_point
 from restt.prior.sites import fit_sites
 
 COLUMNS, CLASSES = 3, 7

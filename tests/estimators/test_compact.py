@@ -36,10 +36,7 @@ def model() -> ResTTRegressor:
     y = (frame["size"] + 2.0 * (frame["colour"] == "red") * frame["few"]).to_numpy()
     frame.loc[3:9, "size"] = np.nan
     frame.loc[[8, 9], "colour"] = None
-    with pytest.MonkeyPatch.context() as patch:
-        # Smooth functions have a short basis; those that may jump have one as long as there are states.
-        patch.setattr("restt.prior.kinds._USUAL_FEW", {"smooth": 1.0})
-        return ResTTRegressor(random_state=0).fit(frame, y + 0.1 * rng.normal(size=120)), frame
+    return ResTTRegressor(random_state=0).fit(frame, y + 0.1 * rng.normal(size=120)), frame
 
 
 def numbers_of(model, frame) -> torch.Tensor:
@@ -104,7 +101,7 @@ def test_moments_too_large_to_keep(model, monkeypatch):
 def test_a_module_is_the_same_function_in_the_priors_basis(model):
     model, frame = model
     encoding = model.encoding_
-    bases = prior_bases([model.prior_], encoding.order)
+    bases = prior_bases(model.spread_, encoding.order)
     positions = state_positions(encoding, numbers_of(model, frame))
     changed = in_basis(model.module_, bases, torch.float64)
     assert changed.feature_dim < max(encoding.widths)
@@ -121,11 +118,14 @@ def test_a_module_is_the_same_function_in_the_priors_basis(model):
 def test_the_basis_is_the_priors_own(model):
     """Draws with weights of variance 1 have its covariance, and the functions are orthogonal over the rows."""
     model, _ = model
-    prior = model.prior_
-    for n, basis in zip(model.encoding_.order, prior_bases([prior], model.encoding_.order), strict=True):
-        kernel = prior.kernels[n]
-        expected = 1 + kernel.cross(torch.eye(kernel.site.width).double(), prior.parts[n])
-        moment = kernel.measure if kernel.measure.dim() == 2 else torch.diag(kernel.measure)
+    spread = model.spread_
+    for n, basis in zip(model.encoding_.order, prior_bases(spread, model.encoding_.order), strict=True):
+        # What both products, halfway, and the sum expect of a function of this column, and of the constant.
+        tables = [process.tables[n][:-1, :-1] for process in spread.processes]
+        means = [(table[..., 0] + table[..., 1]) / 2 + table[..., 3] for table in tables]
+        expected = sum(weight * mean for weight, mean in zip(spread.weights.tolist(), means, strict=True))
+        kernel = spread.kernel
+        moment = kernel.moments[n] if kernel.sites[n].knots is not None else torch.diag(kernel.means[n])
         seen = moment.diagonal() > 0
         torch.testing.assert_close(
             (basis.values @ basis.values.T)[seen][:, seen], expected[seen][:, seen], atol=1e-3, rtol=0
@@ -144,7 +144,7 @@ def test_positions_take_the_memory_of_the_numbers_not_of_the_vectors(model):
 
 def test_an_even_number_of_functions_is_the_same_model(model):
     model, frame = model
-    bases = prior_bases([model.prior_], model.encoding_.order)
+    bases = prior_bases(model.spread_, model.encoding_.order)
     same = even(bases)
     most = max(basis.values.shape[1] for basis in bases)
     assert len({basis.values.shape[1] for basis in bases}) > 1

@@ -262,42 +262,78 @@ def posterior(tmp_path_factory):
     return model.save(tmp_path_factory.mktemp("posterior") / "model.safetensors")
 
 
-SPREAD = ("spread", "config")
+CONFIG, TENSORS = ("spread", "config"), ("spread", "tensors")
+# Of both formats, of the present one, and of 0.8's.
+FORGED = [
+    ((*CONFIG, "sites", 0, "missing"), 15_000),
+    ((*CONFIG, "sites", 0, "average"), 15_000),
+    ((*CONFIG, "sites", 0, "knots"), list(range(6000))),
+    ((*CONFIG, "sites", 1, "levels"), 10**8),
+    ((*CONFIG, "sites", 1, "levels"), -1),
+    ((*CONFIG, "sites"), []),
+    ((*CONFIG, "extra"), []),
+    ((*TENSORS, "numbers"), files._packed(torch.zeros(30, 3))),
+    ((*TENSORS, "numbers"), files._packed(torch.zeros(2000, 2))),
+    ((*TENSORS, "quantiles"), files._packed(torch.ones(3, 1))),
+    (("site_covariances",), files._packed(torch.ones(2, 3, 3))),
+    (("encoding", "feature_map"), {"name": "onehot", "parameters": {"levels": 10**8}, "fitted": None}),
+]
+FORGED_NOW = [
+    ((*CONFIG, "components"), []),
+    ((*CONFIG, "components", 0, "terms"), None),
+    ((*CONFIG, "weights"), [1.0] * 9),
+    ((*CONFIG, "constant"), "much"),
+    ((*TENSORS, "mean.1"), files._packed(torch.ones(9))),
+    ((*TENSORS, "moment.0"), files._packed(torch.ones(9, 9))),
+    ((*TENSORS, "precision"), files._packed(torch.zeros(30))),
+    ((*TENSORS, "thetas"), files._packed(torch.zeros(3, 1))),
+    ((*TENSORS, "targets"), files._packed(torch.full((30, 1), torch.nan))),
+    (("prior", "names"), ["size"]),
+    (("prior", "names"), [1, 2]),
+    (("prior", "members"), None),
+    (("target", "model", "power"), [2.5]),
+    (("target", "model", "residuals"), [[[0.0]]]),
+    (("fit_report",), 3),
+]
+FORGED_BEFORE = [
+    ((*CONFIG, "theta"), [0.0]),
+    ((*CONFIG, "theta"), None),
+    ((*CONFIG, "names"), ["size"]),
+    ((*CONFIG, "names"), [1, 2, 3]),
+    ((*CONFIG, "target_scale"), "cube"),
+    ((*CONFIG, "reach", "low"), [0.0, 0.0, 0.0]),
+    ((*TENSORS, "weights"), files._packed(torch.ones(1))),
+]
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("name", "place", "value"),
     [
-        ((*SPREAD, "sites", 0, "missing"), 15_000),
-        ((*SPREAD, "sites", 0, "average"), 15_000),
-        ((*SPREAD, "sites", 0, "knots"), list(range(6000))),
-        ((*SPREAD, "sites", 1, "levels"), 10**8),
-        ((*SPREAD, "sites", 1, "levels"), -1),
-        ((*SPREAD, "sites"), []),
-        ((*SPREAD, "theta"), [0.0]),
-        ((*SPREAD, "theta"), None),
-        ((*SPREAD, "names"), ["size"]),
-        ((*SPREAD, "names"), [1, 2]),
-        ((*SPREAD, "target_scale"), "cube"),
-        ((*SPREAD, "extra"), []),
-        ((*SPREAD, "reach", "low"), [0.0, 0.0]),
-        (("spread", "tensors", "numbers"), files._packed(torch.zeros(30, 3))),
-        (("spread", "tensors", "numbers"), files._packed(torch.zeros(2000, 2))),
-        (("spread", "tensors", "weights"), files._packed(torch.ones(1))),
-        (("spread", "tensors", "quantiles"), files._packed(torch.ones(3, 1))),
-        (("site_covariances",), files._packed(torch.ones(2, 3, 3))),
-        (("encoding", "feature_map"), {"name": "onehot", "parameters": {"levels": 10**8}, "fitted": None}),
+        *((name, *case) for name in ("now", "before") for case in FORGED),
+        *(("now", *case) for case in FORGED_NOW),
+        *(("before", *case) for case in FORGED_BEFORE),
     ],
 )
-def test_a_forged_posterior_is_refused_at_the_cost_of_its_file(place, value, posterior, tmp_path):
+def test_a_forged_posterior_is_refused_at_the_cost_of_its_file(name, place, value, posterior, tmp_path):
     path = tmp_path / "m.safetensors"
-    path.write_bytes(posterior.read_bytes())
+    path.write_bytes((posterior if name == "now" else FIXTURES / "posterior-log.safetensors").read_bytes())
     _, extra = interop.load_module(path)
     with_state(path, **replaced(extra["estimator"], place, value))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ValueError, match=r"m\.safetensors does not describe an estimator this restt can build: .+"):
         load(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+
+
+def test_a_distribution_of_other_sites_than_the_models_is_refused(posterior, tmp_path):
+    """All of its parts fit each other, but not the encoding."""
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(posterior.read_bytes())
+    _, extra = interop.load_module(path)
+    state = replaced(extra["estimator"], (*CONFIG, "sites", 1, "levels"), 7)
+    with_state(path, **replaced(state, (*TENSORS, "mean.1"), files._packed(torch.full((7,), 1 / 7))))
+    with pytest.raises(ValueError, match="states of the distribution"):
+        load(path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from restt.estimators import ResTTClassifier, ResTTRegressor, load
+from restt.explain import effect
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
@@ -42,3 +43,35 @@ def test_a_model_of_before_saved_again_is_the_same(tmp_path):
     again = load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(again.predict(PROBE), model.predict(PROBE))
     assert again.get_params() == model.get_params()
+
+
+POSTERIOR = json.loads((FIXTURES / "posterior.json").read_text())
+
+
+@pytest.mark.parametrize("scale", ["identity", "sqrt", "log", "asinh"])
+def test_a_closed_form_model_of_0_8(scale, tmp_path):
+    """Predictions, deviations, intervals and the spread of an effect, also far outside and with missing values."""
+    table, expected = pd.DataFrame(POSTERIOR["rows"], columns=POSTERIOR["columns"]), POSTERIOR[scale]
+    model = load(FIXTURES / f"posterior-{scale}.safetensors")
+    assert model.target_.label == expected["label"]
+    for again in (model, load(model.save(tmp_path / "model"))):
+        mean, std = again.predict(table, return_std=True)
+        np.testing.assert_allclose(mean, expected["predictions"], rtol=1e-6)
+        np.testing.assert_allclose(std, expected["deviations"], rtol=1e-6)
+        np.testing.assert_allclose(again.predict_interval(table, 0.8), expected["intervals"], rtol=1e-6)
+        found = effect(again, "size", grid=np.array([-1.0, 0.0, 2.0]))
+        np.testing.assert_allclose(found.spread, expected["effect"], rtol=1e-6)
+        assert str(again.prior_) == str(model.prior_)
+        assert again.feature_importances_.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scale", ["identity", "sqrt", "log", "asinh"])
+def test_a_closed_form_model_of_0_8_is_exported(scale, tmp_path):
+    """As a graph, which has predictions as they are before extrapolation is shrunk."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    table = pd.DataFrame(POSTERIOR["rows"], columns=POSTERIOR["columns"]).drop(index=[3, 4])
+    model = load(FIXTURES / f"posterior-{scale}.safetensors")
+    session = onnxruntime.InferenceSession(model.export(tmp_path / "m.onnx", inputs="numbers"))
+    found = session.run(None, {"x": model.numbers(table)})[0]
+    expected = np.delete(np.array(POSTERIOR[scale]["predictions"]), [3, 4], axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

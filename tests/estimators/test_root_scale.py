@@ -1,6 +1,8 @@
-"""The root of y as the scale of a model: what estimators and exported graphs make of it."""
+"""The root of y as the scale of a model of 0.8: what estimators and exported graphs make of it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from restt.estimators.export import Undone
 from restt.estimators.targets import Modelled
 from restt.interop.operations import TorchOps
-from restt.prior import Target
+from restt.prior.target import Target
 
 
 @pytest.mark.parametrize("size", [1.0, 1e200])
@@ -17,7 +19,8 @@ def test_decisions_and_graphs_of_the_root_agree_with_predictions(size):
     rng = np.random.default_rng(0)
     y, ones = size * rng.poisson(2.0, 50).astype(float), np.ones(50)
     empty, divided = Modelled.scaled(y, ones)
-    target = empty.of(Target.fit(divided, ones, "sqrt").smeared(np.zeros((50, 1)), divided, ones))
+    model = Target.fit(divided, ones, "sqrt").smeared(np.zeros((50, 1)), divided, ones)
+    target = replace(empty, model=model)
     outputs = np.linspace(-5, 5, 11)[:, None]
     found = target.decode(outputs)
     decisions = outputs * target.scale + target.mean
@@ -25,5 +28,5 @@ def test_decisions_and_graphs_of_the_root_agree_with_predictions(size):
     lift = np.sqrt(y).var()
     np.testing.assert_allclose(found, np.maximum(decisions, 0)[:, 0] ** 2 + lift, rtol=1e-12)
     assert found[0] == pytest.approx(lift)
-    graph = Undone(target, torch.float64).build(TorchOps(torch.float64), torch.from_numpy(outputs)).numpy()
+    graph = Undone(target, model, torch.float64).build(TorchOps(torch.float64), torch.from_numpy(outputs)).numpy()
     np.testing.assert_allclose(graph, found, rtol=1e-12)

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from restt import ResTTRegressor, load
-from restt.estimators.posterior import spread_states
 from restt.explain import effect
-from restt.prior.posterior import covariance
+from restt.prior.sites import rows_of
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +33,24 @@ def model(table: pd.DataFrame) -> ResTTRegressor:
 
 
 def dense_deviations(
-    model: ResTTRegressor, points: dict[str, Any], background: pd.DataFrame, columns: tuple[str, ...]
+    model: ResTTRegressor,
+    points: dict[str, Any],
+    background: pd.DataFrame,
+    columns: tuple[str, ...],
+    given: bool = True,
 ) -> np.ndarray:  # (G,)
     """The definition: inclusion and exclusion over averages of the function at all combinations of background rows.
 
-    The function is a Gaussian process at finitely many points here, so its averages have the covariance W K Wᵀ.
+    The function is a mixture of Gaussian processes at finitely many points here, so its averages have the covariances
+    W K Wᵀ and the means W m of the members; those of the prior unless rows are ``given``.
     """
     names = list(background.columns)
     count = len(next(iter(points.values())))
     combined = list(product(range(len(background)), repeat=len(names)))
-    rows, functionals = [], []
+    found = []
+    spread = model.spread_
+    sites, shares = spread.kernel.sites, torch.from_numpy(spread.weights)
+    seen, targets = rows_of(sites, spread.numbers), torch.from_numpy(spread.targets)
     for g in range(count):
         own: list[tuple[float, dict[str, Any]]] = []
         for kept in product([True, False], repeat=len(columns)):
@@ -52,46 +59,42 @@ def dense_deviations(
             for places in combined:
                 row = {name: background[name].iloc[place] for name, place in zip(names, places, strict=True)}
                 own.append((sign / len(combined), {**row, **fixed}))
-        functionals.append(np.array([weight for weight, _ in own]))
-        rows.append(pd.DataFrame([row for _, row in own], columns=names))
-    spread, found = model.spread_, []
-    seen = spread.states(spread.numbers)
-    noise = torch.diag(spread.prior.noise / torch.from_numpy(spread.weights))
-    inverse = torch.linalg.inv(covariance(spread.prior, seen) + noise)
-    for weights, frame in zip(functionals, rows, strict=True):
-        weight = torch.from_numpy(weights)
-        states = spread_states(model.encoding_, model.numbers(frame))
-        cross = covariance(spread.prior, states, seen)
-        posterior = covariance(spread.prior, states) - cross @ inverse @ cross.T
-        found.append(float(weight @ posterior @ weight))
+        weight = torch.tensor([weight for weight, _ in own], dtype=torch.float64)
+        frame = pd.DataFrame([row for _, row in own], columns=names)
+        rows = rows_of(sites, model.numbers(frame))
+        within, means = [], []
+        for process in spread.processes:
+            noise = process.noise(seen, torch.from_numpy(spread.level)) / torch.from_numpy(spread.precision)
+            inverse = torch.linalg.inv(process.covariance(seen) + torch.diag(noise))
+            cross = process.covariance(rows, seen) * given
+            within.append(weight @ (process.covariance(rows) - cross @ inverse @ cross.T) @ weight)
+            means.append((weight @ cross @ inverse @ targets)[0])
+        middle = torch.stack(means) @ shares
+        found.append(float(torch.stack(within) @ shares + (torch.stack(means) - middle).square() @ shares))
     return np.sqrt(np.maximum(found, 0)) * float(model.target_.scale[0])
+
+
+POINTS = {
+    "size": np.array([-1.0, 0.3, 2.0]),
+    "kind": np.array(["a", "b", "c"], dtype=object),
+    "depth": np.array([0.0, 1.5, np.nan]),
+}
 
 
 @pytest.mark.parametrize("columns", [("size",), ("kind",), ("depth",), ("kind", "size")])
 @pytest.mark.parametrize("rows", [None, 4], ids=["rows of the fit", "other rows"])
-@pytest.mark.parametrize("apart", [False, True])
-def test_it_is_the_posterior_of_the_centred_term(model, table, columns, rows, apart):
-    if apart:  # main effects of their own, which more rows than these are learned with
-        model = copy.copy(model)
-        own = model.spread_.prior
-        theta = np.r_[own.theta, np.log([0.5, 0.2, 0.9])]
-        model.spread_ = replace(model.spread_, prior=replace(own, theta=theta))
+def test_it_is_the_posterior_of_the_centred_term(model, table, columns, rows):
     # Any background will do for the closed form; few rows keep its enumeration small.
     background = table if rows is None else table[1 : 1 + rows]
-    points = {
-        "size": np.array([-1.0, 0.3, 2.0]),
-        "kind": np.array(["a", "b", "c"], dtype=object),
-        "depth": np.array([0.0, 1.5, np.nan]),
-    }
-    grid = [points[name] for name in columns]
+    grid = [POINTS[name] for name in columns]
     found = effect(model, list(columns), None if rows is None else background, grid if len(grid) > 1 else grid[0])
     assert found.spread_over == "posterior"
     assert found.spread.shape == found.values.shape
     spread = found.spread[..., 0].numpy()
     if len(columns) > 1:
         spread = spread.diagonal()
-    expected = dense_deviations(model, points, background, columns)
-    assert (expected > 0.01).all()
+    expected = dense_deviations(model, POINTS, background, columns)
+    assert (expected > 0.005).all()  # so that the comparison is of more than zeros
     np.testing.assert_allclose(spread, expected, rtol=1e-6)
 
 
@@ -120,14 +123,13 @@ def test_the_band_shrinks_with_rows_and_holds_the_true_effect():
     assert within[0] < 0.7  # the band is not merely wide
 
 
-def test_rows_that_say_nothing_leave_the_prior(model):
-    spread = model.spread_
-    deaf = type(spread)(spread.prior, spread.numbers, 1e-12 * spread.weights, spread.quantiles, spread.extra)
-    kernel, values = spread.prior.kernels[0], spread.prior.parts[0]
-    points = torch.eye(kernel.site.width, dtype=torch.float64)
-    found = deaf.term_deviations({0: points}, [one.mean for one in spread.prior.kernels])
-    expected = (spread.prior.scale * (kernel.factor(points, points, values).diagonal() - 1)).sqrt()
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-8)
+def test_rows_that_say_nothing_leave_the_prior(model, table):
+    deaf = copy.copy(model)
+    deaf.spread_ = replace(model.spread_, precision=1e-12 * model.spread_.precision)
+    found = effect(deaf, "size", table[1:5], POINTS["size"]).spread[:, 0].numpy()
+    expected = dense_deviations(model, POINTS, table[1:5], ("size",), given=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (effect(model, "size", table[1:5], POINTS["size"]).spread[:, 0].numpy() < expected).all()
 
 
 @pytest.mark.usefixtures("hasty")

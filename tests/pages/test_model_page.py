@@ -84,13 +84,15 @@ def test_curves_are_the_models_own_predictions(page, regressor, table):
             assert found["predicted"][row][0] + steps * found["unit"] == pytest.approx(wanted, abs=2 * found["unit"])
 
 
-def test_shapley_values_sum_to_the_prediction(page, regressor, table):
+def test_shapley_values_sum_to_the_decision(page, regressor, table):
     X, y = table
-    found = explorer(page)
+    found, target = explorer(page), regressor.target_
     for row, place in enumerate(np.array(found["row"]) - 1):
         wanted = regressor.predict(X.iloc[[place]])[0]
-        assert found["base"][0] + sum(found["shapley"][row][0]) == pytest.approx(wanted, abs=1e-4)
-        assert sum(found["orders"][row][0]) == pytest.approx(wanted, abs=1e-4)
+        decision = found["decision"][row][0]
+        assert target.decode((decision - target.mean[None]) / target.scale)[0] == pytest.approx(wanted, abs=1e-3)
+        assert found["base"][0] + sum(found["shapley"][row][0]) == pytest.approx(decision, abs=1e-4)
+        assert sum(found["orders"][row][0]) == pytest.approx(decision, abs=1e-4)
         assert found["observed"][row] == pytest.approx(y[place])
         low, high = found["interval"][row]
         assert low < wanted < high

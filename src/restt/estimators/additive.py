@@ -16,8 +16,8 @@ from torch import Tensor
 from restt.estimators.candidates import ClassRows, Member
 from restt.estimators.views import View, whole_view
 from restt.module import ResTT
-from restt.prior import Prior
 from restt.prior.classes import Axes, class_mode
+from restt.prior.learning import Prior
 
 LOGISTIC_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
 # Singular values below this share of the largest, and variances below this one, are as good as 0.

@@ -22,6 +22,7 @@ from restt._common.compat_sklearn import fit_context
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
+from restt.estimators.advice import warn_of_odd_rows
 from restt.estimators.columns import chosen_columns
 from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
 from restt.estimators.fitted import FittedResTT
@@ -75,6 +76,10 @@ class BaseResTT(FittedResTT):
         """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
         return False
 
+    def _has_enough(self, given: Examples) -> bool:
+        """Whether the rows are enough for it; otherwise gradients are used."""
+        return True
+
     def _solve(self, given: Examples) -> None:
         """Fit by the posterior solver."""
         raise NotImplementedError
@@ -103,7 +108,8 @@ class BaseResTT(FittedResTT):
         y : (B,) targets
             For regression also (B, O).
         sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
+            they sum to less than one row a column, and where most rows are exact copies of others.
 
         Returns
         -------
@@ -182,7 +188,10 @@ class BaseResTT(FittedResTT):
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
             X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
-        if self._is_solved(given.table.width, stepwise=stepwise):
+        if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
+            if sample is None:
+                named = chosen_columns("categorical_features", self.categorical_features, given.table)
+                warn_of_odd_rows(given, set(named))
             self._solve(given)
             return iter(()), 0
         held_out = None if validation is None else self._read_validation(validation)
@@ -292,7 +301,7 @@ class BaseResTT(FittedResTT):
         """Hold what was prepared, as a training begins."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
-            for name in ("prior_", "spread_", "candidates_", "_unread"):
+            for name in ("prior_", "spread_", "fit_report_", "candidates_", "_unread"):
                 self.__dict__.pop(name, None)
             self.site_means_ = prepared.encoding.site_means
         self.history_ = History(self.history_)

@@ -106,10 +106,10 @@ def _described(name: str, column: Column) -> dict[str, Any]:
 
 def _scale(target: Target | Modelled) -> dict[str, Any]:
     """The scale on which y was modelled, and its number of outputs."""
-    if isinstance(target, Modelled) and isinstance(target.model, Warp):
-        return {"scale": "power", "power": target.model.power.tolist(), "outputs": target.outputs}
-    scale = target.model.scale if isinstance(target, Modelled) else "identity"
-    return {"scale": scale, "outputs": target.outputs}
+    model = target.model if isinstance(target, Modelled) else None
+    if isinstance(model, Warp):
+        return {"scale": "power", "power": model.power.tolist(), "outputs": target.outputs}
+    return {"scale": "identity" if model is None else model.scale, "outputs": target.outputs}
 
 
 class EncodingPart(MapPart):

@@ -180,8 +180,9 @@ def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> N
         few: Any = SavedSpread(replace(old, numbers=old.numbers[:2], weights=old.weights[:2]), spread.encoding)
         few.held(np.full_like(outputs, np.inf), row)
     else:
-        if len(spread.kernel.sites) != row.shape[1]:
-            raise ValueError(f"{len(spread.kernel.sites)} sites of the distribution where {row.shape[1]} belong")
+        states = [site.width for site in spread.kernel.sites]
+        if states != _widths(estimator):
+            raise ValueError(f"states of the distribution: {shown(states)} where {shown(_widths(estimator))} belong")
         parts = {name: getattr(spread, name)[:2] for name in ("numbers", "targets", "precision", "level")}
         few = replace(spread, **parts)
     few.interval(outputs, row, model, 0.9)

@@ -18,11 +18,11 @@ from restt.estimators.additive import Sums, curve_candidates, path
 from restt.estimators.candidates import ClassRows, Member
 from restt.estimators.views import whole_view
 from restt.module import ResTT
-from restt.prior import Prior, Site
+from restt.prior import Site
 from restt.prior.classes import Axes
 from restt.prior.evidence import column_slices
 from restt.prior.kernels import JUMPING, Kernel, Number, make_kernel, measure, reshaped
-from restt.prior.learning import learn
+from restt.prior.learning import Prior, learn
 from restt.prior.posterior import covariance
 from restt.prior.rounding import residual_module, round_products
 

@@ -48,8 +48,6 @@ ONLY_GRADIENT = (
 # More columns than this are left to gradients.
 MOST_COLUMNS = 2_000
 SETTINGS = Settings()
-KNOTS = SETTINGS.knots
-
 
 # Longer tables are refined by gradients: the solver sees this many rows of them at most.
 REFINED_FROM = 10_000
@@ -137,7 +135,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
 
 def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
     began = time.monotonic()
-    work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * KNOTS
+    work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * SETTINGS.knots
     device, *_ = read_devices(parameters.device, work)
     fitted = prior.fit(
         table.numbers,
@@ -150,6 +148,7 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         average=False,
         seed=seed,
         device=device if device.type == "cuda" else None,  # others may have no float64
+        settings=SETTINGS,
     )
     if parameters._shown:
         print(
@@ -194,7 +193,9 @@ def _solve_sample(
     All rows are those of the table, or of the stream that it was ``drawn`` from.
     """
     rows_in_all = len(table.y) if drawn is None else drawn.stream.rows
-    device, *_ = read_devices(parameters.device, float(rows_in_all) * len(table.columns) * KNOTS * USUAL_BOND**2)
+    device, *_ = read_devices(
+        parameters.device, float(rows_in_all) * len(table.columns) * SETTINGS.knots * USUAL_BOND**2
+    )
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
@@ -302,11 +303,14 @@ def _end_rows(values: Tensor) -> set[int]:  # (B, C)
 
 def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
     """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
-    widths = [KNOTS + 1 if column.levels is None else column.states + 1 for column in columns]
-    own = min(rows, SETTINGS.exact_rows)
+    widths = [SETTINGS.knots + 1 if column.levels is None else column.states + 1 for column in columns]
+    own = min(solved, SETTINGS.exact_rows)
     # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
     held = 3 * rows * len(columns)
-    need = 8.0 * (held + solved * sum(widths) + len(columns) * 3 * own * max(widths) + 4 * own**2)
+    # The posterior mean as a sum of products, four a row, while it is rounded; tables over pairs of levels.
+    products = 6 * (4 * own + len(columns)) * sum(widths)
+    levels = 40 * sum(column.states**2 for column in columns if column.levels is not None)
+    need = 8.0 * (held + solved * sum(widths) + products + levels + 4 * own**2)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(

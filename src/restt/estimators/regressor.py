@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
+from restt.estimators.distribution import Distribution
 from restt.estimators.fitted import of_one_fit
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.parameters import Parameters
@@ -23,7 +24,7 @@ from restt.estimators.saved import SavedSpread, with_rare_unseen
 from restt.estimators.targets import Modelled, Values
 from restt.features import FeatureMap
 from restt.features.inputs import unmasked
-from restt.prior import Predictive, Prior
+from restt.prior import Predictive, Prior, Warp
 from restt.topology import Topology
 
 
@@ -34,15 +35,17 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     of a data frame, or named in ``categorical_features``) becomes a one-hot vector, and a missing value is a state of
     its own. All interactions of all columns are in the model.
 
-    By default the scales of a prior (how much and how smoothly each column matters, the noise, how much interactions
-    weigh) are learned in closed form, and the posterior mean of the rows is rounded to a train of bond r
-    (:mod:`restt.prior`). Means of several priors, such as of smooth functions, of functions that may jump and of
-    functions of the distance between rows, are weighed by the errors of left-out rows, and a few wild values of y are
-    trusted less than the others. Scales are learned on at most 700 rows and the posterior mean is a sum over at most
-    2,000, drawn at random, through which the others take part. It runs on the CPU in float64. Rows whose y is beyond
-    all measure are left out, with a warning.
+    By default it is fitted in closed form: y, made less skewed by a Yeo–Johnson transform whose power is learned, is
+    one Gaussian process of the columns plus noise (:mod:`restt.prior`). Its kernel is a sum of a smooth product over
+    the columns, a rough one, a joint Gaussian and an additive part; the hyper-parameters (relevance and length of each
+    column, weights of these terms, noise and how it grows) maximise the log marginal likelihood plus hyper-priors that
+    were learned on other tables, on up to 2,000 rows. A few such processes under different hyper-priors are averaged by
+    stacking weights, from leave-one-out residuals, and outliers are down-weighted by Student-t noise. The posterior is
+    exact for up to 10,000 rows; its mean is rounded to a train of bond r, and its variance and the noise make the
+    predictive distribution (``predict_distribution``, ``predict_interval``, ``return_std``). ``fit_report_`` says what
+    was done. It runs in float64. Rows whose y is absurdly far from all others are left out, with a warning.
 
-    A table of more than 5,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
+    A table of more than 10,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
     so the more rows there are, and kept where it predicts a tenth of the rows (at most 20,000), held out from both, the
     better. Those rows also set the width of intervals. Memory grows with the table, not with its site vectors.
@@ -54,11 +57,10 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         parameter that only training has is not at its default (``feature_map``, ``topology``, ``sigma2``, ``loss``
         other than squares, ``epochs``, ``lr``, ``schedule``, ``batch_size``, ``penalty``, ``dropout``, ``runs``,
         ``early_stopping``, ``warm_start``, ``checkpoint_dir``), where ``partial_fit`` or ``fit_epochs`` is called, and
-        for more than 2,000 columns, or more than 500 that together have more than a quarter of a million entries;
-        ``"posterior"`` with one of these is an error. Of more than 500 columns all share their relevance and length.
+        for more than 2,000 columns; ``"posterior"`` with one of these is an error.
     bond_dim : "auto" or int
         Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
-        train within 0.03 of the noise from the exact posterior, at most 32; 10 for gradients.
+        train within 0.03 of the noise from the exact posterior, at most 64; 10 for gradients.
     feature_map : {"auto", "identity", "affine", "trigonometric", "polynomial", "hat", "onehot"} or FeatureMap
         What a column of numbers becomes. ``"auto"`` is 8 hats at its quantiles, centred. Others are used as they are:
         the trigonometric map on columns scaled to [0, 1], hats on the raw values, the rest on standardised columns;
@@ -66,8 +68,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     topology : {"residual", "plain", "linear", "volterra"} or Topology
         Which connections the sites have.
     site_order : {"auto", "given"} or sequence of column names or numbers
-        The order of the columns along the chain; ``"auto"`` is the one of three that needs the smaller bonds, for
-        gradients the order of the table.
+        The order of the columns along the chain; ``"auto"`` is that of falling relevance, and for gradients that of
+        the table.
     sigma2 : "auto" or float
         Variance of the initial weights, see :class:`restt.ResTT`.
     loss : {"auto", "mse", "huber"}
@@ -127,17 +129,20 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     solver_ : str
         ``"posterior"`` or ``"gradient"``.
     prior_ : restt.prior.Prior
-        The learned prior, to be printed or plotted: relevance, length and straightness of each column, noise, the scale
-        on which y was modelled. Only of the posterior solver, as is
-    spread_ : restt.prior.Spread
-        what ``predict_interval`` and ``return_std`` need. It holds up to 1,000 rows of the training table.
+        The learned hyper-parameters, to be printed or plotted: relevance, length and share of a straight line of each
+        column, noise, power of the transform of y. Only of the posterior solver, as are
+    spread_ : restt.prior.Predictive
+        what the predictive distribution needs, with up to 1,000 rows of the training table, and
+    fit_report_ : dict
+        what was done: rows, rows that the hyper-parameters were learned on, weights of the averaged processes, bond,
+        error and tolerance of the rounding, leave-one-out R²; for a long table whether the refinement was kept.
     feature_importances_ : ndarray (C,)
         Each column's share in the variance of the predictions.
     history_ : list of restt.train.EpochRecord
         Of the posterior solver the epochs of a long table's refinement. ``history_.to_frame()`` is the same as a pandas
         data frame of plain columns.
     n_iter_ : int
-        Epochs trained; evaluations of the evidence for the posterior solver.
+        Epochs trained; evaluations of the log marginal likelihood for the posterior solver.
     encoding_ : Encoding
         From the table to site vectors.
     site_means_ : tensor (N, I)
@@ -145,8 +150,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     site_covariances_ : tensor (N, I, I)
         Their covariances, for explanations; None where they were too large to keep or a model was saved before.
     target_ : Values or Modelled
-        Mean and scale of y; the scale is 0 where y is constant. ``target_.label`` of the posterior solver says whether
-        y, √y, log y or asinh y was modelled.
+        Mean and scale of y; the scale is 0 where y is constant. ``target_.label`` says what explanations add up to: y,
+        or of the posterior solver the transformed y, in units that are y's near its median.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
@@ -264,18 +269,42 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Between which a new y lies with probability ``coverage``: (B, 2), for y of shape (B, O) (B, 2, O).
 
-        On y's own scale, with equal tails left and right; from the posterior, the noise, and the residuals of rows that
-        were left out, so that it is not symmetric where these are not. Only the posterior solver knows it.
+        On y's own scale, with equal tails left and right: two quantiles of :meth:`predict_distribution`, not symmetric
+        where the residuals of left-out rows are not. Only the posterior solver knows it.
         """
+        target = self._solved_target("predict_interval")
+        outputs, numbers = self._outputs_and_numbers(X)
+        return target.undivided(self.spread_.interval(outputs, numbers, target.model, coverage))  # type: ignore[arg-type]
+
+    @of_one_fit
+    def predict_distribution(self, X: Any) -> Distribution:
+        """The predictive distribution of a new y at each row, posterior and noise together.
+
+        An object with ``mean`` and ``std`` (those of :meth:`predict`), ``quantile(q)``, ``cdf(y)`` and
+        ``log_density(y)``, arrays of shape (B,) or (B, O). Only the posterior solver knows it.
+
+        >>> X = np.random.default_rng(0).random((60, 2))
+        >>> model = ResTTRegressor(random_state=0).fit(X, X[:, 0] + np.random.default_rng(1).normal(size=60))
+        >>> found = model.predict_distribution(X[:3])
+        >>> found.cdf(found.quantile(0.9)).round(6)
+        array([0.9, 0.9, 0.9])
+        """
+        target = self._solved_target("predict_distribution")
+        if not isinstance(target.model, Warp) or isinstance(self.spread_, SavedSpread):
+            raise ValueError(
+                "predict_distribution needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again"
+            )
+        outputs, numbers = self._outputs_and_numbers(X)
+        return Distribution(self.spread_.at(outputs, numbers, target.model), target)
+
+    def _solved_target(self, method: str) -> Modelled:
         check_is_fitted(self)
         if not isinstance(self.target_, Modelled):
             raise ValueError(
-                'predict_interval needs the posterior solver, and this model was fitted with solver_="gradient": fit '
-                'with solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
+                f'{method} needs the posterior solver, and this model was fitted with solver_="gradient": fit with '
+                'solver="posterior", or put the estimator into an interval method such as MAPIE\'s'
             )
-        outputs, numbers = self._outputs_and_numbers(X)
-        ends = self.spread_.interval(outputs, numbers, self.target_.model, coverage)  # type: ignore[arg-type]
-        return self.target_.undivided(ends)
+        return self.target_
 
     def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)
         numbers = self.numbers(X)

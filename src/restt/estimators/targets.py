@@ -92,12 +92,13 @@ class Values:
         return torch.zeros(self.outputs)
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, B, O) -> (…, B) where flat
-        return self._shaped(outputs * self.scale + self.mean)
+        return self.shaped(outputs * self.scale + self.mean)
 
     def decode_spread(self, spread: np.ndarray) -> np.ndarray:  # (B, O) -> (B,) where flat
-        return self._shaped(spread * self.scale)
+        return self.shaped(spread * self.scale)
 
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
+    def shaped(self, values: np.ndarray) -> np.ndarray:  # (…, O) -> (…) where flat
+        """Values in the shape that y had."""
         return np.asarray(values[..., 0]) if self.flat else values
 
     def to_config(self) -> dict[str, Any]:
@@ -192,13 +193,14 @@ class Modelled:
         limit = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
             found = np.clip(np.ldexp(values, self.exponents), -limit, limit)
-        return self._shaped(np.where(np.isnan(self.constant), found, self.constant))
+        return self.shaped(np.where(np.isnan(self.constant), found, self.constant))
 
     def undivided_spread(self, spread: np.ndarray) -> np.ndarray:  # (B, O) -> (B,) where flat
         """Standard deviations of the divided y in y's units; 0 for a constant output."""
-        return self._shaped(np.where(np.isnan(self.constant), np.ldexp(spread, self.exponents), 0.0))
+        return self.shaped(np.where(np.isnan(self.constant), np.ldexp(spread, self.exponents), 0.0))
 
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
+    def shaped(self, values: np.ndarray) -> np.ndarray:  # (…, O) -> (…) where flat
+        """Values in the shape that y had."""
         return np.asarray(values[..., 0]) if self.flat else values
 
     def to_config(self) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 1. Every component is fitted on a few hundred rows.
 2. What the first, which has all terms, says of each row from the others gives the tails of the noise and how it grows
    with the prediction; with these it is fitted again, on up to a few thousand rows.
-3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of leave-one-out
-   predictions, with the components' own weights counting as a number of rows.
+3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
+   leave-one-out predictions, with the components' own weights counting as a number of rows.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def fit_members(
     data, tail = _with_tails(data, begun, targets, settings.tail)
     part = data.take(sample)
     objectives = [Objective(kernel, first, data, settings.constant, settings.least_noise)]
-    objectives += [
-        Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others
-    ]
+    objectives += [Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others]
     tasks = [partial(climb, one, one.centre, settings.first_iterations) for one in objectives[1:]]
     if len(y) > len(sample):
         # A search on many rows fills all threads by itself.

@@ -1,4 +1,4 @@
-"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and itself as a sum of products."""
+"""A Gaussian process with fitted hyper-parameters, conditioned on rows: mean, variance, and its mean as products."""
 
 from __future__ import annotations
 

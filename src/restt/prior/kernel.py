@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -106,8 +105,10 @@ class Kernel:
             mix = torch.sigmoid(h["number.position"])[:, None]
             place = (1 - mix) * self._value + mix * self._rank
             far = place[:, :, None] - place[:, None, :]
+
             def inside(table: Tensor) -> Tensor:
                 return torch.where(self._known, table, self._same.to(table))
+
             smooth = self._unit(inside(torch.exp(-0.5 * (far * torch.exp(-h["number.length"])[:, None, None]) ** 2)))
             rough = self._unit(inside(torch.exp(-far.abs() * torch.exp(-h["number.rough_length"])[:, None, None])))
             share = torch.sigmoid(h["number.line"])[:, None, None]
@@ -127,7 +128,8 @@ class Kernel:
             unit = (centre @ centre.T)[None]
             variance = 1 - p.square().sum()
             unit = unit / variance if variance > _LEAST else unit * 0
-            joint = (eye + (1 - eye) * torch.exp(-0.5 * torch.exp(h["w"] + h["level.relevance"][k] + h["level.w"][k])))[None]
+            other = torch.exp(-0.5 * torch.exp(h["w"] + h["level.relevance"][k] + h["level.w"][k]))
+            joint = (eye + (1 - eye) * other)[None]
             own = {f"level.{name}": h[f"level.{name}"][k : k + 1] for name in ("a", "j", "b", "r", "relevance")}
             extended = torch.cat([eye, p[None]])[None] if average else None
             found[n] = self._combined({**h, **own}, "level", unit, unit, joint, extended)[0]
@@ -135,8 +137,11 @@ class Kernel:
         return found, torch.stack([h["smooth"].exp(), h["rough"].exp(), h["joint"].exp(), one])
 
     @staticmethod
-    def _combined(h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, ext: Tensor | None) -> Tensor:
-        size = {name: torch.exp(h[name] + h[f"{kind}.relevance"] + h[f"{kind}.{name}"])[:, None, None] for name in "ajbr"}
+    def _combined(
+        h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, ext: Tensor | None
+    ) -> Tensor:
+        logs = {name: h[name] + h[f"{kind}.relevance"] + h[f"{kind}.{name}"] for name in "ajbr"}
+        size = {name: log.exp()[:, None, None] for name, log in logs.items()}
         parts = [1 + size["a"] * smooth, 1 + size["j"] * rough, joint, size["b"] * smooth + size["r"] * rough]
         if ext is not None:
             parts = [ext @ part @ ext.mT for part in parts]

@@ -19,7 +19,7 @@ from restt.prior.objective import Data
 from restt.prior.predictive import Predictive, residual_quantiles
 from restt.prior.report import Prior
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
-from restt.prior.rows import checked, content_order, drop_implausible_targets
+from restt.prior.rows import checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
@@ -149,7 +149,7 @@ def _fit(
     threads: int,
 ) -> Fitted:
     keep = drop_implausible_targets(targets, used)
-    table, targets, used = table[keep], targets[keep], used[keep]
+    table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
     # In an order that does not depend on the rows': samples are its beginning.
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
@@ -174,9 +174,8 @@ def _fit(
     noise = weighted([one.process.noise(seen, members.data.level) for one in posteriors], members.weights).mean()
     tolerance = settings.tolerance * float(noise) ** 0.5
     places = [site.vectors(column) for site, column in zip(sites, table[:count].T, strict=True)]
-    cores, site_places, rounding = _rounded(
-        posteriors, members.weights, kernel, prior.relevance, bond_dim, site_order, places, exact, used[:count], tolerance, settings
-    )
+    wanted = bond_dim, site_order, places, exact, used[:count], tolerance, settings
+    cores, site_places, rounding = _rounded(posteriors, members.weights, kernel, prior.relevance, *wanted)
     module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
@@ -186,8 +185,8 @@ def _fit(
     predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
     warp = warp.smeared(residuals, used[:count])
     error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
-    rounding = replace(rounding, distance=distance)
-    return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, members.evaluations, tolerance)
+    rounding, evaluations = replace(rounding, distance=distance), members.evaluations
+    return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, evaluations, tolerance)
 
 
 def _given_all(
@@ -221,6 +220,7 @@ def _predictive(
 ) -> Predictive:
     kept = slice(min(len(table), settings.variance_rows))
     arrays = (members.targets, members.data.weights * members.data.precision, members.data.level)
+    targets, precision, level = (part[kept].cpu().numpy() for part in arrays)
     found = Predictive(
         kernel,
         torch.stack([one.process.theta for one in members.posteriors]).cpu(),
@@ -228,7 +228,9 @@ def _predictive(
         members.weights,
         settings,
         table[kept],
-        *(part[kept].cpu().numpy() for part in arrays),
+        targets,
+        precision,
+        level,
         np.zeros((0, residuals.shape[1])),
         extra,
     )

@@ -4,9 +4,9 @@ With A = K + diag(σ_i²/w_i) and t the warped, standardised targets (B, O), the
 
     O/2 log det A + ½ Σ_o t_oᵀ A⁻¹ t_o + O/2 Σ_i (w_i - 1) log σ_i² - Σ_io log dt_io/dy_io - log p(θ)
 
-The third sum makes a row of weight 2 the same as two rows. The noise σ_i² is log-linear in the columns of numbers and in
-a leave-one-out prediction of the row. The gradient by K is ½ (O A⁻¹ - A⁻¹ t tᵀ A⁻¹); :mod:`restt.prior.pairs` takes it
-back to the tables, automatic differentiation from there to the hyper-parameters.
+The third sum makes a row of weight 2 the same as two rows. The noise σ_i² is log-linear in the columns of numbers and
+in a leave-one-out prediction of the row. The gradient by K is ½ (O A⁻¹ - A⁻¹ t tᵀ A⁻¹); :mod:`restt.prior.pairs`
+takes it back to the tables, automatic differentiation from there to the hyper-parameters.
 """
 
 from __future__ import annotations

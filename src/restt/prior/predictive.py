@@ -19,6 +19,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive
+from restt.prior.distribution import LEVELS, Distribution
 from restt.prior.gp import Process, cholesky, term_covariances
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
@@ -26,10 +27,8 @@ from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
 from restt.prior.warp import Warp
 
-# Levels at which quantiles of the residuals are kept, and how many residuals of a normal distribution count beside them.
-LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
+# How many residuals of a normal distribution count beside those of the rows, and the fewest degrees of the tails.
 _NORMAL_ROWS, _FEWEST_DEGREES = 20, 3
-_MIDDLES = (np.arange(200) + 0.5) / 200
 _ROWS_AT_ONCE = 1024
 _POINTS_AT_ONCE = 64
 # Of the part of s² that is the same everywhere, against the part that depends on the row.
@@ -80,7 +79,8 @@ class Predictive:
             part = slice(start, start + _ROWS_AT_ONCE)
             rows = rows_of(self.kernel.sites, numbers[part])
             level = torch.from_numpy(outputs[part].mean(axis=1))
-            parts.append((self._variance(rows, level) + self.extra).sqrt().numpy())
+            # Below 0 where held-out rows asked for less variance, and none of them had as little as this row.
+            parts.append((self._variance(rows, level) + self.extra).clamp(min=self.settings.least_noise).sqrt().numpy())
         return np.concatenate(parts)
 
     def _variance(self, rows: Rows, level: Tensor) -> Tensor:  # (B,)
@@ -111,37 +111,25 @@ class Predictive:
         stack, share = torch.stack(list(means), -1), torch.from_numpy(self.weights)
         return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
 
-    def quantile(self, level: float) -> np.ndarray:  # (O,)
-        """The quantile of the standardised residuals, with the tails of a Student density beyond the kept levels."""
-        inside = min(max(level, LEVELS[0]), LEVELS[-1])
-        found = np.array([np.interp(inside, LEVELS, column) for column in self.quantiles.T])
-        if inside == level:
-            return found
-        degrees = max(len(self.numbers) - 1, _FEWEST_DEGREES)
-        return found * float(student.ppf(level, degrees) / student.ppf(inside, degrees))
-
-    def interval(
+    def at(
         self,
         outputs: np.ndarray,  # (B, O): warped predictions
         numbers: np.ndarray,  # (B, C)
         warp: Warp,
-        coverage: float = 0.9,
-    ) -> np.ndarray:  # (B, 2, O), on y's own scale
-        """Equal tails left and right of the interval that holds an observation with probability ``coverage``."""
+    ) -> Distribution:
+        """The distribution of new observations at rows."""
+        degrees = max(len(self.numbers) - 1, _FEWEST_DEGREES)
+        return Distribution(outputs, lambda: self.deviations(numbers, outputs), self.quantiles, degrees, warp)
+
+    def interval(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp, coverage: float = 0.9) -> np.ndarray:
+        """Equal tails left and right of the interval (B, 2, O) that holds y with probability ``coverage``."""
         if not 0 < check_positive("coverage", coverage) < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
-        deviations = self.deviations(numbers, outputs)[:, None]
-        tails = ((1 - coverage) / 2, (1 + coverage) / 2)
-        return np.stack([warp.decode(outputs + deviations * self.quantile(tail)) for tail in tails], axis=1)
+        return self.at(outputs, numbers, warp).quantile([(1 - coverage) / 2, (1 + coverage) / 2])
 
     def std(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction."""
-        deviations = self.deviations(numbers, outputs)[:, None]
-        middle = warp.predict(outputs)
-        away = np.stack([warp.decode(outputs + deviations * self.quantile(level)) - middle for level in _MIDDLES])
-        size = np.abs(away).max(axis=0)
-        unit = np.where(size > 0, size, 1.0)
-        return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
+        return self.at(outputs, numbers, warp).std
 
     @torch.no_grad()
     def term_deviations(
@@ -226,6 +214,8 @@ class Predictive:
             raise ValueError(f"{len(components)} members do not fit {tuple(tensors['thetas'].shape)} hyper-parameters")
         if not bool(tensors["thetas"].isfinite().all()) or (weights < 0).any() or (arrays["precision"] <= 0).any():
             raise ValueError("hyper-parameters must be finite, weights and precisions not below 0")
+        if not (config["constant"] >= 0 and config["least_noise"] > 0):
+            raise ValueError("the variances of the constant and of the least noise must not be below 0")
         settings = Settings(constant=config["constant"], least_noise=config["least_noise"], components=components)
         return cls(kernel, tensors["thetas"], components, weights, settings, **arrays, extra=config["extra"])
 

@@ -10,7 +10,6 @@ import torch
 
 from restt.prior.fitting import Members
 
-
 _ARRAYS = ("relevance", "length", "line", "power")
 
 
@@ -44,14 +43,15 @@ class Prior:
             products = {"a": process.scale[0], "j": process.scale[1], "b": process.scale[3], "r": process.scale[3]}
             for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
                 own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
-                sizes[0, places] = sum(float(scale) * own[q] for q, scale in products.items()).numpy()
+                sizes[0, places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
             sizes[1, kernel.numbers] = h["number.length"].exp().numpy()
             sizes[2, kernel.numbers] = torch.sigmoid(h["number.line"]).numpy()
             sizes[0] *= [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]
             columns.append(sizes)
             noises.append(float(process.noise(members.data.rows, members.data.level).mean()))
         relevance, length, line = np.tensordot(members.weights, np.stack(columns), 1)
-        weights = {one.process.component.name: float(w) for one, w in zip(members.posteriors, members.weights, strict=True)}
+        kinds = [one.process.component.name for one in members.posteriors]
+        weights = dict(zip(kinds, members.weights.tolist(), strict=True))
         noise = float(members.weights @ np.array(noises))
         return cls(names, relevance, length, line, noise, members.warp.power, 1 / members.tail, weights)
 

@@ -35,6 +35,21 @@ def checked(
     return table[used > 0], targets[used > 0], used[used > 0]
 
 
+def merge_copies(
+    table: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows without exact copies, which add their weights: a row is left out with all of its copies.
+
+    >>> merge_copies(np.array([[1.0], [np.nan], [1.0]]), np.zeros((3, 1)), np.ones(3))[2].tolist()
+    [2.0, 1.0]
+    """
+    content = np.ascontiguousarray(np.hstack([table, targets]) + 0.0)  # -0.0 is 0.0
+    rows = content.view(np.dtype((np.void, content.itemsize * content.shape[1])))[:, 0]
+    _, first, group = np.unique(rows, return_index=True, return_inverse=True)
+    kept = np.sort(first)
+    return table[kept], targets[kept], np.bincount(group, weights)[np.argsort(first)]
+
+
 def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
     """Bounds beyond which y is implausible."""
     ends = np.tile([[-np.inf], [np.inf]], targets.shape[1])

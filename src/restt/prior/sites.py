@@ -99,10 +99,18 @@ class Site:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Site:
-        """The site that :meth:`to_config` described."""
+        """The site that :meth:`to_config` described; ValueError where its parts are none that a fit makes."""
+        for name in ("missing", "average"):
+            if not isinstance(config[name], bool):
+                raise ValueError(f"{name} of a site must be true or false, got {shown(config[name])}")
         lists = {name: tuple(config[name]) for name in ("positions", "values")}
         lists["beyond"] = tuple(config.get("beyond", (0, 0)))  # models saved before there were any have none
-        return cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
+        found = cls(**{**config, **lists, "knots": None if config["knots"] is None else tuple(config["knots"])})
+        for name in ("knots", "positions", "values"):
+            places = np.array(getattr(found, name) or (), dtype=np.float64)
+            if len(places) != len(found.knots or ()) or not (np.diff(places) >= 0).all() or np.isnan(places).any():
+                raise ValueError(f"{name} of a site must be as many growing numbers as it has knots: {shown(places)}")
+        return found
 
 
 def fit_sites(

@@ -164,7 +164,7 @@ def test_a_full_cache_disk_falls_back_to_a_temporary_folder(cache, tmp_path, com
     full = f"""case "$*" in *{cache}*) echo 'error writing output: No space left on device' >&2; exit 1;; esac"""
     limited = script(tmp_path, "cc-on-a-full-disk", f'{full}; exec {" ".join(compiler)} "$@"')
     with pytest.warns(RuntimeWarning, match=r"No space left on device.*temporary folder.*2 to 8 times slower"):
-        library = build._built(limited, "float")
+        library = build._built(limited, build._SOURCE, "float")
     assert library.restt_chain_bytes() > 0
     assert list(cache.iterdir()) == []
 
@@ -188,9 +188,9 @@ def test_a_failing_compiler_is_named_with_what_it_said(cache, tmp_path, monkeypa
     failing = script(tmp_path, "broken-cc", "echo 'fatal: no headers' >&2; exit 1")
     monkeypatch.setattr(build, "compilers", lambda: [failing])
     with pytest.warns(RuntimeWarning, match=r"did not compile here.*2 to 8 times slower: .*fatal: no headers") as said:
-        reason = build._loaded.__wrapped__(torch.float32)
+        reason = build._loaded.__wrapped__(build._SOURCE, "float")
     assert len(said) == 1
-    assert build._loaded.__wrapped__(torch.float32) == reason  # and would raise, were it said twice
+    assert build._loaded.__wrapped__(build._SOURCE, "float") == reason  # and would raise, were it said twice
     assert "broken-cc" in reason
     assert "fatal: no headers" in reason
     assert list(cache.iterdir()) == []
@@ -201,13 +201,13 @@ def test_a_compiler_that_makes_nothing_usable_is_passed_over(cache, tmp_path, co
     silent = script(tmp_path, "silent-cc", "exit 0")
     garbage = script(tmp_path, "garbage-cc", 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"')
     monkeypatch.setattr(build, "compilers", lambda: [silent, garbage, compiler])
-    assert isinstance(build._loaded.__wrapped__(torch.float32), ctypes.CDLL)
+    assert isinstance(build._loaded.__wrapped__(build._SOURCE, "float"), ctypes.CDLL)
 
 
 def test_no_compiler_names_the_extra_and_warns_nobody(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda name, path: None)
     monkeypatch.setattr(build, "_zig", lambda: None)
-    assert "restt[fast]" in build._loaded.__wrapped__(torch.float32)
+    assert "restt[fast]" in build._loaded.__wrapped__(build._SOURCE, "float")
 
 
 @needs_scripts
@@ -231,15 +231,24 @@ def test_the_compiler_of_the_extra_builds(cache):
     zig = build._zig()
     if zig is None:
         pytest.skip("the extra is not installed: pip install restt[fast]")
-    assert build._built((str(zig), "cc"), "float").restt_chain_bytes() == 4
+    assert build._built((str(zig), "cc"), build._SOURCE, "float").restt_chain_bytes() == 4
+
+
+def test_another_source_is_built_in_float64(cache, compiler, tmp_path):
+    other = tmp_path / "other" / "six.c"
+    other.parent.mkdir()
+    other.write_text("long long six(void) { return 6 * sizeof(REAL); }\n")
+    assert build.library(other).six() == 48
+    assert [path.name.split("-")[:2] for path in cache.iterdir()] == [["six", "double"]]
 
 
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
     assert build.DISABLE_VARIABLE in build.problem(torch.float32)
+    assert build.library(build._SOURCE) is None
 
 
 def test_another_processor_gets_another_build(compiler, monkeypatch):
-    here = build._key(compiler)
+    here = build._key(compiler, build._SOURCE)
     monkeypatch.setattr(build, "_processor", lambda: "another")
-    assert build._key(compiler) != here
+    assert build._key(compiler, build._SOURCE) != here
