@@ -112,7 +112,8 @@ class Kernel:
             rough = self._unit(inside(torch.exp(-far.abs() * torch.exp(-h["number.rough_length"])[:, None, None])))
             share = torch.sigmoid(h["number.line"])[:, None, None]
             smooth = (1 - share) * smooth + share * self._line
-            square = torch.where(self._known, far**2, 2.0 * (~self._same))
+            # A missing value is as far from the middle as others, in a direction of its own: these are distances.
+            square = far**2 + (~(self._known | self._same)).to(far)
             joint = torch.exp(-0.5 * square * torch.exp(h["w"] + h["number.relevance"] + h["number.w"])[:, None, None])
             tables = self._combined(h, "number", smooth, rough, joint, self._extended if average else None)
             # Taken apart at once: the gradient of each part alone would be as large as the whole.
