@@ -70,8 +70,8 @@ def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarr
     for salt, columns in ((1, table), (2, targets)):
         for column in columns.T:
             values, rank = np.unique(column, return_inverse=True)
-            ends = np.minimum(rank, len(values) - 1 - rank).astype(np.uint64)
-            ends[np.isnan(column)] = np.uint64(2**40)
+            last = np.count_nonzero(~np.isnan(values)) - 1
+            ends = np.where(np.isnan(column), 2**40, np.minimum(rank, last - rank)).astype(np.uint64)
             if len(values) > 1:  # a column of one value changes nothing
                 total += _mixed(ends * np.uint64(8) + np.uint64(salt))
     return np.argsort(_mixed(total), kind="stable")
