@@ -180,7 +180,9 @@ def _fit(
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
     residuals = (members.targets - members.left_out).cpu().numpy()
     predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
-    warp = warp.smeared(residuals, used[:count])
+    # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
+    trust = used[:count] * members.data.precision.cpu().numpy()
+    warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
     error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
     rounding = replace(rounding, distance=distance)
     return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, members.evaluations, tolerance)
