@@ -19,7 +19,7 @@ from restt.prior.objective import Data
 from restt.prior.predictive import Predictive, residual_quantiles
 from restt.prior.report import Prior
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
-from restt.prior.rows import checked, content_order, drop_implausible_targets
+from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
@@ -152,6 +152,7 @@ def _fit(
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
     sites = fit_sites(table, used, levels, settings.knots, average, beyond=True)
+    check_levels(table, [None if site.knots is not None else site.levels for site in sites])
     rows, weight = rows_of(sites, table).to(place), torch.from_numpy(used).to(place)
     kernel = Kernel.measured(sites, rows, weight, targets.shape[1])
     count = min(len(table), settings.scale_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,6 +34,16 @@ def checked(
     if used.shape != (len(table),) or not np.isfinite(used).all() or (used < 0).any() or not (used > 0).any():
         raise ValueError(f"weights must be {len(table)} finite numbers of at least 0, not all 0, got {shown(weights)}")
     return table[used > 0], targets[used > 0], used[used > 0]
+
+
+def check_levels(table: np.ndarray, levels: Sequence[int | None]) -> None:  # (B, C), C
+    """ValueError where a category is none of its levels: the fit learns a state of each."""
+    for place, (column, count) in enumerate(zip(table.T, levels, strict=True)):
+        if count is None:
+            continue
+        wrong = column[~np.isnan(column) & ~np.isin(column, np.arange(count))]
+        if len(wrong):
+            raise ValueError(f"column {place} of numbers must hold levels 0…{count - 1} or NaN, got {wrong[0]:g}")
 
 
 def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
