@@ -2,7 +2,7 @@
 
     python tools/score_tables.py FOLDER --workers 2
 
-Every table of FOLDER (``*.csv.gz``, the column ``target`` last or not) whose target is a number of more than ten values:
+Every table of FOLDER (``*.csv.gz``, with a column ``target`` of more than ten different numbers):
 two random splits 70/30, at most 2,000 rows to fit, at most 5,000 to score. Written to results/tabular/regressions.json.
 """
 

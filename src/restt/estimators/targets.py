@@ -136,8 +136,7 @@ class Modelled:
         values = y.reshape(len(y), -1)
         exponents = binary_exponents(np.abs(values).max(axis=0))
         exponents = np.where(np.abs(exponents) > ORDINARY_EXPONENT, exponents, 0)
-        mean, spread = mean_and_spread(values, weights)
-        constant = np.where(spread == 0, mean, np.nan)
+        constant = np.where(values.min(axis=0) == values.max(axis=0), values[0], np.nan)
         divided = _divided(values, exponents, constant)
         return cls(Warp.fit(divided, weights), exponents, constant, y.ndim == 1), divided
 

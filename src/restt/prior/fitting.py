@@ -31,7 +31,7 @@ _LEAST_GAIN = 0.02
 # How far, in logarithms, a column may be from the most relevant one when a search begins again.
 _REOPENED = 4.0
 # Members of less weight are left out; 1/ν at most, so that the noise has a variance.
-_LEAST_WEIGHT, _MOST_TAIL = 0.02, 0.45
+_LEAST_WEIGHT, _LEAST_TAIL, _MOST_TAIL = 0.02, 1e-4, 0.45
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,13 +179,27 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
     def surprise(tail: float) -> float:
         return -float(weights @ student_log_density(squares, 1 / tail)) + tail / expected
 
-    tail = float(minimize_scalar(surprise, bounds=(1e-4, _MOST_TAIL), method="bounded").x)
-    degrees = 1 / tail
-    # In units in which the mean square of the residuals is that of Student's density.
-    precision = (degrees + 1) / (degrees - 2 + squares)
-    precision = precision / np.average(precision, weights=weights)
+    tail = float(minimize_scalar(surprise, bounds=(_LEAST_TAIL, _MOST_TAIL), method="bounded").x)
+    precision = student_precision(squares, weights, tail)
+    residuals = (targets - begun.left_out).mean(1).cpu().numpy()
+    if one_sided(residuals, weights, precision):
+        tail, precision = _LEAST_TAIL, np.ones_like(precision)
     level = begun.left_out.mean(1)
     return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
+
+
+def student_precision(squares: np.ndarray, weights: np.ndarray, tail: float) -> np.ndarray:  # (B,), (B,) -> (B,)
+    """Expected precision of rows with these squared residuals, for a mean square of 1, under 1/tail degrees of freedom."""
+    precision = (1 / tail + 1) / (1 / tail - 2 + squares)
+    return np.asarray(precision / np.average(precision, weights=weights))
+
+
+def one_sided(residuals: np.ndarray, weights: np.ndarray, precision: np.ndarray) -> bool:  # (B,), (B,), (B,)
+    """Whether down-weighting moves the mean by more than two standard errors: rare values are then signal, no outliers."""
+    count = weights.sum() ** 2 / (weights**2).sum()
+    error = np.sqrt(np.average((residuals - np.average(residuals, weights=weights)) ** 2, weights=weights) / count)
+    moved = np.average(residuals, weights=weights * precision) - np.average(residuals, weights=weights)
+    return bool(abs(moved) > 2 * error)
 
 
 def student_log_density(squares: np.ndarray, degrees: float) -> np.ndarray:

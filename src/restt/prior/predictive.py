@@ -122,10 +122,15 @@ class Predictive:
         return Distribution(outputs, lambda: self.deviations(numbers, outputs), self.quantiles, degrees, warp)
 
     def interval(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp, coverage: float = 0.9) -> np.ndarray:
-        """Equal tails left and right of the interval (B, 2, O) that holds y with probability ``coverage``."""
+        """Equal tails left and right of the interval (B, 2, O) that holds y with probability ``coverage``.
+
+        Where rare values carry the mean beyond such a quantile, the interval is widened to hold it.
+        """
         if not 0 < check_positive("coverage", coverage) < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
-        return self.at(outputs, numbers, warp).quantile([(1 - coverage) / 2, (1 + coverage) / 2])
+        found = self.at(outputs, numbers, warp)
+        ends, mean = found.quantile([(1 - coverage) / 2, (1 + coverage) / 2]), found.mean
+        return np.stack([np.minimum(ends[:, 0], mean), np.maximum(ends[:, 1], mean)], axis=1)
 
     def std(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp) -> np.ndarray:  # (B, O), in y's units
         """Root mean square of y about its prediction."""
