@@ -58,15 +58,6 @@ class Prior:
     smooth functions, 1 for those that may jump; ``evened`` says that lengths and lines are of columns taken to a power
     that makes them even. ``apart`` is the share of a column's main effect that no other column changes, 0 where columns
     that matter by themselves matter together too: a is the rest of the relevance.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.standard_normal((60, 2))
-    >>> from restt import prior
-    >>> print(prior.fit(x, np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)).prior)  # doctest: +ELLIPSIS
-    Prior: noise 0.0..., scale ..., y as it is, functions that may jump
-      column    relevance  length  line
-      column 0  ...
-      column 1  ...
     """
 
     kernels: tuple[Kernel, ...]
