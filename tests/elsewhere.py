@@ -32,6 +32,10 @@ class Elsewhere(Tensor):
         name = getattr(func, "__name__", "")
         if func == Tensor.device.__get__:
             return GPU
+        if func == Tensor.grad.__get__:  # torch gives it as a plain tensor
+            with torch._C.DisableTorchFunctionSubclass():
+                found = func(*args)
+            return found if found is None else found.as_subclass(Elsewhere)
         if func in (Tensor.is_cuda.__get__, Tensor.is_cpu.__get__):
             return func == Tensor.is_cuda.__get__
         if name in REFUSED:

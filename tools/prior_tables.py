@@ -88,7 +88,7 @@ def units(package: Path, seeds: range) -> Iterator[Unit]:
             x, y, levels = made(name, MADE_ROWS[seed % len(MADE_ROWS)] + KEPT_ASIDE, 1000 + seed)
             rows = len(x) - KEPT_ASIDE
             yield Unit(name, x[:rows], y[:rows], levels, x[rows:], y[rows:])
-    for name, x, y, levels in (_diabetes(), *r_tables(package)):
+    for name, x, y, levels in (diabetes(), *r_tables(package)):
         for seed in seeds:
             part, _ = train_test_split(np.arange(len(x)), train_size=TRAINING_SHARE, random_state=seed)
             for place, (seen, aside) in enumerate(KFold(FOLDS, shuffle=True, random_state=seed).split(part)):
@@ -99,7 +99,7 @@ def units(package: Path, seeds: range) -> Iterator[Unit]:
                 yield Unit(name, x[rows], y[rows], levels, x[rest], y[rest])
 
 
-def _diabetes() -> tuple[str, np.ndarray, np.ndarray, list[int | None]]:
+def diabetes() -> tuple[str, np.ndarray, np.ndarray, list[int | None]]:
     x, y = load_diabetes(return_X_y=True)
     return "diabetes", x, y, [None] * x.shape[1]
 

@@ -1,15 +1,13 @@
-"""A prior that is learned on a GPU: nothing of it meets what is on the CPU, and it comes back."""
+"""A model that is fitted on a GPU: nothing of it meets what is on the CPU, and it comes back."""
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 from restt import prior
-from restt.prior.joint import JointPrior
+from restt.prior import Settings
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 
 
@@ -21,52 +19,20 @@ def table(rows: int) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
     return x, y, [None, None, 3]
 
 
-@pytest.fixture(autouse=True)
-def sums_in_one_order(monkeypatch):
-    """A GPU takes all rows at once. Here too, so that numbers are the same to the last digits."""
-    monkeypatch.setattr("restt.prior.columns._ROWS_AT_ONCE", 200)
-
-
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize(("rows", "most"), [(20, 100), (120, 100), (200, 60)])
-def test_is_the_same_wherever_it_is_learned(rows, most):
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(20, {}), (60, {"scale_rows": 40}), (60, {"scale_rows": 40, "exact_rows": 50})]
+)
+def test_is_the_same_wherever_it_is_fitted(rows, sizes):
     x, y, levels = table(rows)
-    here = prior.fit(x, y, levels=levels, max_rows=most)
+    settings = Settings(first_rows=30, first_iterations=4, iterations=4, **sizes)
+    here = prior.fit(x, y, levels=levels, settings=settings)
     with pretended_gpu():
-        there = prior.fit(x, y, levels=levels, max_rows=most, device=GPU)
-    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
-    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
+        there = prior.fit(x, y, levels=levels, device=GPU, settings=settings)
+    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-6)
+    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-6)
     kept = [value for value in _held(there) if isinstance(value, torch.Tensor)]
     assert len(kept) > 20
     assert not any(isinstance(value, Elsewhere) for value in kept), "it comes back"
-
-
-def test_so_is_one_whose_noise_has_heavy_tails(monkeypatch):
-    x, _, levels = table(200)
-    y = x[:, 0] + 0.3 * np.random.default_rng(1).standard_t(1.5, 200)
-    fitting, seen = sys.modules["restt.prior.fit"], []
-    trusted = fitting.surprise_trust
-    monkeypatch.setattr(fitting, "surprise_trust", lambda *given: seen.append(trusted(*given)) or seen[-1])
-    here = prior.fit(x, y, levels=levels, max_rows=60)
-    with pretended_gpu():
-        there = prior.fit(x, y, levels=levels, max_rows=60, device=GPU)
-    assert {type(trust) for trust in seen} == {torch.Tensor, Elsewhere}
-    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-9)
-    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-9)
-
-
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("most", [100, 60])
-def test_so_is_one_of_all_columns_at_once(most, monkeypatch):
-    monkeypatch.setattr("restt.prior.kinds.FEW_ROWS", 20)
-    x, _, levels = table(100)
-    y = np.sin(2 * np.hypot(x[:, 0], np.nan_to_num(x[:, 1]))) + (x[:, 2] == 1)
-    here = prior.fit(x, y, levels=levels, max_rows=most)
-    assert JointPrior in [type(one.prior) for one in here.mixture.posteriors]
-    with pretended_gpu():
-        there = prior.fit(x, y, levels=levels, max_rows=most, device=GPU)
-    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-6)
-    assert not any(isinstance(value, Elsewhere) for value in _held(there))
 
 
 def _held(value: object, seen: set[int] | None = None) -> list[object]:

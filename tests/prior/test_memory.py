@@ -4,20 +4,27 @@ import numpy as np
 import pytest
 import torch
 
-from restt.prior.evidence import cholesky
-from restt.prior.fit import fit
-from restt.prior.posterior import condition_on_more
+from restt.prior import Settings
+from restt.prior.gp import Process, cholesky, condition, condition_through
+from restt.prior.objective import Data
 from restt.prior.rounding import round_products
+from restt.prior.sites import rows_of
 from tests.prior.memory import LiveBytes
+from tests.prior.problems import random_problem
 
-OWN, ALL = 400, 3000
+OWN, ALL = 400, 6000
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    rng = np.random.default_rng(0)
-    x = rng.random((OWN, 2))
-    return fit(x, x[:, 0] * x[:, 1] + 0.1 * rng.standard_normal(OWN), knots=8)
+@pytest.fixture
+def process():
+    kernel, _, _, theta = random_problem(0, rows=60, categories=0)
+    return Process(kernel, theta, Settings().components[0], Settings())
+
+
+def data_of(process, count):
+    rng = np.random.default_rng(count)
+    rows, ones = rows_of(process.kernel.sites, rng.standard_normal((count, 2))), torch.ones(count, dtype=torch.float64)
+    return Data(rows, torch.from_numpy(rng.standard_normal((count, 1))), ones, ones, torch.zeros_like(ones))
 
 
 def test_what_is_counted():
@@ -40,27 +47,27 @@ def test_a_factor_takes_no_more_than_itself():
     assert live.peak < 1.5 * matrix.nbytes
 
 
-@pytest.fixture
-def states(fitted):
-    rows = np.random.default_rng(1).random((2, ALL))
-    kernels = fitted.mixture.posteriors[0].prior.kernels
-    return [kernel.site.vectors(column) for kernel, column in zip(kernels, rows, strict=True)]
-
-
-def test_conditioning_on_many_rows_holds_few_matrices(fitted, states):
+def test_conditioning_on_rows_holds_few_matrices(process):
+    data = data_of(process, OWN)
     with LiveBytes() as live:
-        condition_on_more(
-            fitted.mixture.posteriors[0], states, torch.zeros(ALL, 1).double(), torch.ones(ALL, dtype=torch.float64)
-        )
-    square, crossed = 8 * OWN**2, 8 * OWN * 512
-    assert live.peak < 3.5 * square + 3.5 * crossed
+        condition(process, data, data.z)
+    assert live.peak < 3.5 * 8 * OWN**2
 
 
-def test_predicting_many_rows_holds_a_few_at_a_time(fitted, states):
+def test_conditioning_on_many_rows_holds_few_matrices(process):
+    data = data_of(process, ALL)
     with LiveBytes() as live:
-        fitted.mixture.posteriors[0].mean(states)
-        fitted.spread.deviations(states)
-    assert live.peak < 8 * OWN * ALL
+        condition_through(process, data.rows.take(slice(OWN)), data, data.z)
+    square, crossed = 8 * OWN**2, 8 * OWN * 2048
+    assert live.peak < 4 * square + 3.5 * crossed
+
+
+def test_predicting_many_rows_holds_a_few_at_a_time(process):
+    own, new = data_of(process, OWN), data_of(process, ALL)
+    posterior = condition(process, own, own.z)
+    with LiveBytes() as live:
+        posterior.mean(new.rows)
+    assert live.peak < 1.5 * 8 * OWN * 2048
 
 
 def test_rounding_many_terms_takes_slices_of_them():

@@ -27,7 +27,9 @@ from restt.prior.settings import Settings
 from restt.prior.warp import Warp
 
 # Where an L-BFGS search may stop: a gain of the objective per step, in nats.
-_LEAST_GAIN = 1e-4
+_LEAST_GAIN = 0.02
+# How far, in logarithms, a column may be from the most relevant one when a search begins again.
+_REOPENED = 4.0
 # Members of less weight are left out; 1/ν at most, so that the noise has a variance.
 _LEAST_WEIGHT, _MOST_TAIL = 0.02, 0.45
 
@@ -68,10 +70,7 @@ def fit_members(
     """Fit all members; ``sample`` are the rows of the first fits, done so many at a time."""
     first, *others = settings.components
     objective = Objective(kernel, first, data.take(sample), settings.constant, settings.least_noise)
-    steps = settings.first_iterations
-    found = side_by_side([partial(climb, objective, start, steps // 3) for start in objective.starts], threads)
-    values = [objective(objective.units(theta))[0] for theta in found]
-    (theta,) = side_by_side([partial(climb, objective, found[int(np.argmin(values))], steps)], threads)
+    theta = _best_of(objective, objective.starts, settings.first_iterations, threads)
     warp_at = kernel.layout.split(theta)["warp"]
     begun_warp, targets = _warped(warp, warp_at, y, data)
     begun = condition(Process(kernel, theta, first, settings), data, targets)
@@ -80,9 +79,12 @@ def fit_members(
     objectives = [Objective(kernel, first, data, settings.constant, settings.least_noise)]
     objectives += [Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others]
     tasks = [partial(climb, one, one.centre, settings.first_iterations) for one in objectives[1:]]
-    last = partial(climb, objectives[0], theta, settings.iterations)
-    # A search on many rows fills all threads by itself.
-    thetas = [last(), *side_by_side(tasks, threads)] if len(y) > len(sample) else side_by_side([last, *tasks], threads)
+    if len(y) > len(sample):
+        # A search on many rows fills all threads by itself.
+        thetas = [climb(objectives[0], reopened(kernel, theta), settings.iterations), *side_by_side(tasks, threads)]
+    else:
+        last = partial(climb, objectives[0], reopened(kernel, theta), settings.iterations)
+        thetas = side_by_side([last, *tasks], threads)
     warp, targets = _warped(begun_warp, kernel.layout.split(thetas[0])["warp"], y, data)
     posteriors = [
         condition(Process(kernel, theta, component, settings), data, targets)
@@ -96,6 +98,28 @@ def fit_members(
     weights = weights[kept] / weights[kept].sum()
     evaluations = sum(one.evaluations for one in (objective, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
+
+
+def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:
+    """The best hyper-parameters of a few steps from every start, and then of more from the best of these."""
+    found = side_by_side([partial(climb, objective, start, iterations // 3) for start in starts], threads)
+    values = [objective(objective.units(theta))[0] for theta in found]
+    return side_by_side([partial(climb, objective, found[int(np.argmin(values))], iterations)], threads)[0]
+
+
+def reopened(kernel: Kernel, theta: Tensor) -> Tensor:
+    """Hyper-parameters with no column far less relevant than the most relevant one.
+
+    The gradient by the logarithm of a small relevance is small, so that a search does not find back to a column that it
+    gave up; from here it can.
+    """
+    found = theta.clone()
+    h = kernel.layout.split(found)
+    relevances = [h[f"{kind}.relevance"] for kind in ("number", "level")]  # views
+    largest = torch.cat(relevances).max()
+    for one in relevances:
+        one.clamp_(min=float(largest) - _REOPENED)
+    return found
 
 
 def side_by_side(tasks: Sequence[Callable[[], Tensor]], threads: int) -> list[Tensor]:
@@ -123,7 +147,7 @@ def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
 
     def after_step(_: np.ndarray) -> None:
         reached.append(best[0][0])
-        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN * len(objective.data.rows):
+        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN:
             raise StopIteration
 
     minimize(

@@ -62,8 +62,6 @@ class Kernel:
         self._same = eye.bool() & ~self._known
         self._mean = mean
         self._line = self._unit(self._value[:, :, None] * self._value[:, None, :] * self._known)
-        # The average of the states as one more of them, last.
-        self._extended = torch.cat([eye.expand(count, -1, -1), mean[:, None, :]], 1)
 
     @classmethod
     def measured(cls, sites: Sequence[Site], rows: Rows, weights: Tensor, outputs: int) -> Kernel:
@@ -113,9 +111,10 @@ class Kernel:
             rough = self._unit(inside(torch.exp(-far.abs() * torch.exp(-h["number.rough_length"])[:, None, None])))
             share = torch.sigmoid(h["number.line"])[:, None, None]
             smooth = (1 - share) * smooth + share * self._line
-            square = torch.where(self._known, far**2, 2.0 * (~self._same))
+            # A missing value is as far from the middle as others, in a direction of its own: these are distances.
+            square = far**2 + (~(self._known | self._same)).to(far)
             joint = torch.exp(-0.5 * square * torch.exp(h["w"] + h["number.relevance"] + h["number.w"])[:, None, None])
-            tables = self._combined(h, "number", smooth, rough, joint, self._extended if average else None)
+            tables = self._combined(h, "number", smooth, rough, joint, self._mean if average else None)
             # Taken apart at once: the gradient of each part alone would be as large as the whole.
             for n, table in zip(self.numbers, tables.unbind(0), strict=True):
                 seen = self.sites[n].seen
@@ -124,25 +123,25 @@ class Kernel:
         for k, n in enumerate(self.categories):
             p = self.means[n]
             eye = torch.eye(len(p), dtype=theta.dtype, device=theta.device)
-            centre = eye - p
-            unit = (centre @ centre.T)[None]
+            unit = (eye - p - p[:, None] + p.square().sum())[None]
             variance = 1 - p.square().sum()
             unit = unit / variance if variance > _LEAST else unit * 0
             other = torch.exp(-0.5 * torch.exp(h["w"] + h["level.relevance"][k] + h["level.w"][k]))
             joint = (eye + (1 - eye) * other)[None]
             own = {f"level.{name}": h[f"level.{name}"][k : k + 1] for name in ("a", "j", "b", "r", "relevance")}
-            extended = torch.cat([eye, p[None]])[None] if average else None
-            found[n] = self._combined({**h, **own}, "level", unit, unit, joint, extended)[0]
+            found[n] = self._combined({**h, **own}, "level", unit, unit, joint, p[None] if average else None)[0]
         one = torch.ones((), dtype=theta.dtype, device=theta.device)
         return found, torch.stack([h["smooth"].exp(), h["rough"].exp(), h["joint"].exp(), one])
 
     @staticmethod
     def _combined(
-        h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, ext: Tensor | None
+        h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, mean: Tensor | None
     ) -> Tensor:
         logs = {name: h[name] + h[f"{kind}.relevance"] + h[f"{kind}.{name}"] for name in "ajbr"}
         size = {name: log.exp()[:, None, None] for name, log in logs.items()}
         parts = [1 + size["a"] * smooth, 1 + size["j"] * rough, joint, size["b"] * smooth + size["r"] * rough]
-        if ext is not None:
-            parts = [ext @ part @ ext.mT for part in parts]
+        if mean is not None:
+            # The average of the states as one more of them, last.
+            parts = [torch.cat([part, mean[:, None] @ part], 1) for part in parts]
+            parts = [torch.cat([part, part @ mean[:, :, None]], 2) for part in parts]
         return torch.stack(parts, -1)

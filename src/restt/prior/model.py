@@ -19,12 +19,14 @@ from restt.prior.objective import Data
 from restt.prior.predictive import Predictive, residual_quantiles
 from restt.prior.report import Prior
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
-from restt.prior.rows import checked, content_order, drop_implausible_targets, merge_copies
+from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
 
 _CPU = torch.device("cpu")
+# Of a few rows and many columns nothing is known of how much the residuals' variance grows.
+_MOST_GROWTH = 2.0
 # Largest bonds that are tried before the largest of the settings.
 _FIRST_BONDS = (12, 32)
 
@@ -152,6 +154,7 @@ def _fit(
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
     sites = fit_sites(table, used, levels, settings.knots, average, beyond=True)
+    check_levels(table, [None if site.knots is not None else site.levels for site in sites])
     rows, weight = rows_of(sites, table).to(place), torch.from_numpy(used).to(place)
     kernel = Kernel.measured(sites, rows, weight, targets.shape[1])
     count = min(len(table), settings.scale_rows)
@@ -177,9 +180,13 @@ def _fit(
     module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
-    residuals = (members.targets - members.left_out).cpu().numpy()
+    fitted_to = settings.optimism_rows + settings.optimism_columns * len(sites)
+    growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
+    residuals = (members.targets - members.left_out).cpu().numpy() * growth
     predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
-    warp = warp.smeared(residuals, used[:count])
+    # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
+    trust = used[:count] * members.data.precision.cpu().numpy()
+    warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
     error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
     rounding, evaluations = replace(rounding, distance=distance), members.evaluations
     return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, evaluations, tolerance)

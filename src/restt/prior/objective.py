@@ -117,10 +117,10 @@ class Objective:
         centred = value - share @ value
         std = (share @ centred.square()).sqrt().clamp(min=1e-12)
         targets = centred / std  # (B, O)
-        log_variance = log_noise(h, self.features, data.level)
-        noise = (log_variance.exp() + self.least_noise) / (data.weights * data.precision)
+        variance = log_noise(h, self.features, data.level).exp() + self.least_noise
+        noise = variance / (data.weights * data.precision)
         outputs, total = targets.shape[1], data.weights.sum()
-        repeated = outputs / 2 * ((data.weights - 1) * log_variance).sum()
+        repeated = outputs / 2 * ((data.weights - 1) * variance.log()).sum()
         # The part that automatic differentiation sees: the prior, the Jacobian and the weights.
         rest = total * std.log().sum() - ((power - 1) * self._slopes).sum() + repeated
         rest = rest - log_prior(theta, self.centre, self.scale, self.degrees)

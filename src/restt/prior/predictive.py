@@ -239,7 +239,6 @@ def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarr
 
 def residual_quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (len(LEVELS), O)
     """Quantiles at :data:`LEVELS`, those of few values drawn towards a normal distribution's whose size they tell."""
-    scaled = scaled - np.average(scaled, axis=0, weights=weights)
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
     normal = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -50,6 +51,16 @@ def merge_copies(
     return table[kept], targets[kept], np.bincount(group, weights)[np.argsort(first)]
 
 
+def check_levels(table: np.ndarray, levels: Sequence[int | None]) -> None:  # (B, C), C
+    """ValueError where a category is none of its levels: the fit learns a state of each."""
+    for place, (column, count) in enumerate(zip(table.T, levels, strict=True)):
+        if count is None:
+            continue
+        wrong = column[~np.isnan(column) & ~np.isin(column, np.arange(count))]
+        if len(wrong):
+            raise ValueError(f"column {place} of numbers must hold levels 0…{count - 1} or NaN, got {wrong[0]:g}")
+
+
 def ordinary_range(targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (O,), (O,)
     """Bounds beyond which y is implausible."""
     ends = np.tile([[-np.inf], [np.inf]], targets.shape[1])
@@ -85,8 +96,8 @@ def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarr
     for salt, columns in ((1, table), (2, targets)):
         for column in columns.T:
             values, rank = np.unique(column, return_inverse=True)
-            ends = np.minimum(rank, len(values) - 1 - rank).astype(np.uint64)
-            ends[np.isnan(column)] = np.uint64(2**40)
+            last = np.count_nonzero(~np.isnan(values)) - 1
+            ends = np.where(np.isnan(column), 2**40, np.minimum(rank, last - rank)).astype(np.uint64)
             if len(values) > 1:  # a column of one value changes nothing
                 total += _mixed(ends * np.uint64(8) + np.uint64(salt))
     return np.argsort(_mixed(total), kind="stable")

@@ -55,13 +55,17 @@ class Settings:
     exact_rows: int = 10_000
     # L-BFGS steps of the first fits and of the last one.
     first_iterations: int = 40
-    iterations: int = 30
+    iterations: int = 40
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
     least_noise: float = 1e-8
     # The first component's weight in the average counts as much as so many rows (tools/learn_hyper_priors.py).
     stacking_rows: float = 60.0
+    # Leave-one-out residuals are of hyper-parameters that were fitted to the same rows. Their variance grows by
+    # (these rows + this share of the columns)/rows: a least-squares fit to 411 cuts of the development tables.
+    optimism_rows: float = 16.0
+    optimism_columns: float = 0.8
     # Expected 1/ν of Student's noise, exponentially distributed; ν is above 2.
     tail: float = 0.02
     # Largest bond, and how far the train may be from the exact posterior mean in standard deviations of the noise:

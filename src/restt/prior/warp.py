@@ -86,7 +86,7 @@ class Warp:
         """With these leave-one-out residuals (B, O) of t (Duan's smearing estimate, 1983)."""
         levels = (np.arange(SMEARS) + 0.5) / SMEARS
         found = np.stack([_quantile_between(column, weights, levels) for column in residuals.T], axis=1)
-        return replace(self, residuals=found - found.mean(axis=0))
+        return replace(self, residuals=found)
 
     def encode(self, y: np.ndarray) -> np.ndarray:  # (…, O)
         """T of y."""
@@ -97,19 +97,24 @@ class Warp:
 
     def decode(self, t: np.ndarray) -> np.ndarray:  # (…, O)
         """Quantiles of t as quantiles of y."""
+        return self._decoded(t) * self.width + self.shift
+
+    def _decoded(self, t: np.ndarray) -> np.ndarray:  # (…, O)
+        """Robustly standardised y of t."""
         value = t * self.std + self.mean
         inside = np.clip(value, self.transformed(self.low), self.transformed(self.high))
         size = np.abs(inside)
         power = np.where(inside >= 0, self.power, 2 - self.power)
         z = np.sign(inside) * np.expm1(np.log1p(size * power) / power)
         beyond = (value - inside) / np.where(value > inside, self.slope(self.high), self.slope(self.low))
-        return (z + beyond) * self.width + self.shift
+        return np.asarray(z + beyond)
 
     def predict(self, t: np.ndarray) -> np.ndarray:  # (…, O)
         """The mean of y where the leave-one-out residuals lie about this t."""
         if (self.power == 1).all():
             return self.decode(t)
-        return np.mean([self.decode(t + residual) for residual in self.residuals], axis=0)
+        # Averaged before the shift, which may be so much larger than y's width that sums lose its digits.
+        return np.mean([self._decoded(t + residual) for residual in self.residuals], axis=0) * self.width + self.shift
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:  # (…, O)
         """log dt/dy."""

@@ -1,0 +1,233 @@
+"""Hyper-parameters: the search, Student's noise, and the average of members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.stats import t as student
+
+from restt.prior import Settings, Warp
+from restt.prior.fitting import _with_tails, begin, climb, fit_members, stacked, student_log_density, weighted
+from restt.prior.gp import Process, condition
+from restt.prior.kernel import Kernel
+from restt.prior.objective import Data, Objective
+from restt.prior.sites import fit_sites, rows_of
+from tests.prior.problems import random_problem
+
+FULL = Settings().components[0]
+QUICK = Settings(first_iterations=6, iterations=6)
+
+
+def problem(y: np.ndarray, x: np.ndarray) -> tuple[Kernel, Data, Warp]:
+    ones = np.ones(len(x))
+    sites = fit_sites(x, ones, knots=12, beyond=True)
+    rows, weights = rows_of(sites, x), torch.from_numpy(ones)
+    warp = Warp.fit(y[:, None], ones)
+    z = torch.from_numpy(warp.standardised(y[:, None]))
+    kernel = Kernel.measured(sites, rows, weights, 1)
+    return kernel, Data(rows, z, weights, torch.ones_like(weights), torch.zeros_like(weights)), warp
+
+
+def table(rows: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, 3))
+    return x, x[:, 0] + np.sin(2 * x[:, 1]) + 0.2 * rng.standard_normal(rows)
+
+
+def members_of(x: np.ndarray, y: np.ndarray, settings: Settings = QUICK):
+    kernel, data, warp = problem(y, x)
+    return fit_members(kernel, data, warp, y[:, None], torch.arange(len(x)), settings)
+
+
+# --- the search
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("iterations", [1, 3, 15])
+def test_a_climb_never_ends_below_its_start(seed, iterations):
+    kernel, _, data, theta = random_problem(seed, rows=15)
+    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
+    found = climb(objective, theta, iterations)
+    assert objective(objective.units(found))[0] <= objective(objective.units(theta))[0]
+
+
+def test_a_climb_returns_the_best_that_it_saw():
+    kernel, _, data, theta = random_problem(0, rows=20)
+    objective, seen = Objective(kernel, FULL, data, 0.25, 1e-8), {}
+
+    class Watched:
+        def __getattr__(self, name):
+            return getattr(objective, name)
+
+        def __call__(self, units):
+            found = objective(units)
+            seen[units.tobytes()] = found[0]
+            return found
+
+    found = climb(Watched(), theta, 30)
+    assert len(seen) > 5
+    assert objective(objective.units(found))[0] == pytest.approx(min(seen.values()), rel=1e-12)
+    assert min(seen.values()) < seen[objective.units(theta).tobytes()] - 5
+
+
+def test_a_climb_from_where_there_is_no_likelihood_stays_there():
+    kernel, _, data, theta = random_problem(0)
+    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
+    nowhere = torch.full_like(theta, torch.nan)
+    assert climb(objective, nowhere, 3).isnan().all()
+
+
+def test_a_search_begins_where_it_does_best():
+    x, y = table(50)
+    kernel, data, _ = problem(y, x)
+    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
+    found = objective(objective.units(begin(objective, 10)))[0]
+    starts = [objective(objective.units(start))[0] for start in objective.starts]
+    alone = [objective(objective.units(climb(objective, start, 5)))[0] for start in objective.starts]
+    assert found <= min(alone) < min(starts)
+
+
+def test_a_short_search_ends_near_a_long_one():
+    x, y = table(60)
+    kernel, data, _ = problem(y, x)
+    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
+    usual = begin(objective, Settings().first_iterations)
+    spent = objective.evaluations
+    units, value = objective.units(usual), objective(objective.units(usual))[0]
+    best = minimize(objective, units, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 600}).fun
+    assert spent < 160
+    assert best <= value < best + 0.5
+
+
+def test_threads_are_given_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        x, y = table(20)
+        members_of(x, y, Settings(first_iterations=2, iterations=2))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- Student's noise
+
+
+@pytest.mark.parametrize("degrees", [2.3, 4.0, 30.0, 1e4])
+def test_students_density_has_a_variance_of_1(degrees):
+    x = np.linspace(-3, 3, 7)
+    scale = np.sqrt((degrees - 2) / degrees)
+    np.testing.assert_allclose(student_log_density(x**2, degrees), student.logpdf(x, degrees, scale=scale), rtol=1e-7)
+
+
+def tails_of(noise: np.ndarray, expected: float = 0.02) -> tuple[np.ndarray, float]:
+    """Precisions where leave-one-out residuals are like this noise."""
+    x = np.random.default_rng(9).standard_normal((len(noise), 2))
+    y = x[:, 0] + noise
+    kernel, data, warp = problem(y, x)
+    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
+    targets = torch.from_numpy(warp.encode(y[:, None]))
+    begun = condition(Process(kernel, climb(objective, objective.centre, 10), FULL, Settings()), data, targets)
+    found, tail = _with_tails(data, begun, targets, expected)
+    assert torch.equal(found.level, begun.left_out.mean(1))
+    return found.precision.numpy(), tail
+
+
+def test_an_outlier_gets_little_precision():
+    noise = 0.3 * np.random.default_rng(0).standard_normal(150)
+    noise[[7, 70]] = 8.0, -9.0
+    precision, tail = tails_of(noise)
+    assert tail > 0.1
+    assert precision[[7, 70]].max() < 0.05
+    assert np.median(np.delete(precision, [7, 70])) > 0.8
+    assert precision.mean() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_normal_noise_leaves_all_rows_as_they_are(seed):
+    precision, tail = tails_of(0.3 * np.random.default_rng(seed).standard_normal(150))
+    assert tail < 0.05
+    assert precision.min() > 0.6
+    assert precision.max() < 1.2
+
+
+def test_tails_are_found_and_the_prior_of_them_counts():
+    noise = 0.3 * np.random.default_rng(3).standard_t(3, 400)
+    _, tail = tails_of(noise)
+    assert 1 / 6 < tail < 0.45
+    assert tails_of(noise, expected=1e-4)[1] < 0.5 * tail
+
+
+# --- the average
+
+
+def test_stacked_weights_are_those_of_least_squares():
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((500, 2))
+    predictions = np.stack([y + 0.5 * rng.standard_normal(y.shape), y + 1.0 * rng.standard_normal(y.shape)], -1)
+    found = stacked(predictions, y, np.ones(500), np.array([0.5, 0.5]), 0.0)
+    grid = np.linspace(0, 1, 1001)
+    errors = [((predictions @ [w, 1 - w] - y) ** 2).mean() for w in grid]
+    assert found.sum() == pytest.approx(1)
+    assert found[0] == pytest.approx(grid[int(np.argmin(errors))], abs=2e-3)
+
+
+def test_stacked_weights_begin_at_the_usual_ones():
+    rng = np.random.default_rng(0)
+    usual = np.array([0.5, 0.3, 0.2])
+    y = rng.standard_normal((40, 1))
+    predictions = np.stack([y + scale * rng.standard_normal(y.shape) for scale in (0.5, 0.6, 0.7)], -1)
+    few, many = (stacked(predictions, y, np.ones(40), usual, rows) for rows in (1.0, 1e6))
+    assert np.abs(many - usual).max() < 1e-3
+    assert np.abs(few - usual).max() > 0.02
+    # Members that say the same are as good as each other.
+    same = np.repeat(predictions[..., :1], 3, -1)
+    np.testing.assert_allclose(stacked(same, y, np.ones(40), usual, 5.0), usual, atol=1e-6)
+
+
+def test_stacked_weights_are_never_below_0_and_rows_count_by_their_weight():
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((100, 1))
+    predictions = np.stack([y, y + 1, -y], -1)
+    found = stacked(predictions, y, np.ones(100), np.full(3, 1 / 3), 1.0)
+    assert found.min() >= 0
+    assert found[0] > 0.99
+    mixed = np.where(np.arange(100)[:, None, None] < 50, np.stack([y, 0 * y], -1), np.stack([0 * y, y], -1))
+    weights = np.where(np.arange(100) < 50, 1.0, 1e-6)
+    assert stacked(mixed, y, weights, np.array([0.5, 0.5]), 1.0)[0] > 0.95
+    twice = np.arange(100).repeat(np.where(np.arange(100) < 30, 2, 1))
+    noisy = predictions + rng.standard_normal(predictions.shape)
+    once = stacked(noisy, y, np.where(np.arange(100) < 30, 2.0, 1.0), np.full(3, 1 / 3), 0.0)
+    np.testing.assert_allclose(once, stacked(noisy[twice], y[twice], np.ones(130), np.full(3, 1 / 3), 0.0), atol=1e-6)
+
+
+def test_members_are_averaged_with_weights_of_sum_1():
+    x, y = table(50)
+    members = members_of(x, y)
+    assert members.weights.sum() == pytest.approx(1)
+    assert members.weights.min() >= 0.02
+    assert list(members.weights) == sorted(members.weights, reverse=True)
+    torch.testing.assert_close(
+        members.left_out, weighted([one.left_out for one in members.posteriors], members.weights)
+    )
+    within = sum(w * one.left_out_variance for w, one in zip(members.weights, members.posteriors, strict=True))
+    between = sum(
+        w * (one.left_out - members.left_out).square().mean(1)
+        for w, one in zip(members.weights, members.posteriors, strict=True)
+    )
+    torch.testing.assert_close(members.left_out_variance, within + between)
+    # One transform of y for all of them.
+    np.testing.assert_allclose(members.warp.encode(y[:, None]), members.targets)
+    assert members.evaluations > 10
+
+
+def test_members_that_predict_worse_count_less():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (150, 2))
+    steps = np.sign(np.sin(9 * x[:, 0])) + 0.1 * rng.standard_normal(150)
+    members = members_of(x, steps, Settings(first_iterations=20, iterations=20))
+    names = {one.process.component.name: w for one, w in zip(members.posteriors, members.weights, strict=True)}
+    assert names.get("linear", 0.0) < 0.05
+    assert names["rough"] + names["full"] > 0.9
