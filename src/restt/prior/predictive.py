@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive
-from restt.prior.distribution import LEVELS, Distribution
+from restt.prior.distribution import LEVELS, Distribution, standard_quantile
 from restt.prior.gp import Process, cholesky, term_covariances
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
@@ -111,6 +111,14 @@ class Predictive:
         stack, share = torch.stack(list(means), -1), torch.from_numpy(self.weights)
         return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
 
+    def quantile(self, level: float) -> np.ndarray:  # (O,)
+        """The quantile of the standardised residuals, with the tails of a Student density beyond the kept levels."""
+        return standard_quantile(self.quantiles, self._degrees, np.array([level]))[0]
+
+    @property
+    def _degrees(self) -> int:
+        return max(len(self.numbers) - 1, _FEWEST_DEGREES)
+
     def at(
         self,
         outputs: np.ndarray,  # (B, O): warped predictions
@@ -118,8 +126,7 @@ class Predictive:
         warp: Warp,
     ) -> Distribution:
         """The distribution of new observations at rows."""
-        degrees = max(len(self.numbers) - 1, _FEWEST_DEGREES)
-        return Distribution(outputs, lambda: self.deviations(numbers, outputs), self.quantiles, degrees, warp)
+        return Distribution(outputs, lambda: self.deviations(numbers, outputs), self.quantiles, self._degrees, warp)
 
     def interval(self, outputs: np.ndarray, numbers: np.ndarray, warp: Warp, coverage: float = 0.9) -> np.ndarray:
         """Equal tails left and right of the interval (B, 2, O) that holds y with probability ``coverage``.
