@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,16 @@ from scipy.optimize import minimize
 from scipy.stats import t as student
 
 from restt.prior import Settings, Warp
-from restt.prior.fitting import _with_tails, begin, climb, fit_members, stacked, student_log_density, weighted
+from restt.prior.fitting import (
+    _with_tails,
+    climb,
+    fit_members,
+    reopened,
+    side_by_side,
+    stacked,
+    student_log_density,
+    weighted,
+)
 from restt.prior.gp import Process, condition
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective
@@ -79,37 +90,66 @@ def test_a_climb_from_where_there_is_no_likelihood_stays_there():
     assert climb(objective, nowhere, 3).isnan().all()
 
 
-def test_a_search_begins_where_it_does_best():
-    x, y = table(50)
-    kernel, data, _ = problem(y, x)
-    objective = Objective(kernel, FULL, data, 0.25, 1e-8)
-    found = objective(objective.units(begin(objective, 10)))[0]
-    starts = [objective(objective.units(start))[0] for start in objective.starts]
-    alone = [objective(objective.units(climb(objective, start, 5)))[0] for start in objective.starts]
-    assert found <= min(alone) < min(starts)
-
-
 def test_a_short_search_ends_near_a_long_one():
     x, y = table(60)
     kernel, data, _ = problem(y, x)
     objective = Objective(kernel, FULL, data, 0.25, 1e-8)
-    usual = begin(objective, Settings().first_iterations)
+    found = climb(objective, objective.starts[1], Settings().first_iterations)
     spent = objective.evaluations
-    units, value = objective.units(usual), objective(objective.units(usual))[0]
+    units, value = objective.units(found), objective(objective.units(found))[0]
     best = minimize(objective, units, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 600}).fun
-    assert spent < 160
+    assert spent <= 1.5 * Settings().first_iterations + 1
     assert best <= value < best + 0.5
 
 
-def test_threads_are_given_back():
+def test_columns_that_a_search_gave_up_are_tried_again():
+    kernel, _, _, theta = random_problem(0, numbers=3, categories=2)
+    h = kernel.layout.split(theta)
+    h["number.relevance"][:], h["level.relevance"][:] = torch.tensor([1.0, -9.0, 0.5]), torch.tensor([-20.0, 0.0])
+    found = kernel.layout.split(reopened(kernel, theta))
+    assert found["number.relevance"].tolist() == [1.0, -3.0, 0.5]
+    assert found["level.relevance"].tolist() == [-3.0, 0.0]
+    assert h["level.relevance"][0] == -20
+    for name, value in found.items():
+        if not name.endswith("relevance"):
+            assert torch.equal(value, h[name])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_searches_side_by_side_are_those_one_by_one_and_give_threads_back(threads):
+    kernel, _, data, theta = random_problem(0, rows=15)
+    starts = [theta, theta + 0.1, theta - 0.1]
+    searches = [partial(climb, Objective(kernel, FULL, data, 0.25, 1e-8), start, 4) for start in starts]
+    expected = [search() for search in searches]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        x, y = table(20)
-        members_of(x, y, Settings(first_iterations=2, iterations=2))
+        found = side_by_side(searches, threads)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+    for one, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_an_error_of_a_search_is_that_of_all_and_gives_threads_back():
+    def fails() -> torch.Tensor:
+        raise ValueError("no such search")
+
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="no such search"):
+        side_by_side([fails, fails], 2)
+    assert torch.get_num_threads() == before
+
+
+def test_members_found_on_two_threads_are_the_same():
+    x, y = table(40)
+    kernel, data, warp = problem(y, x)
+    given = kernel, data, warp, y[:, None], torch.arange(40), QUICK
+    alone, beside = (fit_members(*given, threads) for threads in (1, 2))
+    np.testing.assert_allclose(beside.weights, alone.weights, rtol=1e-6)
+    torch.testing.assert_close(beside.left_out, alone.left_out, rtol=1e-6, atol=1e-8)
+    assert beside.evaluations == alone.evaluations
 
 
 # --- Student's noise

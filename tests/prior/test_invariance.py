@@ -122,9 +122,7 @@ def test_one_row_more_moves_predictions_little(seed):
     rng = np.random.default_rng(seed)
     x, new = rng.standard_normal((64, 4)), rng.standard_normal((200, 4))
     y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.standard_normal(64)
-    models = [
-        prior.fit(x[:rows], y[:rows], settings=Settings(first_iterations=16, iterations=12)) for rows in range(60, 65)
-    ]
+    models = [prior.fit(x[:rows], y[:rows]) for rows in range(60, 65)]
     error = np.sqrt(models[0].left_out_error) * y.std()
     predicted = [model.predict(new)[:, 0] for model in models]
     for before, after in pairwise(predicted):
@@ -142,7 +140,7 @@ def rare(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_mean_of_rare_values_is_predicted(seed):
     x, y = rare(seed)
     predicted = prior.fit(x, y, settings=SHORT).predict(x)[:, 0]
-    assert abs(predicted.mean() - y.mean()) < y.std() / 200**0.5
+    assert abs(predicted.mean() - y.mean()) < 2 * y.std() / 200**0.5
 
 
 @pytest.mark.parametrize(("a", "b"), [(-1, 0), (1, 1000)])
@@ -150,4 +148,4 @@ def test_the_mean_of_rare_values_is_predicted(seed):
 def test_the_mean_of_rare_values_of_any_sign_and_zero(seed, a, b):
     x, y = rare(seed)
     predicted = (prior.fit(x, a * y + b, settings=SHORT).predict(x)[:, 0] - b) / a
-    assert abs(predicted.mean() - y.mean()) < y.std() / 200**0.5
+    assert abs(predicted.mean() - y.mean()) < 2 * y.std() / 200**0.5

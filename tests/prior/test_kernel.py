@@ -75,6 +75,14 @@ def test_the_average_state_is_the_mean_over_the_rows():
         torch.testing.assert_close(table[-1, -1], torch.einsum("i,ijk,j->k", mean, table[:-1, :-1], mean))
 
 
+def test_tables_without_the_average_are_the_same():
+    kernel, _, _, theta = random_problem(0, rows=30, numbers=2, categories=2)
+    whole, scale = kernel.tables(theta)
+    for table, plain in zip(whole, kernel.tables(theta, average=False)[0], strict=True):
+        assert torch.equal(table[:-1, :-1], plain)
+    assert torch.equal(kernel.tables(theta, average=False)[1], scale)
+
+
 def own_covariance(column: np.ndarray, theta: torch.Tensor | None = None) -> torch.Tensor:
     numbers = np.column_stack([column, np.arange(len(column)) % 7])
     sites = fit_sites(numbers, np.ones(len(column)), beyond=True)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from restt import prior
 from restt.prior import Predictive, Settings, Warp
+from restt.prior.distribution import LEVELS, standard_quantile
 from restt.prior.gp import Process
-from restt.prior.predictive import LEVELS, _constant_part, residual_quantiles
+from restt.prior.predictive import _constant_part, residual_quantiles
 from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS as CATEGORIES
 from tests.prior.problems import dense_covariance, mixed_table, random_problem
@@ -84,12 +86,15 @@ def test_leave_one_out_deviations_are_those_of_the_other_rows():
 
 
 def test_quantiles_between_and_beyond_the_levels():
-    found = made(0)
-    np.testing.assert_array_equal(found.quantile(0.25), found.quantiles[np.searchsorted(LEVELS, 0.25)])
-    wider = [found.quantile(level)[0] for level in (0.9, 0.999, 0.9995, 0.9999, 0.999999, 1 - 1e-12)]
-    assert (np.diff(wider) > 0).all()
-    lower = [found.quantile(level)[0] for level in (0.1, 0.0005, 1e-4, 1e-6, 1e-12)]
-    assert (np.diff(lower) < 0).all()
+    table = made(0, outputs=2).quantiles
+    levels = np.array([1e-12, 1e-6, 1e-4, 0.0005, 0.1, 0.2525, 0.9, 0.999, 0.9995, 0.9999, 0.999999, 1 - 1e-12])
+    found = standard_quantile(table, 19, levels)
+    assert (np.diff(found, axis=0) > 0).all()
+    inside = (levels >= LEVELS[0]) & (levels <= LEVELS[-1])
+    expected = np.stack([np.interp(levels[inside], LEVELS, column) for column in table.T], axis=1)
+    np.testing.assert_allclose(found[inside], expected)
+    # Beyond them, in proportion to Student's.
+    np.testing.assert_allclose(found[-1] / found[-2], student.ppf(levels[-1], 19) / student.ppf(levels[-2], 19))
 
 
 def test_wider_intervals_hold_narrower_ones(fitted):
@@ -110,9 +115,9 @@ def test_the_std_is_the_root_mean_square_about_the_prediction(power):
     warp = Warp.fit(y, np.ones(200)).with_power(np.array([power]), y, np.ones(200))
     warp = warp.smeared(0.3 * rng.standard_normal((100, 1)), np.ones(100))
     outputs, numbers = rng.standard_normal((5, 1)), found.numbers[:5]
-    deviations = found.deviations(numbers, outputs)[:, None]
-    levels = rng.random(2000)
-    draws = np.stack([warp.decode(outputs + deviations * found.quantile(level)) for level in levels])
+    deviations, degrees = found.deviations(numbers, outputs)[:, None], len(found.numbers) - 1
+    quantiles = standard_quantile(found.quantiles, degrees, rng.random(2000))
+    draws = np.stack([warp.decode(outputs + deviations * quantile) for quantile in quantiles])
     expected = np.sqrt(((draws - warp.predict(outputs)) ** 2).mean(0))
     np.testing.assert_allclose(found.std(outputs, numbers, warp), expected, rtol=0.05)
     # Of numbers whose squares are beyond float64, too.
@@ -193,6 +198,29 @@ def test_deviations_of_terms_are_those_of_draws_of_the_function():
         assert float(one.term_deviations(points, means)[i, j]) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("power", [0.3, 1.7])
+def test_distributions_are_quantiles_and_their_inverse(power):
+    found, rng = made(5, outputs=2), np.random.default_rng(0)
+    y = rng.lognormal(size=(200, 2))
+    warp = Warp.fit(y, np.ones(200)).with_power(np.full(2, power), y, np.ones(200))
+    outputs, numbers = rng.standard_normal((4, 2)), found.numbers[:4]
+    at = found.at(outputs, numbers, warp)
+    for level in (1e-5, 0.03, 0.5, 0.8, 0.9999):
+        np.testing.assert_allclose(at.cdf(at.quantile(level)), np.full((4, 2), level), rtol=1e-6)
+    several = at.quantile([0.05, 0.95])
+    np.testing.assert_allclose(several, found.interval(outputs, numbers, warp), rtol=1e-12)
+    np.testing.assert_array_equal(at.mean, warp.predict(outputs))
+    # The density integrates to 1, and its integral is the distribution up to the smoothing.
+    ends = at.quantile([1e-6, 1 - 1e-6])
+    for row in range(4):
+        grid = np.linspace(ends[row, 0], ends[row, 1], 20_001)
+        density = np.exp(found.at(outputs[[row]], numbers[[row]], warp).log_density(grid))
+        assert np.trapezoid(density, grid, axis=0) == pytest.approx([1, 1], abs=0.02)
+    for wrong in (0.0, 1.0, [0.5, 2.0], np.nan):
+        with pytest.raises(ValueError, match="q must be a number between 0 and 1"):
+            at.quantile(wrong)
+
+
 def test_a_saved_distribution_is_the_same(fitted):
     numbers, _ = mixed_table(30, seed=4)
     config = json.loads(json.dumps(fitted.predictive.to_config()))
@@ -262,7 +290,8 @@ def test_intervals_cover_as_often_as_they_say(draw, seed):
     predicted = model.predict(fresh)[:, 0]
     assert ((low <= predicted) & (predicted <= high)).all()
     std = np.sqrt((model.predict_std(fresh) ** 2).mean())
-    assert std == pytest.approx(np.sqrt(((y - predicted) ** 2).mean()), rel=0.3)
+    # Of few rows with long tails, whose own luck it depends on.
+    assert 0.7 < std / np.sqrt(((y - predicted) ** 2).mean()) < 1.5
 
 
 def test_noise_that_grows_with_a_column_is_seen():

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from restt.prior.rows import checked, content_order, drop_implausible_targets, ordinary_range
+from restt.prior.rows import checked, content_order, drop_implausible_targets, merge_copies, ordinary_range
 
 RNG = np.random.default_rng(0)
 
@@ -78,3 +78,18 @@ def test_plausible_targets_are_kept_in_silence(y):
     low, high = ordinary_range(y[:, None], np.ones(60))
     assert (low <= y.min()).all()
     assert (high >= y.max()).all()
+
+
+def test_copies_are_one_row_of_their_weight():
+    table, y = tables()
+    again = np.r_[np.arange(60), 3, 7, 3, 59]
+    weights = RNG.random(64)
+    found, targets, used = merge_copies(table[again], y[again], weights)
+    np.testing.assert_array_equal(found, table)
+    np.testing.assert_array_equal(targets, y)
+    expected = weights[:60].copy()
+    np.add.at(expected, again[60:], weights[60:])
+    np.testing.assert_allclose(used, expected)
+    # Another y is another row, and so is another missing value; the sign of 0 is none.
+    other = np.array([[0.0, np.nan], [-0.0, np.nan], [0.0, 1.0], [0.0, np.nan]])
+    assert merge_copies(other, np.array([[1.0], [1.0], [1.0], [2.0]]), np.ones(4))[2].tolist() == [2, 1, 1]
