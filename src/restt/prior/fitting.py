@@ -189,13 +189,13 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
 
 
 def student_precision(squares: np.ndarray, weights: np.ndarray, tail: float) -> np.ndarray:  # (B,), (B,) -> (B,)
-    """Expected precision of rows with these squared residuals, for a mean square of 1, under 1/tail degrees of freedom."""
+    """Expected precision of rows of these squared residuals, whose mean is 1, under 1/tail degrees of freedom."""
     precision = (1 / tail + 1) / (1 / tail - 2 + squares)
     return np.asarray(precision / np.average(precision, weights=weights))
 
 
 def one_sided(residuals: np.ndarray, weights: np.ndarray, precision: np.ndarray) -> bool:  # (B,), (B,), (B,)
-    """Whether down-weighting moves the mean by more than two standard errors: rare values are then signal, no outliers."""
+    """Whether down-weighting moves the mean by more than two standard errors: rare values are then signal."""
     count = weights.sum() ** 2 / (weights**2).sum()
     error = np.sqrt(np.average((residuals - np.average(residuals, weights=weights)) ** 2, weights=weights) / count)
     moved = np.average(residuals, weights=weights * precision) - np.average(residuals, weights=weights)
