@@ -35,6 +35,12 @@ class Layout:
     numbers: int
     categories: int
     outputs: int = 1
+    constant: int = 0  # columns of one value among them
+
+    @property
+    def varying(self) -> int:
+        """How many columns have more than one value, 1 where none has."""
+        return max(1, self.numbers + self.categories - self.constant)
 
     @cached_property
     def names(self) -> list[str]:
@@ -54,7 +60,7 @@ class Layout:
 
     def densities(self, named: Mapping[str, Density], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Centres, scales and degrees of freedom of all entries."""
-        columns = float(np.log(max(1, self.numbers + self.categories)))
+        columns = float(np.log(self.varying))
         rows = [named[name] for name in self.names]
         table = [[d.centre + d.per_log_column * columns, d.scale, d.degrees] for d in rows]
         centre, scale, degrees = torch.tensor(table, dtype=like.dtype, device=like.device).T.contiguous()

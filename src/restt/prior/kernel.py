@@ -44,7 +44,8 @@ class Kernel:
         self.sites, self.means, self.moments = tuple(sites), tuple(means), tuple(moments)
         self.numbers = [n for n, site in enumerate(sites) if site.knots is not None]
         self.categories = [n for n, site in enumerate(sites) if site.knots is None]
-        self.layout = Layout(len(self.numbers), len(self.categories), outputs)
+        constant = sum(float(mean.max()) > 1 - _LEAST for mean in means)
+        self.layout = Layout(len(self.numbers), len(self.categories), outputs, constant)
         like = means[0]
         width = max([sites[n].seen for n in self.numbers], default=1)
         count = len(self.numbers)

@@ -180,7 +180,7 @@ def _fit(
     module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
-    fitted_to = settings.optimism_rows + settings.optimism_columns * len(sites)
+    fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy() * growth
     predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
