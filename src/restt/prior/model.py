@@ -182,8 +182,8 @@ def _fit(
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
-    residuals = (members.targets - members.left_out).cpu().numpy() * growth
-    predictive = _predictive(members, kernel, table[:count], residuals, used[:count], distance**2, settings)
+    residuals = (members.targets - members.left_out).cpu().numpy()
+    predictive = _predictive(members, kernel, table[:count], residuals * growth, used[:count], distance**2, settings)
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
     warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
