@@ -67,8 +67,9 @@ def passes(name: str, tests: list[str], workers: str) -> bool:
     print(f"portable: {name}: {' '.join(tests)}", flush=True)
     command = [sys.executable, "-m", "pytest", "--numprocesses", workers, "--dist", "worksteal", *tests]
     with tempfile.TemporaryDirectory() as folder:
-        # A cache of its own, since code built for another target is of no use afterwards.
-        environment = {**os.environ, **SETTINGS[name], "XDG_CACHE_HOME": folder}
+        # Caches of its own, since code built for another target is of no use afterwards, and sizes in graphs differ.
+        caches = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor")}
+        environment = {**os.environ, **SETTINGS[name], **caches}
         compiler = shutil.which(os.environ.get("CC") or "cc")
         if compiler and name in TARGETS:
             environment["CC"] = str(Path(folder) / "cc")

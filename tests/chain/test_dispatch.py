@@ -59,7 +59,7 @@ def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monk
     build._loaded.cache_clear()
     build._warn_once.cache_clear()
     try:
-        with pytest.warns(RuntimeWarning, match="did not compile here, so chains run on plain torch"):
+        with pytest.warns(RuntimeWarning, match="did not compile here, so it runs on plain torch"):
             found = module(x)
         again = module(x)  # in silence: a second warning would be an error here
     finally:

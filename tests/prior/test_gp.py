@@ -40,7 +40,8 @@ def own_noise(process: Process, data: Data) -> torch.Tensor:
     """Variance of each row's noise, written out."""
     h = process.kernel.layout.split(process.theta)
     features = process.kernel.noise_features(data.rows)
-    log = h["noise"] + features @ h["number.noise"] + h["noise_mean"] * data.level.clamp(-2.5, 2.5)
+    slope = features @ h["number.noise"] + h["noise_mean"] * data.level.clamp(-2.5, 2.5)
+    log = h["noise"] + 0.7 * torch.tanh(slope / 0.7)
     return log.exp() + process.settings.least_noise
 
 

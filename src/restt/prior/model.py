@@ -16,7 +16,7 @@ from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
-from restt.prior.predictive import Predictive, residual_quantiles
+from restt.prior.predictive import Predictive, residual_quantiles, scale_slopes
 from restt.prior.report import Prior
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
 from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
@@ -235,12 +235,17 @@ def _predictive(
         precision,
         level,
         np.zeros((0, residuals.shape[1])),
+        np.zeros(kernel.layout.numbers + 1),
         extra,
     )
     beyond = slice(len(found.numbers), None)
     outputs = members.left_out[beyond].cpu().numpy()
     deviations = np.concatenate([found.left_out_deviations(), found.deviations(table[beyond], outputs)])
-    return replace(found, quantiles=residual_quantiles(residuals / deviations[:, None], weights))
+    scaled = residuals / deviations[:, None]
+    features = found.features(members.data.rows.to(_CPU), members.left_out.mean(1).cpu())
+    slopes = scale_slopes(scaled, features, weights, settings.slope_scale)
+    scaled = scaled * np.exp(features @ slopes / -2)[:, None]
+    return replace(found, slopes=slopes, quantiles=residual_quantiles(scaled, weights))
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive
 from restt.prior.distribution import LEVELS, Distribution, standard_quantile
 from restt.prior.gp import Process, cholesky, term_covariances
-from restt.prior.kernel import Kernel
+from restt.prior.kernel import NOISE_END, Kernel
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
@@ -49,6 +50,7 @@ class Predictive:
     precision: np.ndarray  # (K,): of their noise
     level: np.ndarray  # (K,): their leave-one-out predictions
     quantiles: np.ndarray  # (len(LEVELS), O)
+    slopes: np.ndarray  # (numbers + 1,): of log s² in the columns of numbers and in the prediction
     extra: float = 0.0  # variance added for the rounding of the mean
 
     @cached_property
@@ -80,7 +82,8 @@ class Predictive:
             rows = rows_of(self.kernel.sites, numbers[part])
             level = torch.from_numpy(outputs[part].mean(axis=1))
             # Below 0 where held-out rows asked for less variance, and none of them had as little as this row.
-            parts.append((self._variance(rows, level) + self.extra).clamp(min=self.settings.least_noise).sqrt().numpy())
+            variance = (self._variance(rows, level) + self.extra).clamp(min=self.settings.least_noise)
+            parts.append(variance.sqrt().numpy() * np.exp(self.features(rows, level) @ self.slopes / 2))
         return np.concatenate(parts)
 
     def _variance(self, rows: Rows, level: Tensor) -> Tensor:  # (B,)
@@ -104,7 +107,13 @@ class Predictive:
             own = noise / torch.from_numpy(self.precision)
             within += float(weight) * ((1 / diagonal - own).clamp(min=0) + noise)
             means.append(targets - alpha / diagonal[:, None])
-        return (within + self._between(means) + self.extra).sqrt().numpy()
+        found = (within + self._between(means) + self.extra).sqrt().numpy()
+        return found * np.exp(self.features(self._rows, level) @ self.slopes / 2)
+
+    def features(self, rows: Rows, level: Tensor) -> np.ndarray:  # (B,) -> (B, numbers + 1)
+        """What the logarithm of s² is linear in, beyond the members' own variances."""
+        own = self.kernel.noise_features(rows)
+        return torch.cat([own, level.clamp(-NOISE_END, NOISE_END)[:, None]], 1).numpy()
 
     def _between(self, means: Sequence[Tensor]) -> Tensor:  # M of (B, O) -> (B,)
         """Variance of the members' means."""
@@ -176,11 +185,15 @@ class Predictive:
 
         How far s grows where the kept rows know little is fitted too: a model of more rows than these knows more there.
         """
-        variances = self.deviations(numbers, outputs) ** 2 - self.extra
+        plain = replace(self, slopes=np.zeros_like(self.slopes))
+        variances = plain.deviations(numbers, outputs) ** 2 - self.extra
         least = float(variances.min())
         constant = _constant_part(variances - least, (residuals**2).mean(axis=1), weights)
         scaled = residuals / np.sqrt(variances - least + constant)[:, None]
-        return replace(self, extra=constant - least, quantiles=residual_quantiles(scaled, weights))
+        features = self.features(rows_of(self.kernel.sites, numbers), torch.from_numpy(outputs.mean(axis=1)))
+        slopes = scale_slopes(scaled, features, weights, self.settings.slope_scale)
+        scaled = scaled * np.exp(features @ slopes / -2)[:, None]
+        return replace(self, slopes=slopes, extra=constant - least, quantiles=residual_quantiles(scaled, weights))
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
@@ -216,7 +229,7 @@ class Predictive:
         kernel = Kernel(sites, means, moments, outputs)
         weights, size = np.array(config["weights"], dtype=np.float64), len(kernel.layout.names)
         shapes = {"numbers": (rows, len(sites)), "targets": (rows, outputs), "precision": (rows,), "level": (rows,)}
-        shapes["quantiles"] = (len(LEVELS), outputs)
+        shapes |= {"quantiles": (len(LEVELS), outputs), "slopes": (kernel.layout.numbers + 1,)}
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {arrays[name].shape}")
@@ -232,7 +245,34 @@ class Predictive:
         return cls(kernel, tensors["thetas"], components, weights, settings, **arrays, extra=config["extra"])
 
 
-_ARRAYS = ("numbers", "targets", "precision", "level", "quantiles")
+# Of a variance relative to the common one: a search may try any slope.
+_LARGEST_LOG = 30.0
+_ARRAYS = ("numbers", "targets", "precision", "level", "quantiles", "slopes")
+
+
+def scale_slopes(
+    scaled: np.ndarray,  # (B, O): residuals over their own s
+    features: np.ndarray,  # (B, K)
+    weights: np.ndarray,  # (B,)
+    spread: float,
+) -> np.ndarray:  # (K,)
+    """Slopes of the log variance of residuals in features, by penalised maximum likelihood."""
+    squares = (scaled**2).mean(axis=1)
+    size = float(np.average(squares, weights=weights))
+    if size == 0:
+        return np.zeros(features.shape[1])
+    squares = squares / size
+
+    def surprise(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        log = np.clip(parameters[0] + features @ parameters[1:], -_LARGEST_LOG, _LARGEST_LOG)
+        ratio = squares * np.exp(-log)
+        by_log = weights * (1 - ratio) / 2
+        # Student's density with two degrees of freedom: small slopes are shrunk to 0, large ones are not.
+        inner = 1 + parameters[1:] ** 2 / (2 * spread**2)
+        gradient = np.concatenate([[by_log.sum()], by_log @ features + 1.5 * parameters[1:] / (spread**2 * inner)])
+        return float(weights @ (log + ratio) / 2 + 1.5 * np.log(inner).sum()), gradient
+
+    return minimize(surprise, np.zeros(1 + features.shape[1]), jac=True, method="L-BFGS-B").x[1:]
 
 
 def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:

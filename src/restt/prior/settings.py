@@ -66,6 +66,8 @@ class Settings:
     # (these rows + this share of the columns)/rows: a least-squares fit to 411 cuts of the development tables.
     optimism_rows: float = 16.0
     optimism_columns: float = 0.8
+    # Expected size of a slope of the log variance of residuals in a standardised column: not tuned.
+    slope_scale: float = 0.05
     # Expected 1/ν of Student's noise, exponentially distributed; ν is above 2.
     tail: float = 0.02
     # Largest bond, and how far the train may be from the exact posterior mean in standard deviations of the noise:
