@@ -63,9 +63,9 @@ def test_the_density_is_the_slope_of_the_probability_and_its_integral_one(model)
     steps = np.diff(grid, axis=0)
     mass = (density[1:] + density[:-1]) / 2 * steps
     np.testing.assert_allclose(mass.sum(0), 1.0, atol=0.01)
-    # The density is smoothed, by a fortieth of the spread.
+    # The density is a mean over a quarter of a deviation to either side: at 0.4 a deviation that moves 0.4/4/2 at most.
     below = np.array([found.cdf(y) for y in grid[1:]])
-    np.testing.assert_allclose(np.cumsum(mass, axis=0), below, atol=0.02)
+    np.testing.assert_allclose(np.cumsum(mass, axis=0), below, atol=0.05)
     assert np.isfinite(found.log_density(found.quantile(0.5) + 1e3 * found.std)).all()
 
 
