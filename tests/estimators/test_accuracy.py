@@ -49,3 +49,22 @@ def score(name: str) -> float:
 @pytest.mark.parametrize("name", FLOORS)
 def test_a_default_fit_reaches_its_floor(name):
     assert score(name) > FLOORS[name]
+
+
+def test_small_and_large_counts_are_predicted_within_their_intervals():
+    rng = np.random.default_rng(0)
+    x, new = rng.standard_normal((400, 3)), rng.standard_normal((2000, 3))
+    mean, counts = np.exp(1.5 * new[:, 0] - 1.5), rng.poisson(np.exp(1.5 * x[:, 0] - 1.5)).astype(float)
+    model = ResTTRegressor(random_state=0).fit(x, counts)
+    found, (low, high) = model.predict(new), model.predict_interval(new).T
+    assert ((low <= found) & (found <= high)).all()
+    assert r2_score(mean, found) > 0.9
+    assert found[mean < 0.05].mean() < 0.2
+
+
+def test_a_large_offset_leaves_nothing_constant():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    away = 3 * x[:, 0] + rng.standard_normal(200)
+    found = ResTTRegressor(random_state=0).fit(x, 1e15 + away).predict(x)
+    assert np.corrcoef(found - 1e15, away)[0, 1] > 0.9

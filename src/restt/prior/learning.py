@@ -14,6 +14,7 @@ from torch import Tensor
 from restt._common.devices import fitting_threads
 from restt.prior.evidence import NOISE, SCALE, Evidence, HyperPrior, Objective, column_slices, effects_apart
 from restt.prior.kernels import SMOOTH, Kernel, Number
+from restt.prior.report import plot_relevance
 
 # Entries of all columns' covariances together while learning, and the rows that are enough for any table.
 _LEARNING_ENTRIES = 5_000_000
@@ -139,15 +140,7 @@ class Prior:
 
     def plot(self, ax: Any = None) -> Any:
         """Relevance of each column as bars; matplotlib's axes."""
-        from matplotlib import pyplot
-
-        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
-        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
-        axes.invert_yaxis()
-        if self.relevance.any():
-            axes.set_xscale("log")
-        axes.set_xlabel("relevance")
-        return axes
+        return plot_relevance(self.names, self.relevance, ax)
 
 
 def hyper_prior(

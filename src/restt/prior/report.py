@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,12 +89,17 @@ class Prior:
 
     def plot(self, ax: Any = None) -> Any:
         """Relevance of each column as bars; matplotlib's axes."""
-        from matplotlib import pyplot
+        return plot_relevance(self.names, self.relevance, ax)
 
-        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
-        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
-        axes.invert_yaxis()
-        if self.relevance.any():
-            axes.set_xscale("log")
-        axes.set_xlabel("relevance")
-        return axes
+
+def plot_relevance(names: Sequence[str], relevance: np.ndarray, ax: Any = None) -> Any:
+    """Bars of the columns' relevance; matplotlib's axes."""
+    from matplotlib import pyplot
+
+    axes = pyplot.subplots(figsize=(6, 0.3 * len(names) + 1))[1] if ax is None else ax
+    axes.barh(range(len(names)), relevance, tick_label=list(names))
+    axes.invert_yaxis()
+    if relevance.any():
+        axes.set_xscale("log")
+    axes.set_xlabel("relevance")
+    return axes

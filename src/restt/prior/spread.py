@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
 from restt._common.errors import check_positive, shown
@@ -34,8 +33,6 @@ LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.99
 _GAUSSIAN_ROWS, _FEWEST_DEGREES = 20, 3
 _MIDDLES = (np.arange(50) + 0.5) / 50  # of fifty parts of a distribution
 _ROWS_AT_ONCE = 512
-# Of the part of s² that is the same everywhere, against the part that depends on the row.
-_CONSTANT_BOUNDS = (0.05, 1e3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,22 +161,6 @@ class Spread:
         unit = np.where(size > 0, size, 1.0)
         return unit * np.sqrt(np.mean((away / unit) ** 2, axis=0))
 
-    def recalibrated(
-        self,
-        residuals: np.ndarray,  # (B, O), in standard deviations of the target
-        states: Sequence[Tensor],  # C of (B, I_n)
-        weights: np.ndarray,  # (B,)
-    ) -> Spread:
-        """The spread of another model of the same target, from its residuals on rows that it has not seen.
-
-        How far s grows where the kept rows know little is fitted too: a model of more rows than these knows more there.
-        """
-        variances = np.maximum(self.deviations(states) ** 2 - self.prior.noise - self.extra, 0)
-        squares = (residuals**2).mean(axis=1)
-        constant = _constant_part(variances, squares, weights)
-        scaled = residuals / np.sqrt(variances + constant)[:, None]
-        return replace(self, extra=constant - self.prior.noise, quantiles=_quantiles(scaled, weights))
-
     def to_config(self) -> dict[str, Any]:
         """Plain values; the arrays are in :meth:`tensors`."""
         return {
@@ -219,66 +200,3 @@ class Spread:
         arrays = {name: tensors[name].numpy() for name in ("numbers", "weights", "quantiles")}
         reach = None if config.get("reach") is None else Reach.from_config(config["reach"])
         return cls(prior, **arrays, extra=config["extra"], reach=reach)
-
-
-@torch.no_grad()
-def measure_spread(
-    prior: Prior,
-    targets: np.ndarray,  # (B, O), standardised
-    residuals: np.ndarray,  # (B, O): targets less the predictions of each row from the others
-    numbers: np.ndarray,  # (B, C)
-    weights: np.ndarray,  # (B,)
-    extra: float,
-    rng: np.random.Generator,
-    trust: Tensor | None = None,  # (B,)
-) -> Spread:
-    """Residuals of all rows over their own s: left out where the row is kept, as predicted where it is not.
-
-    ``trust``: of each row's y, where the noise has heavy tails; s is then that of the rows that are trusted.
-    """
-    kept = np.zeros(len(numbers), dtype=bool)
-    kept[rng.permutation(len(numbers))[:KEPT_ROWS]] = True
-    precision = weights if trust is None else weights * trust.numpy()
-    none = np.zeros((len(LEVELS), residuals.shape[1]))
-    empty = Spread(prior, numbers[kept], precision[kept], none, extra, Reach.fit(targets, weights))
-    _, lower = empty._lower
-    inverse = torch.cholesky_inverse(lower).diagonal().numpy()
-    deviations = np.empty(len(numbers))
-    left_out = np.maximum(1 / inverse - prior.noise / precision[kept], 0) + prior.noise + extra
-    deviations[kept] = np.sqrt(left_out)
-    deviations[~kept] = empty.deviations(empty.states(numbers[~kept]))
-    return replace(empty, quantiles=_quantiles(residuals / deviations[:, None], weights, precision))
-
-
-def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:
-    """c such that squares (B,) are expected in proportion to variances (B,) + c, by the halves of small and large."""
-    large = variances > np.median(variances)
-    if not large.any():
-        return 1.0
-    (x0, y0), (x1, y1) = (
-        (np.average(variances[half], weights=weights[half]), np.average(squares[half], weights=weights[half]))
-        for half in (~large, large)
-    )
-    slope = (y1 - y0) / (x1 - x0)
-    least, most = (bound * x1 for bound in _CONSTANT_BOUNDS)
-    return float(np.clip(y0 / slope - x0, least, most)) if slope > 0 else float(most)
-
-
-def _quantiles(
-    scaled: np.ndarray,  # (B, O)
-    weights: np.ndarray,  # (B,)
-    precision: np.ndarray | None = None,  # (B,): by which rows count in a Gaussian's size
-) -> np.ndarray:  # (len(LEVELS), O)
-    """Quantiles at :data:`LEVELS`, those of few values drawn towards a Gaussian's whose size they tell: Student's."""
-    size = np.sqrt(np.average(scaled**2, axis=0, weights=weights if precision is None else precision))
-    own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
-    gaussian = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size
-    share = len(scaled) / (len(scaled) + _GAUSSIAN_ROWS)
-    return share * own + (1 - share) * gaussian
-
-
-def _smooth_quantile(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Quantiles at :data:`LEVELS`, linear between the middles of the values' shares."""
-    order = np.argsort(values, kind="stable")
-    share = weights[order] / weights.sum()
-    return np.interp(LEVELS, np.cumsum(share) - share / 2, values[order])

@@ -14,9 +14,6 @@ import numpy as np
 from restt._common.errors import check_choice
 
 SCALES = ("identity", "sqrt", "log", "asinh")
-# y is tried on another scale where its weighted skewness, or its tails, say that it may help.
-_SKEWED = 0.4
-_LONG_TAIL = 6.0
 _LARGEST_EXPONENT = 100.0
 
 
@@ -106,29 +103,6 @@ class Target:
         arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
         lift = np.array(config["lift"]) if "lift" in config else np.zeros_like(arrays["mean"])  # of models saved before
         return cls(config["scale"], **arrays, lift=lift, smear=config["smear"])
-
-
-def candidate_scales(y: np.ndarray, weights: np.ndarray) -> tuple[str, ...]:
-    """The scales worth trying for y (B, O), the usual one first.
-
-    Of a skewed y that is nowhere below 0 that is the root: between y and log y, it is never far from the better one,
-    and few rows with long tails do not say which that is.
-
-    >>> rng = np.random.default_rng(0)
-    >>> candidate_scales(rng.standard_normal((200, 1)), np.ones(200))
-    ('identity',)
-    >>> candidate_scales(np.exp(rng.standard_normal((200, 1))), np.ones(200))
-    ('sqrt', 'identity', 'log')
-    """
-    target = Target.fit(y, weights)
-    seen = target.encode(y)
-    skewness = float(np.abs(np.average(seen**3, axis=0, weights=weights)).max())
-    if (y >= 0).all():
-        if skewness <= _SKEWED:
-            return ("identity",)
-        return ("sqrt", "identity", "log") if (y > 0).all() else ("sqrt", "identity")
-    reach = float((np.abs(y - target.shift) / target.width).max())
-    return ("identity", "asinh") if reach > _LONG_TAIL else ("identity",)
 
 
 def weighted_std(values: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (O,)
