@@ -224,7 +224,7 @@ def _baseline(name: str, task: str, x: Any, seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-    from restt.baselines import make
+    from restt_baselines import make
 
     texts = [column for column in x.columns if x[column].dtype == "category"]
     numbers = [column for column in x.columns if column not in texts]

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from restt._common.errors import check_choice
-from restt.baselines import make
-from restt.baselines.network import NetworkClassifier
-from restt.baselines.tensor.swept import SweptClassifier
 from restt.train import train
 from restt.train.config import PAPER_RATES
+from restt_baselines import make
+from restt_baselines.network import NetworkClassifier
+from restt_baselines.tensor.swept import SweptClassifier
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
 from restt_paper.images.data import Images, load_images, training_rows
