@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-EXTRAS := fast,plot,table,report,export,tune,baselines,bench,dev
+EXTRAS := fast,app,plot,export,tune,baselines,bench,dev
 
 .PHONY: demo test test-portable lint types coverage docs fuzz matrix release-check format clean
 .DEFAULT_GOAL := test

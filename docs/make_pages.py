@@ -3,7 +3,7 @@
     python docs/make_pages.py
 
 The model page comes from ``restt demo``, the other from ``results/``. Pictures need Chromium, chromedriver, selenium
-and Pillow (``pip install 'restt[dev,report]'``).
+and Pillow (``pip install 'restt[dev,app]'``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from restt import demo
 from restt._common.files import write_bytes_atomic
+from restt_app import demo
 from restt_paper.commands import write_report
 
 HERE = Path(__file__).parent

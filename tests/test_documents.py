@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import pytest
 from typer.main import get_command
 
-from restt.cli import app
+from restt_app.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.md")])

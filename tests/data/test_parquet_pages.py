@@ -10,7 +10,7 @@ import pytest
 
 from restt.data import stream
 from restt.data.parquet_pages import PAGE_BYTES, _chunk_problem, check_pages
-from restt.workflow import read_table
+from restt_app.workflow import read_table
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -92,7 +92,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from restt.data import stream
-from restt.workflow import read_table
+from restt_app.workflow import read_table
 most = []
 for read in (lambda path: list(stream(path, "y").tables_in_order()), read_table, pq.read_table):
     try:

@@ -319,7 +319,7 @@ def stream(
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as missing:
-            raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
+            raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[app]'") from missing
         return Stream(parquet_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
 
 

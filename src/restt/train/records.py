@@ -156,9 +156,12 @@ def live_table(records: Iterable[EpochRecord], epochs: int, console: Any = None)
 
     Several runs show as mean and spread. ``console`` is a :class:`rich.console.Console`; standard output by default.
     """
-    from rich.console import Console, Group
-    from rich.live import Live
-
+    try:
+        from rich.console import Console, Group
+        from rich.live import Live
+    except ImportError:  # the extra `app` brings it
+        yield from _printed(records, epochs)
+        return
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     began, fresh = time.monotonic(), 0
@@ -175,6 +178,14 @@ def live_table(records: Iterable[EpochRecord], epochs: int, console: Any = None)
     finally:  # also where the loop is left early
         if not shown.is_terminal:
             shown.line()  # rich only ends the last line on a terminal
+
+
+def _printed(records: Iterable[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
+    """Pass records on and print one line for each."""
+    print("  ".join(COLUMNS))
+    for record in records:
+        print("  ".join(_line(record, epochs, math.nan)))
+        yield record
 
 
 def _table(lines: list[tuple[str, ...]]) -> Table:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from restt.pages.numbers import signed
-from restt.pages.shell import Cell, DataTable
+from restt_app.pages.numbers import signed
+from restt_app.pages.shell import Cell, DataTable
 from restt_paper.engine.table import Table
 
 # A column of the paper -> the columns of ours that stand for the same, {} being what the pattern found.
