@@ -163,11 +163,8 @@ def test_every_module_of_the_library_has_its_place_in_the_order():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     [contract] = [contract for contract in settings["contracts"] if contract["type"] == "layers"]
     placed = {name for layer in contract["layers"] for name in re.findall(r"[\w.]+", layer)}
-    packages = (restt, importlib.import_module("restt_app"))
-    there = {
-        f"{package.__name__}.{found.name}" for package in packages for found in pkgutil.iter_modules(package.__path__)
-    }
-    assert there <= placed
+    for package in (restt, importlib.import_module("restt_app")):
+        assert {f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)} <= placed
     assert {"restt_baselines", "restt_paper", "restt_bench"} <= placed
 
 
