@@ -21,8 +21,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 from restt._common.ranks import Ranks, read_group
-from restt.data.parquet_files import digest_of, parquet_paths, read_footer, stamp_of
-from restt.data.parquet_pages import check_pages
+from restt.data.parquet_files import digest_of, open_parquet, parquet_paths, read_footer, stamp_of
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
@@ -81,7 +80,6 @@ class Stream:
                 groups.append(_Group(file, number, start, rows))
                 start += rows
         self._groups = [group for group in groups if group.rows]
-        self._sound: set[int] = set()
         self.rows = start
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
@@ -199,19 +197,15 @@ class Stream:
 
     def _read(self, group: _Group, at_once: int) -> Iterator[Any]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        path = self.files[group.file]
+        path, options = self.files[group.file], {"metadata": self._footers[group.file], "buffer_size": READ_BYTES}
+        names = self.schema.names
         try:
             self._unchanged(group.file)
-            self._check_pages(group.file)
-            with pq.ParquetFile(
-                path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
-            ) as file:
-                for piece in file.iter_batches(
-                    at_once, row_groups=[group.number], columns=self.schema.names, use_threads=False
-                ):
-                    yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
+            with open(path, "rb") as file:
+                parquet = open_parquet(file, pre_buffer=False, **options)
+                for piece in parquet.iter_batches(at_once, [group.number], names, use_threads=False):
+                    yield pa.Table.from_batches([piece]).select(names).cast(self.schema)
             # Pages of other sizes come with the next row group, which would be held beside what these have left.
             pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError) as error:
@@ -222,13 +216,6 @@ class Stream:
         if stamp_of(path) != self._stamps[number]:
             raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
         return path
-
-    def _check_pages(self, number: int) -> None:
-        """Once for each file, as it stays what it was."""
-        if number not in self._sound:
-            with open(self.files[number], "rb") as file:
-                check_pages(file, self._footers[number], self.schema.names, str(self.files[number]))
-            self._sound.add(number)
 
     def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
         """ValueError where a file's columns are not those of the first."""

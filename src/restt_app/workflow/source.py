@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, Self, cast
 
 from restt._common.errors import check_file, shown
-from restt.data.parquet_pages import check_pages, open_parquet
+from restt.data.parquet_files import open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
@@ -99,7 +99,7 @@ class Source:
                 self.is_parquet = self._bytes().read(4) == b"PAR1"
                 if self.is_parquet:
                     self.encoding = self.delimiter = None
-                    self.columns = [str(name) for name in self._parquet()[1].schema_arrow.names]
+                    self.columns = [str(name) for name in self._parquet().schema_arrow.names]
                 else:
                     self.encoding = self._find_encoding() if encoding == "auto" else encoding
                     self.delimiter = self._find_delimiter() if delimiter == "auto" else delimiter
@@ -206,8 +206,8 @@ class Source:
         finally:
             text.detach()  # closing it would close the file
 
-    def _parquet(self) -> tuple[IO[bytes], Any]:
-        """The bytes of a Parquet file, decompressed where another program had compressed them, and its reader."""
+    def _parquet(self) -> Any:
+        """Reader of a Parquet file, decompressed where another program had compressed it."""
         try:
             import pyarrow as pa
         except ImportError as missing:
@@ -215,7 +215,7 @@ class Source:
         stream = self._bytes()
         file = stream if stream is self._raw else io.BytesIO(stream.read())
         try:
-            return file, open_parquet(file)
+            return open_parquet(file)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(
                 f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"
@@ -224,10 +224,8 @@ class Source:
     def _parquet_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
         import pyarrow as pa
 
-        file, parquet = self._parquet()
-        check_pages(file, parquet.metadata, parquet.schema_arrow.names, self.label)
         try:
-            for batch in parquet.iter_batches(batch_size=rows):
+            for batch in self._parquet().iter_batches(batch_size=rows):
                 yield self._frame(batch), self._frame(batch.select(carry), carried=True)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
