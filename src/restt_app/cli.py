@@ -136,8 +136,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor. Studies: "
-            "import, check, tune, tune-step, long-chain, ragged, precision, guard, two-epochs, overhead, loops, means, "
-            "crossover, calibration, tables, explain, volterra, serving. Groups: scaling, all."
+            "check, tune, tune-step, long-chain, ragged, guard, networks, loops, means, crossover, tables, stacking, "
+            "search, long-tables, explain, stream, serving. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
