@@ -94,13 +94,14 @@ def _without_the_app(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process where none of the extra's packages can be imported."""
     blocked = f"""
 import sys
+from importlib.machinery import PathFinder
 
-class Blocked:
-    def find_spec(name, path=None, target=None):
-        if name.split(".")[0] in {APP}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class WithoutTheApp(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in {APP} else super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Blocked)
+sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutTheApp
 """
     return subprocess.run([sys.executable, "-c", blocked + code], capture_output=True, text=True)
 
@@ -120,7 +121,9 @@ assert restt.baselines.make("rr", task="regression").fit(x, x[:, 0]).score(x, x[
 def test_the_command_names_the_extra_it_needs():
     done = _without_the_app("import runpy; runpy.run_module('restt', run_name='__main__')")
     assert done.returncode == 1
-    assert done.stderr == "restt: the command line needs typer: pip install 'restt[app]'\n"
+    needed = "restt_app needs typer, rich, pandas, pyarrow, jinja2: pip install 'restt[app]'"
+    assert done.stderr == f"restt: {needed}\n"
+    assert needed in _without_the_app("import restt; restt.workflow.fit_table").stderr
 
 
 @pytest.mark.parametrize("name", SURFACE)

@@ -7,8 +7,8 @@ def main() -> None:
     """Run the command line, or name the extra that brings what it needs."""
     try:
         from restt_app.cli import main
-    except ModuleNotFoundError as missing:
-        sys.exit(f"restt: the command line needs {missing.name}: pip install 'restt[app]'")
+    except ImportError as missing:
+        sys.exit(f"restt: {missing}")
     main()
 
 

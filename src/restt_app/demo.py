@@ -9,7 +9,6 @@ from restt._common.errors import check_folder
 from restt._common.files import write_bytes_atomic, write_json_atomic
 from restt._common.provenance import provenance
 from restt_app.workflow import Card, Predictions, explain_table, fit_table, read_table, shown, write_predictions
-from restt_app.workflow.source import require_pandas
 
 TARGET = "progression"
 # The bundled table calls its six measurements of the blood s1 … s6.
@@ -26,7 +25,7 @@ NAMES = {
 def run(output: str | Path, seed: int = 0, rows: int | None = None) -> Card:
     """Fit the diabetes table, compare, predict and explain; all that is made lies in ``output``. Returns the card.
 
-    ``diabetes.csv``, ``model/``, ``predictions.csv``, ``page.html`` where the pages' extra is installed, and
+    ``diabetes.csv``, ``model/``, ``predictions.csv``, ``page.html`` and
     ``demo.json``, the scores with where they come from. What an earlier tour left there is replaced. ``rows`` takes
     only that many, the first.
     """
@@ -53,13 +52,9 @@ def run(output: str | Path, seed: int = 0, rows: int | None = None) -> Card:
     predictions = write_predictions(Predictions(model, data), folder / "predictions.csv", force=True)
     tell("3. What it predicts, with intervals that should hold 9 of 10 new patients")
     tell(f"   restt predict {model} {data} -o {predictions}")
-    try:
-        page = explain_table(fitted, data, folder / "page.html", force=True)
-    except ImportError as missing:  # a page is extra; the model is saved
-        tell(f"4. No page: {missing}")
-    else:
-        tell("4. Why it predicts what it does, on a page to open in a browser")
-        tell(f"   restt explain {model} {data} -o {page}")
+    page = explain_table(fitted, data, folder / "page.html", force=True)
+    tell("4. Why it predicts what it does, on a page to open in a browser")
+    tell(f"   restt explain {model} {data} -o {page}")
 
     saved = write_json_atomic(folder / "demo.json", {**origin, "results": fitted.card.scores})
     tell(f"The numbers are in {saved}; all of it took {time.monotonic() - began:.0f} s")
@@ -77,7 +72,6 @@ def bundled_csv(rows: int | None = None) -> bytes:
     """
     from sklearn.datasets import load_diabetes
 
-    require_pandas()  # scikit-learn would not name the extra
     bunch = load_diabetes(as_frame=True, scaled=False)
     frame = bunch.frame.rename(columns={**NAMES, "target": TARGET}).iloc[:rows]
     frame["sex"] = frame["sex"].astype(int)  # 1 and 2; the source does not say which is which

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from restt_app.pages.numbers import plain, short
 
@@ -59,8 +60,6 @@ def take(X: Any, rows: np.ndarray) -> Any:
 def replaced(X: Any, column: int, values: list[Any]) -> Any:
     """The table with other values in one column."""
     if hasattr(X, "iloc"):
-        import pandas as pd
-
         dtype = X.dtypes.iloc[column]
         changed = X.copy()
         categories = isinstance(dtype, pd.CategoricalDtype)

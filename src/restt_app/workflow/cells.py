@@ -8,8 +8,8 @@ import re
 from typing import IO, Any
 
 import numpy as np
-
-from restt_app.workflow.source import require_pandas
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 # Beginnings of text that spreadsheets take for a formula; OWASP's list, "CSV Injection".
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
         return [plain(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or require_pandas().isna(value) or (isinstance(value, float) and not math.isfinite(value)):
+    if value is None or pd.isna(value) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, (bool, int, float, str)):
         return value
@@ -56,9 +56,6 @@ def cell(value: Any) -> Any:
 
 def write_csv(frame: Any, file: IO[str], *, header: bool) -> None:
     """Write a data frame as CSV; numbers have the fewest digits that give the same number when read."""
-    from pandas.api.types import is_numeric_dtype
-
-    pd = require_pandas()
     columns = [
         column if is_numeric_dtype(column) else pd.Series(map(cell, column), frame.index, dtype=object)
         for _, column in frame.items()

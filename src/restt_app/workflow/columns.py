@@ -9,10 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from restt._common.errors import shown
 from restt_app.workflow.layouts import BOOLEANS, DATES, TEXT, WHOLE, candidates, number_texts, remedy, split, to_floats
-from restt_app.workflow.source import require_pandas
 
 DASHES = ("-", "–", "—", "--", "---")  # missing values, but not where + stands against -
 _CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
@@ -132,7 +133,6 @@ def parsed(series: Any, kind: str, layout: str, *, codes: bool = True) -> Any:
     >>> parsed(pd.Series(["1,5", "x"]), "number", "1234,5") is None
     True
     """
-    pd = require_pandas()
     if not is_text(series):
         bare = kind != "number" or split(layout)[::2] == ("", "") or series.isna().all()
         return _typed(series, kind) if bare else None
@@ -161,7 +161,6 @@ def present(series: Any) -> np.ndarray:  # (B,)
 
 def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
     """Numbers of values that are all there; for categories and booleans something that is not None."""
-    pd = require_pandas()
     if kind == "category":
         return present
     if kind == "boolean":
@@ -185,7 +184,6 @@ def _parsed_text(present: Any, kind: str, layout: str, codes: bool) -> Any:
 
 def is_text(series: Any) -> bool:
     """Whether a series holds text, missing values aside."""
-    pd = require_pandas()
     if isinstance(series.dtype, pd.StringDtype):
         return True
     return series.dtype == object and all(isinstance(value, str) for value in series[series.notna()])
@@ -193,7 +191,6 @@ def is_text(series: Any) -> bool:
 
 def _typed(series: Any, kind: str) -> Any:
     """Values of a column with a type of its own, as a data frame's or Parquet's have; None where they do not fit."""
-    pd = require_pandas()
     found = typed_kind(series)
     if kind == "category":
         return pd.Categorical(_texts(series))
@@ -208,9 +205,6 @@ def _typed(series: Any, kind: str) -> Any:
 
 def typed_kind(series: Any) -> str:
     """The kind that a series' own type says; text is category."""
-    from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
-
-    pd = require_pandas()
     if isinstance(series.dtype, pd.CategoricalDtype):
         return "category"
     if is_bool_dtype(series.dtype):
@@ -246,12 +240,10 @@ def _text(value: Any) -> str:
 
 
 def _days(times: Any) -> np.ndarray:
-    pd = require_pandas()
     return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
 
 
 def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
-    pd = require_pandas()
     times = pd.Series(pd.to_datetime(days, unit="D", origin="unix"))
     hours = 24.0 * (days - np.floor(days))
     return {
@@ -298,7 +290,6 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         parts = _useful_parts(present)
         inputs += [f"{name} {part}" for part in parts]
         note = "days since 1970" + "".join(f", {part} ({PARTS[part]})" for part in parts)
-        pd = require_pandas()
         ends = [pd.Timestamp(day, unit="D").isoformat(sep=" ").removesuffix(" 00:00:00") for day in ends]
     elif kind == "number":
         note = "" if layout in ("1234.5", WHOLE) else f"written as {layout}"
@@ -337,7 +328,7 @@ def exact(kind: str, layout: str, values: Sequence[Any]) -> list[Any]:
     """
     if kind == "number":
         texts = [value for value in values if isinstance(value, str)]
-        plain = iter(number_texts(require_pandas().Series(texts, dtype=object), layout) if texts else ())
+        plain = iter(number_texts(pd.Series(texts, dtype=object), layout) if texts else ())
         return [Decimal((next(plain) if isinstance(value, str) else str(+value)).strip()) for value in values]
     return [_text(value).strip().lower() if kind == "boolean" else _text(value).strip() for value in values]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.source import require_pandas
 
 Layout = str | Sequence[str] | Mapping[str, str]
 
@@ -200,5 +200,5 @@ def remedy(name: str, layouts: Iterable[str]) -> str:
 
 def to_floats(texts: Any) -> np.ndarray:
     """Numbers of a pandas series of texts; NaN for what is none."""
-    numbers = require_pandas().to_numeric(texts, errors="coerce")
+    numbers = pd.to_numeric(texts, errors="coerce")
     return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))

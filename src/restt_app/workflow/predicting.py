@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import pandas as pd
 
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import whole_file, write_bytes_atomic
@@ -18,7 +19,6 @@ from restt_app.workflow.columns import Column, exact
 from restt_app.workflow.fitting import FittedTable
 from restt_app.workflow.folder import load
 from restt_app.workflow.layouts import Layout
-from restt_app.workflow.source import require_pandas
 from restt_app.workflow.table import check_column, model_frame, opened, relaid
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
@@ -74,7 +74,6 @@ class Predictions:
         self._data, self._options = data, {"delimiter": delimiter, "encoding": encoding, "missing": missing}
 
     def __iter__(self) -> Iterator[Any]:
-        pd = require_pandas()
         card, columns = self.fitted.card, self._columns
         with opened(self._data, **self._options) as source:
             for name in self._carry:
@@ -129,7 +128,7 @@ def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options
     >>> predict_table(fitted, data).columns.tolist()
     ['prediction', 'probability False', 'probability True']
     """
-    return require_pandas().concat(list(Predictions(model, data, **options)), ignore_index=True)
+    return pd.concat(list(Predictions(model, data, **options)), ignore_index=True)
 
 
 def write_predictions(
@@ -196,7 +195,6 @@ def explain_table(
                 break
         if seen == 0:
             raise ValueError(f"{source.label} has column names but no rows")
-    pd = require_pandas()
     # As objects: chunks have categories of their own.
     x = pd.concat([frame.astype(dict.fromkeys(_texts(frame), object)) for frame in frames], ignore_index=True)
     y = np.concatenate(answers)[:PAGE_ROWS] if answers else None
@@ -215,7 +213,7 @@ def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -
         return np.asarray(values)
     there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
     labels = np.full(len(values), None, dtype=object)
-    codes, found = require_pandas().factorize(series[there])
+    codes, found = pd.factorize(series[there])
     classes = fitted.card.classes
     known = dict(zip(exact(column.kind, fitted.target_column.layout, classes), classes, strict=True))
     names = [

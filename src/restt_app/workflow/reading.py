@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from restt._common.errors import shown
 from restt_app.workflow.columns import (
@@ -35,7 +36,6 @@ from restt_app.workflow.layouts import (
     to_floats,
     without_unit,
 )
-from restt_app.workflow.source import require_pandas
 
 _MOST_KEPT = 200  # different values up to which their spelling is kept: the column may be a target of 100 classes
 _ORDERS = ("%d/%m", "%m/%d", "%d-%m", "%m-%d")
@@ -106,16 +106,13 @@ class ColumnReader:
             return self.parts[0]
         if isinstance(self.parts[0], np.ndarray):
             return np.concatenate(self.parts)
-        from pandas.api.types import union_categoricals
-
-        return union_categoricals(self.parts)
+        return pd.api.types.union_categoricals(self.parts)
 
     @property
     def labels(self) -> Any:
         """The values as the table has them, a pandas Categorical; None where they are too many."""
         if self._labels is None:
             return None
-        pd = require_pandas()
         return pd.Categorical.from_codes(np.concatenate(self._codes), pd.Index(list(self._labels), dtype=object))
 
     @property
@@ -135,7 +132,6 @@ class ColumnReader:
         """ValueError for a column of text most of which are numbers, however written."""
         if (self.kind, self.layout) != TEXT or self.fixed or not self.text:
             return
-        pd = require_pandas()
         counts = self.values.value_counts().sort_values(ascending=False, kind="stable")
         counts = counts[counts.index.notna() & (counts > 0)]
         levels = counts.index.tolist()
@@ -197,7 +193,7 @@ class ColumnReader:
     def _keep_labels(self, series: Any) -> None:
         if self._labels is None:
             return
-        codes, found = require_pandas().factorize(series)
+        codes, found = pd.factorize(series)
         if len(found) <= _MOST_KEPT:
             texts = (value.strip() if isinstance(value, str) else value for value in found.tolist())
             known = [self._labels.setdefault(value, len(self._labels)) for value in texts]

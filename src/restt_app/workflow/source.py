@@ -26,6 +26,9 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
+import pandas as pd
+import pyarrow as pa
+
 from restt._common.errors import check_file, shown
 from restt.data.parquet_files import open_parquet
 
@@ -54,15 +57,6 @@ _COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00",
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
-def require_pandas() -> Any:
-    """pandas, or an ImportError that says what to install."""
-    try:
-        import pandas
-    except ImportError as missing:
-        raise ImportError("reading tables needs pandas: pip install 'restt[app]'") from missing
-    return pandas
-
-
 class Source:
     """An opened table: where it came from, how its text is written, its column names, and its rows in chunks.
 
@@ -88,7 +82,6 @@ class Source:
             raise ValueError(f'delimiter must be "auto" or one character, got {delimiter!r}')
         if encoding != "auto":
             _check_encoding(encoding)
-        self.pandas = require_pandas()
         self.name = "-" if str(given) == "-" else Path(given).name
         self.notes: list[str] = []
         self._missing = [*MISSING, *missing]
@@ -128,8 +121,8 @@ class Source:
     def _text_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
         with self._text() as text, warnings.catch_warnings():
             # Rows longer than the header: pandas would cut them and only warn.
-            warnings.simplefilter("error", self.pandas.errors.ParserWarning)
-            for chunk in self.pandas.read_csv(
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            for chunk in pd.read_csv(
                 text,
                 sep=self.delimiter,
                 header=0,
@@ -149,7 +142,7 @@ class Source:
     def _with_gaps(self, texts: Any) -> Any:
         """A series of texts with NaN for those that mean a missing value, by the same reader as all other columns."""
         lines = io.StringIO(texts.to_csv(index=False, header=False, quoting=csv.QUOTE_ALL), newline="")
-        read = self.pandas.read_csv(
+        read = pd.read_csv(
             lines, header=None, dtype=str, keep_default_na=False, na_values=self._missing, skip_blank_lines=False
         )
         return read[0].set_axis(texts.index)
@@ -180,7 +173,7 @@ class Source:
             raise ValueError(
                 f"{self.label} cannot be read as {self.encoding}: {error}; name another encoding"
             ) from error
-        except (self.pandas.errors.ParserError, self.pandas.errors.ParserWarning) as error:
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             what = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
             raise ValueError(
                 f"{self.label} is no table of {len(self.columns)} column(s) between {self.delimiter!r}: {what}; "
@@ -208,10 +201,6 @@ class Source:
 
     def _parquet(self) -> Any:
         """Reader of a Parquet file, decompressed where another program had compressed it."""
-        try:
-            import pyarrow as pa
-        except ImportError as missing:
-            raise ImportError("reading Parquet needs pyarrow: pip install 'restt[app]'") from missing
         stream = self._bytes()
         file = stream if stream is self._raw else io.BytesIO(stream.read())
         try:
@@ -222,8 +211,6 @@ class Source:
             ) from error
 
     def _parquet_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
-        import pyarrow as pa
-
         try:
             for batch in self._parquet().iter_batches(batch_size=rows):
                 yield self._frame(batch), self._frame(batch.select(carry), carried=True)
@@ -330,7 +317,6 @@ def _copied(pipe: IO[bytes]) -> IO[bytes]:
 
 def without_words(frame: Any, words: Sequence[str]) -> Any:
     """A data frame whose texts that mean a missing value are missing; other types stay as they are."""
-    pd = require_pandas()
     for name in frame.select_dtypes(["object", "string"]):
         if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
             frame[name] = frame[name].mask(frame[name].str.strip().isin(words))

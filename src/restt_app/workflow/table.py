@@ -9,12 +9,13 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from restt._common.errors import shown
 from restt_app.workflow.columns import Column, described, exact
 from restt_app.workflow.layouts import TEXT, Layout, given_layouts, joined, split
 from restt_app.workflow.reading import ColumnReader, read_columns, saved_layouts
-from restt_app.workflow.source import MISSING, Source, require_pandas, without_words
+from restt_app.workflow.source import MISSING, Source, without_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,6 @@ class Table:
 
     def frame(self, rows: Any = None, *, without: str | None = None) -> Any:
         """The columns worth using as a model takes them, as a pandas data frame; of some ``rows`` (B,) or all."""
-        pd = require_pandas()
         found: dict[str, Any] = {}
         for name, column in self.columns.items():
             if column.used and name != without:
@@ -151,7 +151,6 @@ def opened(data: Any, **options: Any) -> Iterator[Source | FrameSource]:
         with Source(data, **options) as source:
             yield source
         return
-    pd = require_pandas()
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "to_pandas", lambda: None)()
     if not isinstance(frame, pd.DataFrame):
         raise TypeError(f'data must be a path, "-" or a data frame, got {shown(data)} of type {type(data).__name__}')
@@ -170,7 +169,6 @@ def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
 
 def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> Any:
     """The inputs of a model from rows of a new table, by the columns of its card; further columns are not looked at."""
-    pd = require_pandas()
     used = [column for column in columns if column.used]
     absent = [column.name for column in used if column.name not in chunk.columns]
     if absent:
@@ -210,7 +208,7 @@ def _told_apart(reader: ColumnReader) -> tuple[str, str, Any]:
         if len(set(exact("number", reader.layout, labels.categories[there]))) > len(
             np.unique(values[~np.isnan(values)])
         ):
-            return *TEXT, require_pandas().Categorical.from_codes(labels.codes, texts)
+            return *TEXT, pd.Categorical.from_codes(labels.codes, texts)
     return reader.kind, reader.layout, values
 
 

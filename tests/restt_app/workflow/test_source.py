@@ -137,12 +137,6 @@ def test_a_column_without_a_name_gets_one(tmp_path):
     assert read(path)[0].columns == ["column 1", "b"]
 
 
-def test_without_pandas_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install 'restt\[app\]'"):
-        Source(tmp_path / "a.csv")
-
-
 def test_damaged_notes_of_pandas_in_a_parquet_file_are_named(tmp_path):
     pa, pq, pd = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pandas"))
     table = pa.Table.from_pandas(pd.DataFrame({"a": [1.0, 2.0]}))
