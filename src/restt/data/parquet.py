@@ -94,15 +94,17 @@ class Stream:
         return tuple(sum(group.rows for group in groups) for groups in self._dealt(epoch))
 
     def tables(self, epoch: int, lane: int) -> Iterator[tuple[np.ndarray, Any]]:
-        """The rows of a lane, shuffled in blocks: their numbers (b,) in the whole table, and a pyarrow table of columns
-        and target.
+        """Yield the rows of a lane in shuffled blocks.
+
+        A block is the row numbers (b,) in the whole table and a pyarrow table of columns and target.
         """
         at_once = max(1, self.shuffle_block // self.lane_count)
         return self._in_blocks(self._dealt(epoch)[lane], at_once, np.random.default_rng([self.seed, epoch, lane]))
 
     def tables_in_order(self, part: int = 0, parts: int = 1) -> Iterator[tuple[np.ndarray, Any]]:
-        """The same of all rows in the order of the files, or of one of several parts of them: whole row groups that
-        follow each other.
+        """Yield blocks as :meth:`tables` does, in the order of the files.
+
+        ``part`` of several ``parts`` is a sequence of whole row groups.
         """
         middles = np.array([group.start + group.rows / 2 for group in self._groups])
         own = np.flatnonzero((middles * parts // self.rows).astype(int) == part)
@@ -260,11 +262,10 @@ def stream(
     seed: int = 0,
     group: Any = "auto",
 ) -> Stream:
-    """Parquet files as rows to train on that need not fit into memory: ``X`` of an estimator's ``fit``, or ``x`` of
-    :func:`restt.train.train`, each without y.
+    """Open Parquet files as rows to train on that need not fit into memory.
 
-    The footers of all files are read at once: a file that is damaged or has other columns than the first is refused
-    here, by name.
+    The result is ``X`` of an estimator's ``fit`` or ``x`` of :func:`restt.train.train`, each without y. The footers of
+    all files are read at once: a file that is damaged or has other columns than the first is refused here, by name.
 
     Parameters
     ----------

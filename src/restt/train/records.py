@@ -107,8 +107,10 @@ class RecordStream(Iterator[EpochRecord]):
         return next(self._epochs)
 
     def unwatched(self) -> RecordStream:
-        """The same records for who looks at the module after the last one only: before, it may hold the weights of a
-        later epoch than is told, and on a GPU a small training waits for nobody.
+        """Return the same records for a caller who looks at the module only after the last one.
+
+        Before that the module may hold the weights of a later epoch than the record's, so that a small training on a
+        GPU need not wait.
         """
         if self._leave_unwatched is not None:
             self._leave_unwatched()

@@ -321,7 +321,8 @@ def _hover_columns(
 
 
 def _shade(share: float) -> str:
-    """
+    """Class of the style sheet for a value between −1 and 1.
+
     >>> _shade(1.0), _shade(-0.5), _shade(0.02)
     ('d5', 'd-3', 'd0')
     """

@@ -209,7 +209,8 @@ def _made(card: Mapping[str, Any], model: Any) -> list[tuple[str, str]]:
 
 
 def _listed(entries: Mapping[str, Any] | None) -> str:
-    """
+    """Format settings as names and values.
+
     >>> _listed({"bond_dim": 8, "seed": 0, "penalty": {"chain": 1}})
     'bond_dim 8, seed 0, penalty {"chain": 1}'
     """

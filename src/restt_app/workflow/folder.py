@@ -236,7 +236,8 @@ def _scores(card: Card) -> list[str]:
 
 
 def interval(entry: dict[str, Any]) -> str:
-    """
+    """Format a score with its interval.
+
     >>> interval({"value": 0.5, "low": 0.401, "high": 0.6})
     '0.5 [0.401, 0.6]'
     """

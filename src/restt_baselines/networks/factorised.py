@@ -22,7 +22,8 @@ Factors = list[Tensor]
 
 
 def laf(stacked: Tensor, lost: float) -> Factors:  # (S, D_1, …, D_n, T) -> L, S
-    """
+    """Factorise all other axes against the last by a truncated SVD.
+
     >>> [tuple(factor.shape) for factor in laf(torch.ones(2, 3, 4, 5), 0.1)]
     [(2, 12, 1), (2, 1, 5)]
     """

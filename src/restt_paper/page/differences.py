@@ -45,7 +45,8 @@ class Number:
 
     @classmethod
     def read(cls, text: str) -> Number | None:
-        """
+        """Read a number as tables show it; None where there is none.
+
         >>> Number.read("98.87 ± 0.07"), Number.read("–"), Number.read("4.610").digit
         (Number(value=98.87, spread=0.07, digit=0.01), None, 0.01)
         """

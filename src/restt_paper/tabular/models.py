@@ -232,7 +232,8 @@ def _seeded(name: str, params: Mapping[str, Any], split: int) -> Any:
 
 
 def _baseline_params(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """
+    """Parameters of a baseline from a cell's settings.
+
     >>> _baseline_params("rr", {"alpha": 10.0})
     {'alpha': 10.0, 'log_target': False}
     """
