@@ -151,6 +151,16 @@ class ResTT(nn.Module):
         self._mark_padding(self.first.device)  # assigned parameters may lie elsewhere than those they replace
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters."""
+        return self.first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters lie."""
+        return self.first.device
+
+    @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
         return self._widest
