@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import restt
-from restt import DiagonalTT, diagonal
+from restt import DiagonalTT, diagonal, products
 
 CASES = {
     "even": {"widths": [3, 3, 3, 3]},
@@ -64,6 +64,7 @@ def contracted(module: DiagonalTT, x: Tensor) -> Tensor:  # (B, O)
     return state
 
 
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_its_dense_cores(case: str) -> None:
     module = random_diagonal(**CASES[case])
@@ -77,14 +78,23 @@ def test_values_and_gradients_are_those_of_its_dense_cores(case: str) -> None:
     torch.testing.assert_close(x.grad, other.grad)
 
 
+@pytest.fixture(params=["C", "torch"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the products are computed by."""
+    if request.param == "torch":
+        monkeypatch.setattr(products, "_library", lambda x: None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("case", CASES)
 def test_small_blocks_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = random_diagonal(**{**CASES[case], "rows": 40})
     x = random_rows(module, 9).requires_grad_()
     expected = module(x)
     (slope,) = torch.autograd.grad(expected.square().sum(), x)
-    monkeypatch.setattr(diagonal, "_BLOCK", 1)
-    monkeypatch.setattr(diagonal, "_LARGEST_BATCH", 2)
+    for name, value in (("_BLOCK", 1), ("_LARGEST_BATCH", 2), ("_CHUNK", 2), ("_SERIAL", 0)):
+        monkeypatch.setattr(products, name, value)
     found = module(x)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found.square().sum(), x)[0], slope)

@@ -9,29 +9,23 @@ and term. Factors are kept as they come: row r of R has at every site a code and
     φ_n(g, r) = (1 - share) · T_n[g, code] + share · T_n[g, code + 1]
 
 where T_n[g] are the distinct factor vectors of one of G groups of products over the same rows; J = G·R. So with
-z = T_n x(n) a state's factor is two entries of z, and a prediction costs states × sites.
-
-Gradients by x: with v_n(j) = φ_n(j)·x(n), ∂f/∂v_n(j) = c_j Π_{m<n} v_m Π_{m>n} v_m, two running products, gathered back
-to z and from there to x(n). Both passes go block by block over x and over rows, so memory does not grow with either.
+z = T_n x(n) a state's factor is two entries of z, and a prediction costs states × sites (:mod:`restt.products`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
 
 from restt._common.errors import check_int, shown
 from restt.chain.packed import unpack
+from restt.products import Factors, sum_of_products
 from restt.topology import Topology
 
-# Numbers of the largest array of a block, and rows of x in one.
-_BLOCK = 2**19
-_LARGEST_BATCH = 512
 # Numbers that dense cores may have.
 MOST_DENSE = 2**25
 FLOATS = ("table", "share", "coefficients", "effect", "constant")
@@ -158,8 +152,11 @@ class DiagonalTT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # (B, N, I), packed (B, ΣI), with runs (1, B, N, I) -> (B, O), (1, B, O)
         """The outputs; gradients flow to x, once. Values are not checked here."""
         x = self._padded(x)
-        found = _Products.apply(x, self) + self._additive(x) + self.constant
+        found = sum_of_products(x, self._factors()) + self._additive(x) + self.constant
         return found if self.runs is None else found.unsqueeze(0)
+
+    def _factors(self) -> Factors:
+        return Factors(self.tables(), self.code, self.share, self.coefficients)
 
     def _additive(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, O)
         return sum((x[:, n, : e.shape[1]] @ e.T for n, e in enumerate(self.effects())), x.new_zeros(()))
@@ -184,12 +181,6 @@ class DiagonalTT(nn.Module):
                 f"got {shape}"
             )
         return x
-
-    def memberships(self, site: int, rows: slice) -> Tensor:  # (R, M_n)
-        """How much of each factor vector rows have."""
-        code, share = self.code[rows, site, None].long(), self.share[rows, site, None]
-        found = share.new_zeros(len(code), self.vector_counts[site] + 1)
-        return found.scatter_(1, code, 1 - share).scatter_add_(1, code + 1, share)[:, :-1]
 
     @torch.no_grad()
     def cores(self) -> list[Tensor]:
@@ -216,9 +207,7 @@ class DiagonalTT(nn.Module):
             cores.append(core)
         start = torch.ones(1, bond).to(self.table)
         start[:, total] = self.constant
-        torch.cat(
-            [self.coefficients.flatten(0, 1), start.new_zeros(1, self.outputs), torch.eye(self.outputs).to(start)]
-        )
+        ends = [start.new_zeros(1, self.outputs), torch.eye(self.outputs).to(start)]
         cores[0] = torch.einsum("al,lir->air", start, cores[0])
         cores[-1] = cores[-1] @ torch.cat([self.coefficients.flatten(0, 1), *ends])
         return cores if self.runs is None else [core[None] for core in cores]
@@ -261,64 +250,3 @@ def _check_shapes(
         raise ValueError(f"code must be from 0 to the last vector of each site, {last.tolist()}")
     if not bool(((share >= 0) & (share <= 1)).all()) or bool(((code == last) & (share > 0)).any()):
         raise ValueError("share must be from 0 to 1, and 0 where code is the last vector of a site")
-
-
-class _Products(torch.autograd.Function):
-    """Σ_j c_j Π_n φ_n(j)·x(n), and its gradient by x, in blocks."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, module: DiagonalTT) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.module = module  # type: ignore[attr-defined]
-        parts = [x.new_zeros(0, module.outputs)]
-        for chunk in x.split(_batch(module)):
-            seen = _seen(module, chunk)
-            found = x.new_zeros(len(chunk), module.outputs)
-            for rows in _row_blocks(module, len(chunk), 2):
-                state = torch.ones((), dtype=x.dtype, device=x.device)
-                for n, z in enumerate(seen):
-                    state = state * (module.memberships(n, rows) @ z)
-                found += torch.einsum("grb,gro->bo", state, module.coefficients[:, rows])
-            parts.append(found)
-        return torch.cat(parts)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (x,), module = ctx.saved_tensors, ctx.module
-        slopes = torch.zeros_like(x)
-        tables = module.tables()
-        for chunk, slope, given in zip(*(each.split(_batch(module)) for each in (x, slopes, grad)), strict=True):
-            seen = _seen(module, chunk)
-            back = [torch.zeros_like(z) for z in seen]
-            for rows in _row_blocks(module, len(chunk), 2 * module.sites):
-                _pull_back(module, rows, seen, given, back)
-            for n, (table, part) in enumerate(zip(tables, back, strict=True)):
-                slope[:, n, : table.shape[2]] = torch.einsum("gmb,gmi->bi", part, table)
-        return slopes, None
-
-
-def _pull_back(module: DiagonalTT, rows: slice, seen: list[Tensor], grad: Tensor, back: list[Tensor]) -> None:
-    """Add what a block of rows says of the gradient by z = T x."""
-    held = [module.memberships(n, rows) for n in range(module.sites)]
-    values = [member @ z for member, z in zip(held, seen, strict=True)]
-    before = [torch.einsum("gro,bo->grb", module.coefficients[:, rows], grad)]
-    for value in values[:-1]:
-        before.append(before[-1] * value)
-    after = None
-    for n in range(module.sites - 1, -1, -1):
-        back[n] += held[n].T @ (before[n] if after is None else before[n] * after)
-        after = values[n] if after is None else after * values[n]
-
-
-def _seen(module: DiagonalTT, x: Tensor) -> list[Tensor]:  # (B, N, I) -> N of (G, M_n, B)
-    return [table @ x[:, n, : table.shape[2]].T for n, table in enumerate(module.tables())]
-
-
-def _batch(module: DiagonalTT) -> int:
-    return max(1, min(_LARGEST_BATCH, 4 * _BLOCK // (module.groups * sum(module.vector_counts))))
-
-
-def _row_blocks(module: DiagonalTT, batch: int, arrays: int) -> Iterator[slice]:
-    step = max(16, _BLOCK // (module.groups * max(1, batch) * arrays))
-    return (slice(start, min(module.rows, start + step)) for start in range(0, module.rows, step))
