@@ -60,7 +60,7 @@ int products_backward(const struct products *p) {
     const int64_t batch = p->batch;
     double *scratch = malloc((2 * p->sites + 1) * batch * sizeof(double));
     if (!scratch) return 1;
-    double *value = scratch, *before = scratch + p->sites * batch, *after = before + p->sites * batch;
+    double *value = scratch, *before = scratch + p->sites * batch, *restrict after = before + p->sites * batch;
     for (int64_t g = 0; g < p->groups; g++)
         for (int64_t r = 0; r < p->rows; r++) {
             const double *c = p->coefficients + (g * p->rows + r) * p->outputs;
@@ -68,14 +68,15 @@ int products_backward(const struct products *p) {
             for (int64_t o = 0; o < p->outputs; o++)
                 for (int64_t b = 0; b < batch; b++) before[b] += c[o] * p->grad[o * batch + b];
             for (int64_t n = 0; n < p->sites; n++) {
-                double *v = value + n * batch, *k = before + n * batch;
+                double *restrict v = value + n * batch, *restrict k = before + n * batch;
                 factor(p, g, r, n, v);
                 if (n + 1 < p->sites)
                     for (int64_t b = 0; b < batch; b++) k[batch + b] = k[b] * v[b];
             }
             for (int64_t n = p->sites - 1; n >= 0; n--) {
                 const double s = p->share[r * p->sites + n], rest = 1.0 - s;
-                double *here = p->back + line(p, g, r, n), *k = before + n * batch, *v = value + n * batch;
+                double *restrict here = p->back + line(p, g, r, n), *restrict k = before + n * batch;
+                const double *restrict v = value + n * batch;
                 for (int64_t b = 0; b < batch; b++) {
                     k[b] *= after[b];
                     after[b] *= v[b];

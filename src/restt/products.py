@@ -64,7 +64,7 @@ class Factors:
         """The gradient by x from the gradient by what the factor vectors see."""
         found = torch.zeros_like(x)
         for n, (table, part) in enumerate(zip(self.tables, back, strict=True)):
-            found[:, n, : table.shape[2]] = torch.einsum("gmb,gmi->bi", part, table)
+            found[:, n, : table.shape[2]] = part.flatten(0, 1).T @ table.flatten(0, 1)
         return found
 
 
