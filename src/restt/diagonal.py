@@ -121,6 +121,11 @@ class DiagonalTT(nn.Module):
         return max(self.feature_dims)
 
     @property
+    def row_work(self) -> int:
+        """About how many multiplications one row takes."""
+        return self.groups * (4 * self.rows * self.sites + sum(self.vector_counts) * self.feature_dim)
+
+    @property
     def bond_dim(self) -> int:
         """The number of products J."""
         return self.groups * self.rows

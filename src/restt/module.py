@@ -161,6 +161,11 @@ class ResTT(nn.Module):
         return self.first.device
 
     @property
+    def row_work(self) -> int:
+        """About how many multiplications one row takes."""
+        return sum(self.feature_dims) * self.bond_dim**2 * (self.runs or 1)
+
+    @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
         return self._widest

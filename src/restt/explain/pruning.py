@@ -233,7 +233,7 @@ class _Work:
 def _dense(
     subject: Subject, means: Tensor, covariances: Tensor, tolerance: float
 ) -> tuple[list[Tensor], Tensor]:  # N of (left, 1+K, right), (O,)
-    """Diagonal cores as a whitened dense train, closer than the tolerance by far or of the largest bond, and its error."""
+    """Diagonal cores as a whitened dense train, well within the tolerance if a bond of ours is, and its error."""
     gram = subject.train(means).moments(covariances)
     assert isinstance(gram, Gram)
     states = len(gram.weights) + 1

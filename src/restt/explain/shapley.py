@@ -81,7 +81,7 @@ def along_paths(
     """Shapley values of the games between two points: ∫ ∂f/∂x(n) · (end - start)(n) over the line between them."""
     nodes, weights = quadrature(subject.degree, ends)
     module = subject.module
-    numbers = len(nodes) * module.sites * (3 * module.feature_dim + (module.runs or 1) * module.bond_dim)
+    numbers = len(nodes) * module.sites * (3 * module.feature_dim + subject.state_numbers)
     parts = []
     for rows in row_chunks(len(ends), numbers, ends.device):
         start, way = starts[rows], ends[rows] - starts[rows]

@@ -112,7 +112,7 @@ def _sampled(subject: Subject, rows: Tensor, highest: int) -> SobolIndices:
     at_means = torch.stack([slope[0] for slope in gradients(subject, means[None])], dim=-1)  # (N, I, D)
     parts: dict[str, list[Tensor]] = {"first": [], "total": [], "orders": [], "value": []}
     module = subject.module
-    numbers = module.sites * (4 * module.feature_dim + (module.runs or 1) * module.bond_dim)
+    numbers = module.sites * (4 * module.feature_dim + subject.state_numbers)
     for chosen in row_chunks(len(rows), numbers, rows.device):
         chunk = rows[chosen]
         centre = chunk - means

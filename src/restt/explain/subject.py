@@ -68,6 +68,11 @@ class Subject:
     def device(self) -> torch.device:
         return self.module.device
 
+    @property
+    def state_numbers(self) -> int:
+        """Numbers that a row holds at each site while its gradient is computed; diagonal cores are read in blocks."""
+        return 0 if isinstance(self.module, DiagonalTT) else (self.module.runs or 1) * self.module.bond_dim
+
     @cached_property
     def degree(self) -> int:
         """The highest order of interaction the topology holds, at least 1."""

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt._common.errors import check_choice, check_int, shown
+from restt.diagonal import DiagonalTT
 from restt.module import ResTT
+from restt.prior.exact import diagonal_module
 from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition, condition_through
 from restt.prior.kernel import Kernel
@@ -39,7 +41,7 @@ class Fitted:
     target: ``warp.predict`` of it is y.
     """
 
-    module: ResTT
+    module: ResTT | DiagonalTT
     order: tuple[int, ...]  # which column each site reads
     sites: tuple[Site, ...]  # in the module's order
     warp: Warp
@@ -57,7 +59,7 @@ class Fitted:
     @torch.no_grad()
     def outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """The mean of the warped target."""
-        return self.module(self.vectors(numbers).to(self.module.first)).double().numpy()
+        return self.module(self.vectors(numbers).to(self.module.dtype)).double().numpy()
 
     def predict(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """The mean of y."""
@@ -86,8 +88,11 @@ def fit(
     seed: int = 0,
     device: torch.device | None = None,
     settings: Settings | None = None,
+    dense: bool = False,
 ) -> Fitted:
-    """Fit a Gaussian process to a table and round its posterior mean to a residual train; see docs/tables.md.
+    """Fit a Gaussian process to a table; its posterior mean is a residual train, see docs/tables.md.
+
+    It is rounded where a bond of the settings' largest or less holds the error, else it keeps its diagonal cores.
 
     Parameters
     ----------
@@ -102,7 +107,8 @@ def fit(
     names : C of them, optional
         Of the columns, for the printed prior.
     bond_dim : "auto" or int
-        r. ``"auto"`` is the least that keeps the train within a small share of the noise.
+        r. ``"auto"`` is the least that keeps the train within a small share of the noise. To an integer it is rounded
+        whatever the error, which ``rounding`` reports.
     site_order : "auto" or a permutation of the columns
         ``"auto"`` is the order of falling relevance.
     average : bool
@@ -112,6 +118,8 @@ def fit(
     device : torch.device, optional
         On which it is fitted, one with float64; the CPU by default. What comes back is on the CPU.
     settings : Settings, optional
+    dense : bool
+        Round to the largest bond also where it does not hold the error.
 
     Examples
     --------
@@ -130,7 +138,19 @@ def fit(
     # Several threads wait for each other more than they work on small matrices.
     with fitting_threads(float(min(len(table), settings.scale_rows)) ** 2 * table.shape[1] * settings.knots):
         return _fit(
-            table, targets, used, levels, names, bond_dim, site_order, average, seed, device or _CPU, settings, threads
+            table,
+            targets,
+            used,
+            levels,
+            names,
+            bond_dim,
+            site_order,
+            average,
+            seed,
+            device or _CPU,
+            settings,
+            threads,
+            dense,
         )
 
 
@@ -147,6 +167,7 @@ def _fit(
     place: torch.device,
     settings: Settings,
     threads: int,
+    dense: bool,
 ) -> Fitted:
     keep = drop_implausible_targets(targets, used)
     table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
@@ -177,7 +198,12 @@ def _fit(
     places = [site.vectors(column) for site, column in zip(sites, table[:count].T, strict=True)]
     wanted = bond_dim, site_order, places, exact, used[:count], tolerance, settings
     cores, site_places, rounding = _rounded(posteriors, members.weights, kernel, prior.relevance, *wanted)
-    module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
+    if bond_dim == "auto" and not dense and (rounding.distance or 0.0) > tolerance:
+        module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, site_places)
+        states = module.bond_dim
+        rounding = Rounding(states, (states,) * (len(sites) - 1), 0.0, kind="diagonal")
+    else:
+        module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
