@@ -14,6 +14,7 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
+from restt.diagonal import DiagonalTT
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
@@ -102,7 +103,7 @@ def load(path: str | PathLike[str]) -> Any:
         raise ValueError(f"{file} does not describe an estimator this restt can build: {error}") from error
 
 
-def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
+def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
     from restt import estimators
 
     if state["kind"] not in KINDS:
