@@ -170,7 +170,7 @@ def _check_parts(estimator: BaseResTT) -> None:
 def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> None:
     """Ask all that a distribution is asked for, of (1, O) outputs at a row (1, C).
 
-    From two of the rows it keeps: the covariance of all would take longer than loading the model.
+    Of 0.8's from two of the rows it keeps: the covariance of all would take longer than loading the model.
     """
     spread, model = estimator.spread_, estimator.target_.model
     means = [mean[:width] for mean, width in zip(_site_means(estimator), _widths(estimator), strict=True)]
@@ -184,8 +184,7 @@ def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> N
         states = [site.width for site in spread.kernel.sites]
         if states != _widths(estimator):
             raise ValueError(f"states of the distribution: {shown(states)} where {shown(_widths(estimator))} belong")
-        parts = {name: getattr(spread, name)[:2] for name in ("numbers", "targets", "precision", "level")}
-        few = replace(spread, **parts)
+        few = spread
     few.interval(outputs, row, model, 0.9)
     few.term_deviations({0: means[0][None]}, means)
     text = str(estimator.prior_)

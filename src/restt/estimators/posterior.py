@@ -179,6 +179,7 @@ def _report(fitted: prior.Fitted, rows: int) -> dict[str, Any]:
         "bond_dim": fitted.rounding.bond_dim,
         "rounding_error": fitted.rounding.distance,
         "rounding_tolerance": fitted.tolerance,
+        "spread_error": fitted.spread_error,
         "leave_one_out_r2": 1 - fitted.left_out_error,
     }
 
