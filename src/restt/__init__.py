@@ -11,6 +11,7 @@ from restt._common.version import __version__
 _LAZY = {
     "Topology": "restt.topology",
     "ResTT": "restt.module",
+    "DiagonalTT": "restt.diagonal",
     "ResTTClassifier": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
     "ResTTSearchCV": "restt.estimators",
@@ -34,6 +35,7 @@ _SUBMODULES = (
 )
 
 __all__ = [
+    "DiagonalTT",
     "ResTT",
     "ResTTClassifier",
     "ResTTRegressor",
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         train,
         workflow,
     )
+    from restt.diagonal import DiagonalTT
     from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
     from restt.module import ResTT
     from restt.topology import Topology

@@ -151,6 +151,21 @@ class ResTT(nn.Module):
         self._mark_padding(self.first.device)  # assigned parameters may lie elsewhere than those they replace
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters."""
+        return self.first.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters lie."""
+        return self.first.device
+
+    @property
+    def row_work(self) -> int:
+        """About how many multiplications one row takes."""
+        return sum(self.feature_dims) * self.bond_dim**2 * (self.runs or 1)
+
+    @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
         return self._widest

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 
 __all__ = ["assert_multilinear"]
 
 
 def assert_multilinear(
-    model: ResTT | Callable[[Tensor], Tensor],
+    model: ResTT | DiagonalTT | Callable[[Tensor], Tensor],
     x: Tensor | None = None,  # (B, N, I)
     *,
     tolerance: float | None = None,
@@ -32,10 +33,10 @@ def assert_multilinear(
     """
     generator = torch.Generator().manual_seed(seed)
     if x is None:
-        if not isinstance(model, ResTT):
+        if not isinstance(model, (ResTT, DiagonalTT)):
             raise TypeError(f"x is needed to know the shape of the input of {type(model).__name__}")
         noise = torch.randn(3, model.sites, model.feature_dim, generator=generator)
-        x = noise.to(model.first.device, model.first.dtype)
+        x = noise.to(model.device, model.dtype)
     if x.dim() != 3:
         raise ValueError(f"x must have shape (B, N, I), got {tuple(x.shape)}")
     tolerance = 1e4 * torch.finfo(x.dtype).eps if tolerance is None else tolerance

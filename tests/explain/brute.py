@@ -11,6 +11,7 @@ from torch import Tensor
 
 import restt
 from restt.topology import SKIP_MODES
+from tests.diagonals import random_diagonal
 
 
 def random_topology(sites: int, seed: int) -> restt.Topology:
@@ -32,8 +33,11 @@ def random_module(
     topology: restt.Topology | str = "residual",
     runs: int | None = None,
     seed: int = 0,
-) -> restt.ResTT:
-    """Weights in general position and a bias."""
+    products: int = 0,
+) -> restt.ResTT | restt.DiagonalTT:
+    """Weights in general position and a bias; with ``products`` diagonal cores, twice as many of them."""
+    if products:
+        return random_diagonal([width] * sites if isinstance(width, int) else width, products, 2, outputs, runs, seed)
     module = restt.ResTT(sites, width, bond, outputs, topology, bias=True, runs=runs, dtype=torch.float64)
     module.reset_parameters(seed=seed)
     with torch.no_grad():
@@ -41,20 +45,22 @@ def random_module(
     return module
 
 
-def random_rows(module: restt.ResTT, rows: int, seed: int = 0, scale: float = 1.0) -> Tensor:  # (B, N, I)
+def random_rows(
+    module: restt.ResTT | restt.DiagonalTT, rows: int, seed: int = 0, scale: float = 1.0
+) -> Tensor:  # (B, N, I)
     generator = torch.Generator().manual_seed(seed)
     shape = (rows, module.sites, module.feature_dim)
     return scale * torch.randn(shape, generator=generator, dtype=torch.float64) + 0.3
 
 
-def predictions(module: restt.ResTT, x: Tensor) -> Tensor:  # (B, O)
+def predictions(module: restt.ResTT | restt.DiagonalTT, x: Tensor) -> Tensor:  # (B, O)
     """The members' mean, by the reference backend."""
     with torch.no_grad(), restt.chain.backend("reference"):
         output = module(x)
     return output if module.runs is None else output.mean(dim=0)
 
 
-def game(module: restt.ResTT, row: Tensor, means: Tensor) -> Tensor:  # (2^N, O)
+def game(module: restt.ResTT | restt.DiagonalTT, row: Tensor, means: Tensor) -> Tensor:  # (2^N, O)
     """v(T) for every coalition T, numbered by its bits: its sites at the row, the others at their means."""
     bits = coalitions(module.sites)
     return predictions(module, torch.where(bits[..., None], row, means))

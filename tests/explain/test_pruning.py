@@ -16,11 +16,15 @@ CASES = {
     "runs": {"sites": 4, "bond": 4, "runs": 3, "width": 1},
     "two sites": {"sites": 2, "bond": 5},
     "ragged": {"sites": 4, "bond": 6, "width": [2, 1, 3, 2]},
+    "diagonal": {"sites": 4, "products": 6},
+    "diagonal, ragged": {"sites": 4, "products": 4, "width": [2, 1, 3, 2], "runs": 1},
     **{f"random {seed}": {"sites": 4, "bond": 5, "topology": brute.random_topology(4, seed)} for seed in range(6)},
 }
 
 
-def rms(module: restt.ResTT, other: restt.ResTT, levels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def rms(
+    module: restt.ResTT | restt.DiagonalTT, other: restt.ResTT, levels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The difference over all combinations of levels, and the outputs' spread over them."""
     choices = torch.tensor(list(product(range(len(levels)), repeat=module.sites)))
     rows = levels[choices, torch.arange(module.sites)]

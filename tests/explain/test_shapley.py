@@ -19,6 +19,9 @@ CASES = {
     "plain": {"sites": 5, "topology": "plain"},
     "volterra": {"sites": 6, "topology": "volterra"},
     "linear": {"sites": 6, "topology": "linear"},
+    "diagonal": {"sites": 5, "products": 6},
+    "diagonal, ragged": {"sites": 5, "width": [2, 1, 3, 2, 1], "products": 4, "runs": 1},
+    "diagonal, one site": {"sites": 1, "products": 3},
     **{f"random {seed}": {"sites": 7, "topology": brute.random_topology(7, seed)} for seed in range(12)},
 }
 

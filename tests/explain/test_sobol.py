@@ -17,6 +17,9 @@ CASES = {
     "ragged": {"sites": 5, "width": [2, 1, 3, 2, 1]},
     "runs": {"sites": 4, "runs": 3},
     "one site": {"sites": 1},
+    "diagonal": {"sites": 5, "products": 6},
+    "diagonal, ragged": {"sites": 5, "width": [2, 1, 3, 2, 1], "products": 4, "runs": 1},
+    "diagonal, one site": {"sites": 1, "products": 3},
     **{f"random {seed}": {"sites": 5, "topology": brute.random_topology(5, seed)} for seed in range(8)},
 }
 

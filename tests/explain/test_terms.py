@@ -12,10 +12,12 @@ from tests.explain.test_sobol import enumerated
 
 
 @pytest.mark.parametrize("max_order", [1, 2, 3, 4, None])
+@pytest.mark.parametrize("products", [0, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_list_is_the_head_of_all_terms(seed: int, max_order: int | None) -> None:
+def test_the_list_is_the_head_of_all_terms(seed: int, products: int, max_order: int | None) -> None:
     topology = brute.random_topology(6, seed) if seed else "residual"
-    module = brute.random_module(sites=6, width=2, topology=topology, runs=2 if seed == 1 else None)
+    runs = 2 if seed == 1 and not products else None
+    module = brute.random_module(6, topology=topology, runs=runs, seed=seed if products else 0, products=products)
     levels = brute.random_rows(module, 3, seed=1)
     variances = enumerated(module, levels)
     whole = sum(value for members, value in variances.items() if members)
@@ -32,8 +34,9 @@ def test_the_list_is_the_head_of_all_terms(seed: int, max_order: int | None) -> 
         torch.testing.assert_close(term.share, term.variance / whole, rtol=1e-8, atol=1e-10)
 
 
-def test_a_search_cut_short_says_so_and_its_bound_holds() -> None:
-    module = brute.random_module(sites=8, bond=4, outputs=1)
+@pytest.mark.parametrize("products", [0, 9])
+def test_a_search_cut_short_says_so_and_its_bound_holds(products: int) -> None:
+    module = brute.random_module(sites=8, bond=4, outputs=1, products=products)
     levels = brute.random_rows(module, 3, seed=1)
     whole = top_interactions(module, levels, k=30)
     cut = top_interactions(module, levels, k=30, nodes=3)

@@ -17,6 +17,7 @@ from restt.prior import Predictive, Settings, Warp
 from restt.prior.distribution import LEVELS, standard_quantile
 from restt.prior.gp import Process
 from restt.prior.predictive import _constant_part, residual_quantiles
+from restt.prior.root import root_of
 from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS as CATEGORIES
 from tests.prior.problems import dense_covariance, mixed_table, random_problem
@@ -31,30 +32,36 @@ def fitted() -> prior.Fitted:
 
 
 def made(seed: int, outputs: int = 1, extra: float = 0.02) -> Predictive:
-    """Three members with hyper-parameters of their own."""
+    """Three members with hyper-parameters of their own; every row is an inducing one."""
     kernel, table, data, theta = random_problem(seed, rows=20, outputs=outputs)
     rng = np.random.default_rng(seed)
     thetas = torch.stack([theta + 0.2 * torch.from_numpy(rng.standard_normal(len(theta))) for _ in range(3)])
-    arrays = (part.numpy() for part in (data.z, data.weights * data.precision, data.level))
+    weights, settings, roots = np.array([0.5, 0.3, 0.2]), Settings(), []
+    for theta, component in zip(thetas, settings.components, strict=True):
+        process = Process(kernel, theta, component, settings)
+        own = process.noise(data.rows, data.level) / (data.weights * data.precision)
+        roots.append(root_of(process.covariance(data.rows), torch.arange(20), own, data.z))
+    arrays = (np.stack([getattr(one, name) for one in roots]) for name in ("root", "mean"))
     quantiles = residual_quantiles(rng.standard_normal((60, outputs)), np.ones(60))
-    weights, settings = np.array([0.5, 0.3, 0.2]), Settings()
     slopes = 0.1 * rng.standard_normal(kernel.layout.numbers + 1)
-    return Predictive(kernel, thetas, settings.components, weights, settings, table, *arrays, quantiles, slopes, extra)
+    held = (table, *arrays, 20, quantiles, slopes, extra)
+    return Predictive(kernel, thetas, settings.components, weights, settings, *held)
 
 
-def by_definition(found: Predictive, new: np.ndarray, level: np.ndarray) -> np.ndarray:
+def by_definition(found: Predictive, seed: int, new: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Variance of an observation: of each member, of its noise, and between the members."""
     seen, rows = rows_of(found.kernel.sites, found.numbers), rows_of(found.kernel.sites, new)
+    _, _, data, _ = random_problem(seed, rows=20, outputs=found.means.shape[2])
     within, means = np.zeros(len(new)), []
     for weight, theta, component in zip(found.weights, found.thetas, found.components, strict=True):
         process = Process(found.kernel, theta, component, found.settings)
-        own = process.noise(seen, torch.from_numpy(found.level)).numpy() / found.precision
+        own = (process.noise(seen, data.level) / (data.weights * data.precision)).numpy()
         full = dense_covariance(process, seen, seen).numpy() + np.diag(own)
         cross = dense_covariance(process, rows, seen).numpy()
         prior_variance = dense_covariance(process, rows, rows).numpy().diagonal()
         known = prior_variance - (cross * np.linalg.solve(full, cross.T).T).sum(1)
         within += weight * (known + process.noise(rows, torch.from_numpy(level)).numpy())
-        means.append(cross @ np.linalg.solve(full, found.targets))
+        means.append(cross @ np.linalg.solve(full, data.z.numpy()))
     middle = np.tensordot(found.weights, means, 1)
     between = sum(w * ((mean - middle) ** 2).mean(1) for w, mean in zip(found.weights, means, strict=True))
     growth = found.features(rows, torch.from_numpy(level)) @ found.slopes
@@ -68,23 +75,11 @@ def test_deviations_are_those_of_whole_matrices(seed, outputs, monkeypatch):
     rng = np.random.default_rng(seed)
     new = np.column_stack([rng.standard_normal((9, 2)), rng.integers(0, 4, 9)])
     given = rng.standard_normal((9, outputs))
-    expected = by_definition(found, new, given.mean(1))
+    expected = by_definition(found, seed, new, given.mean(1))
     np.testing.assert_allclose(found.deviations(new, given), expected, rtol=1e-8)
     monkeypatch.setattr("restt.prior.predictive._ROWS_AT_ONCE", 4)
     np.testing.assert_allclose(found.deviations(new, given), expected, rtol=1e-8)
     assert found.deviations(new[:0], given[:0]).shape == (0,)
-
-
-def test_leave_one_out_deviations_are_those_of_the_other_rows():
-    found = made(1, 2)
-    for i, deviation in enumerate(found.left_out_deviations()):
-        rest = np.arange(len(found.numbers)) != i
-        parts = {name: getattr(found, name)[rest] for name in ("numbers", "targets", "precision", "level")}
-        without = replace(found, **parts)
-        row = found.numbers[i : i + 1]
-        # Its noise is that of its own level, as it is among the kept rows.
-        alone = by_definition(without, row, found.level[i : i + 1])[0]
-        assert deviation == pytest.approx(alone, rel=1e-8)
 
 
 def test_quantiles_between_and_beyond_the_levels():
@@ -182,9 +177,11 @@ def test_deviations_of_terms_are_those_of_draws_of_the_function():
     points = {0: torch.eye(widths[0], dtype=torch.float64), 2: torch.eye(widths[2], dtype=torch.float64)}
     got = found.term_deviations(points, means)
     assert got.shape == (widths[0], widths[2])
-    one = replace(found, thetas=found.thetas[:1], components=found.components[:1], weights=np.ones(1))
+    parts = {name: getattr(found, name)[:1] for name in ("thetas", "components", "roots", "means")}
+    one = replace(found, **parts, weights=np.ones(1))
     (process,), seen = one.processes, rows_of(one.kernel.sites, one.numbers)
-    own = process.noise(seen, torch.from_numpy(one.level)) / torch.from_numpy(one.precision)
+    _, _, data, _ = random_problem(4, rows=20, outputs=1)
+    own = process.noise(seen, data.level) / (data.weights * data.precision)
     full = dense_covariance(process, seen, seen) + torch.diag(own)
     # The term at a point is a combination of the function at rows: site 1 at its mean, the others less theirs.
     places = list(np.ndindex(*widths))
@@ -239,10 +236,10 @@ def test_a_saved_distribution_is_the_same(fitted):
     [
         ({"thetas": lambda x: x[:, :-1]}, "members do not fit"),
         ({"thetas": lambda x: x * torch.nan}, "hyper-parameters must be finite"),
-        ({"precision": lambda x: -x}, "precisions not below 0"),
         ({"numbers": lambda x: x[:, :1]}, "numbers must have shape"),
-        ({"targets": lambda x: x[:-1]}, "targets must have shape"),
-        ({"level": lambda x: x * torch.inf}, "level must be finite"),
+        ({"roots": lambda x: x[:, :-1]}, "roots must have shape"),
+        ({"means": lambda x: x[:-1]}, "members do not fit"),
+        ({"means": lambda x: x * torch.inf}, "means must be finite"),
         ({"quantiles": lambda x: x[1:]}, "quantiles must have shape"),
         ({"mean.0": lambda x: x[1:]}, "column 0 has states"),
         ({"moment.2": lambda x: torch.eye(2)}, "column 2 has states"),

@@ -15,6 +15,7 @@ from torch import nn
 
 from restt._common.errors import check_choice, shown
 from restt._common.version import __version__
+from restt.diagonal import DiagonalTT
 from restt.estimators.columns import AVERAGE, Column
 from restt.estimators.encoding import Encoding
 from restt.estimators.targets import Labels, Modelled, Target, Values
@@ -28,7 +29,7 @@ from restt.prior.target import Target as OldScale
 
 
 def export_graph(
-    module: ResTT,
+    module: ResTT | DiagonalTT,
     encoding: Encoding,
     target: Target | Modelled,
     path: str | PathLike[str],
@@ -48,11 +49,11 @@ def export_graph(
     if isinstance(target, Labels):
         head = Probabilities(target)
     elif isinstance(target, Values):
-        head = Rescaled(target, module.first.dtype)
+        head = Rescaled(target, module.dtype)
     elif isinstance(target.model, Warp):
-        head = Unwarped(target, target.model, module.first.dtype)
+        head = Unwarped(target, target.model, module.dtype)
     else:
-        head = Undone(target, target.model, module.first.dtype)
+        head = Undone(target, target.model, module.dtype)
     part = EncodingPart(encoding, module)
     graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
     return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns))
@@ -115,9 +116,9 @@ def _scale(target: Target | Modelled) -> dict[str, Any]:
 class EncodingPart(MapPart):
     """:meth:`Encoding.vectors` as operations. A row with a value that the encoding refuses is refused."""
 
-    def __init__(self, encoding: Encoding, module: ResTT) -> None:
+    def __init__(self, encoding: Encoding, module: ResTT | DiagonalTT) -> None:
         super().__init__()
-        dtype, sites, width = module.first.dtype, len(encoding.order), max(encoding.widths)
+        dtype, sites, width = module.dtype, len(encoding.order), max(encoding.widths)
         self.row_shape, self.sites = (len(encoding.columns),), sites
         self.map = map_part(encoding.feature_map, module)
         selection = torch.zeros(sites, sites, dtype=dtype)

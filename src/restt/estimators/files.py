@@ -14,6 +14,7 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
+from restt.diagonal import DiagonalTT
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
@@ -102,7 +103,7 @@ def load(path: str | PathLike[str]) -> Any:
         raise ValueError(f"{file} does not describe an estimator this restt can build: {error}") from error
 
 
-def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
+def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
     from restt import estimators
 
     if state["kind"] not in KINDS:
@@ -169,7 +170,7 @@ def _check_parts(estimator: BaseResTT) -> None:
 def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> None:
     """Ask all that a distribution is asked for, of (1, O) outputs at a row (1, C).
 
-    From two of the rows it keeps: the covariance of all would take longer than loading the model.
+    Of 0.8's from two of the rows it keeps: the covariance of all would take longer than loading the model.
     """
     spread, model = estimator.spread_, estimator.target_.model
     means = [mean[:width] for mean, width in zip(_site_means(estimator), _widths(estimator), strict=True)]
@@ -183,8 +184,7 @@ def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> N
         states = [site.width for site in spread.kernel.sites]
         if states != _widths(estimator):
             raise ValueError(f"states of the distribution: {shown(states)} where {shown(_widths(estimator))} belong")
-        parts = {name: getattr(spread, name)[:2] for name in ("numbers", "targets", "precision", "level")}
-        few = replace(spread, **parts)
+        few = spread
     few.interval(outputs, row, model, 0.9)
     few.term_deviations({0: means[0][None]}, means)
     text = str(estimator.prior_)

@@ -20,7 +20,6 @@ from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
 from restt.estimators.parameters import Parameters
 from restt.estimators.tables import read_x
-from restt.module import ResTT
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -51,10 +50,9 @@ class FittedResTT(Parameters):
     precision_: str
 
     @cached_property
-    def module_(self) -> ResTT:
-        """The model."""
-        found: ResTT = self._read("module_")
-        return found
+    def module_(self) -> Any:
+        """The model: a :class:`restt.ResTT`, or a :class:`restt.DiagonalTT` of the posterior solver."""
+        return self._read("module_")
 
     @cached_property
     def history_(self) -> History:
@@ -227,6 +225,6 @@ class FittedResTT(Parameters):
         state: dict[str, Any] = dict(super().__getstate__())
         state.pop("_unread", None)
         # A pickle made beside a GPU must open where there is none.
-        if "module_" in state and state["module_"].first.device.type != "cpu":
+        if "module_" in state and state["module_"].device.type != "cpu":
             state["module_"] = copy.deepcopy(state["module_"]).cpu()
         return state

@@ -18,6 +18,7 @@ from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
+from restt.diagonal import DiagonalTT
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
 from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, read_patience, read_penalty
@@ -279,13 +280,13 @@ def multiplication(precision: str) -> str:
     return "float32" if precision == "float64" else precision
 
 
-def member_outputs(module: ResTT, encoding: Encoding, numbers: np.ndarray, precision: str) -> np.ndarray:
+def member_outputs(module: ResTT | DiagonalTT, encoding: Encoding, numbers: np.ndarray, precision: str) -> np.ndarray:
     """What every member says of rows of numbers (B, C), in pieces of bounded size: (S, B, O) float64."""
-    work = min(len(numbers), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
+    work = min(len(numbers), ROWS_AT_ONCE) * module.row_work
     parts = []
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
-        for vectors in encoding.chunks(placed(numbers, module.first.device)):
-            parts.append(module(vectors.to(module.first)).double().cpu())
+        for vectors in encoding.chunks(placed(numbers, module.device)):
+            parts.append(module(vectors.to(module.device, module.dtype)).double().cpu())
     return torch.cat(parts, dim=1).numpy()
 
 
@@ -300,7 +301,7 @@ def outputs_of(
     precision: str,
 ) -> np.ndarray:  # (S, B, O) float64
     """What every member says of rows that are encoded, in pieces of bounded size."""
-    work = min(len(vectors), ROWS_AT_ONCE) * sum(module.feature_dims) * module.bond_dim**2 * len(module.first)
+    work = min(len(vectors), ROWS_AT_ONCE) * module.row_work
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
         return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from restt import prior
 from restt._common.devices import available_memory, gibibytes, give_back_memory, read_devices
+from restt.diagonal import DiagonalTT
 from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_site_means
@@ -67,7 +68,7 @@ USUAL_BOND = 10
 class Solved:
     """What the posterior solver found."""
 
-    module: ResTT
+    module: ResTT | DiagonalTT
     encoding: Encoding
     site_covariances: Tensor | None  # (N, I, I)
     target: Modelled
@@ -120,7 +121,7 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
     fitted = _fit_prior(table, parameters, order, names, seed)
     encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
     return Solved(
-        with_run(fitted.module, PRECISIONS[precision]).to(device),
+        _with_run(fitted.module, PRECISIONS[precision]).to(device),
         encoding,
         site_covariances(encoding, numbers, given.weights),
         target.of(fitted.warp),
@@ -133,7 +134,9 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
     )
 
 
-def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
+def _fit_prior(
+    table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int, dense: bool = False
+) -> prior.Fitted:
     began = time.monotonic()
     work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * SETTINGS.knots
     device, *_ = read_devices(parameters.device, work)
@@ -149,11 +152,12 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         seed=seed,
         device=device if device.type == "cuda" else None,  # others may have no float64
         settings=SETTINGS,
+        dense=dense,
     )
     if parameters._shown:
         print(
             f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
-            f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
+            f"{fitted.rounding.kind}, bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
             f"leave-one-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
@@ -171,9 +175,11 @@ def _report(fitted: prior.Fitted, rows: int) -> dict[str, Any]:
         "rows": rows,
         "rows_for_scales": min(rows, SETTINGS.scale_rows),
         "members": fitted.prior.members,
+        "train": fitted.rounding.kind,
         "bond_dim": fitted.rounding.bond_dim,
         "rounding_error": fitted.rounding.distance,
         "rounding_tolerance": fitted.tolerance,
+        "spread_error": fitted.spread_error,
         "leave_one_out_r2": 1 - fitted.left_out_error,
     }
 
@@ -200,7 +206,8 @@ def _solve_sample(
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, np.random.default_rng(seed))
-    fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
+    fitted = _fit_prior(table.take(sample), parameters, order, names, seed, dense=True)
+    assert isinstance(fitted.module, ResTT)  # gradients refine dense cores
     if drawn is not None:
         give_back_memory()  # matrices of a thousand rows and more, by which a training on all would be that much larger
     count = rows_in_all - len(held) if drawn is not None else len(kept)
@@ -324,6 +331,10 @@ def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:
     """The prior's states as the estimators' encoding: hats at its knots, one-hot levels, the missing state last."""
     hats, shift, scale = prior.hat_map(fitted.sites)
     return Encoding(columns, fitted.order, hats, shift, scale, shift.clone(), None)
+
+
+def _with_run(module: ResTT | DiagonalTT, dtype: torch.dtype) -> ResTT | DiagonalTT:
+    return module.with_runs(1).to(dtype) if isinstance(module, DiagonalTT) else with_run(module, dtype)
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ from torch import Tensor
 from restt.explain.scales import grid_of
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, rich_table
-from restt.explain.trains import centred, mean_sweeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(given)}")
     grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
     points = [vectors for _, vectors in grids]
-    members = _members(subject, means, chosen, points)
+    away = {site: at - means[site] for site, at in zip(chosen, points, strict=True)}
+    members = subject.train(means).member_terms(away)
     solved = getattr(subject.estimator, "solver_", None) == "posterior"
     return Effect(
         tuple(subject.columns[site] for site in chosen),
@@ -125,22 +125,6 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         _posterior_spread(subject, means, chosen, points) if solved else members.std(dim=0, correction=0),
         "posterior" if solved else "members",
     )
-
-
-def _members(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: list[Tensor]) -> Tensor:
-    """The term of one or two sites at all points of their grids, (S, G, D) or (S, G, H, D)."""
-    cores = centred(subject.cores(), means)
-    before, after = mean_sweeps(cores)
-    first, last = min(chosen), max(chosen)
-    vectors = {site: points - means[site] for site, points in zip(chosen, grids, strict=True)}
-    state = torch.einsum("sl,slir,gi->sgr", before[first], cores[first][:, :, 1:], vectors[first])
-    if len(chosen) == 1:
-        return state @ after[first]
-    for core in cores[first + 1 : last]:
-        state = state @ core[:, :, 0]
-    reached = torch.einsum("slir,srd,hi->slhd", cores[last][:, :, 1:], after[last], vectors[last])
-    surface = torch.einsum("sgl,slhd->sghd", state, reached)
-    return surface if chosen[0] == first else surface.transpose(1, 2)
 
 
 def _posterior_spread(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: list[Tensor]) -> Tensor:

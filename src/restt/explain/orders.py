@@ -9,7 +9,6 @@ from torch import Tensor
 
 from restt._common.errors import check_int
 from restt.explain.subject import Subject
-from restt.explain.trains import absent, centred, present, row_chunks
 
 
 @torch.no_grad()
@@ -57,21 +56,7 @@ def spectrum_of(
     highest: int,
 ) -> Tensor:  # (B, highest+1, O)
     """:func:`order_spectrum` of site vectors."""
-    cores = centred(subject.cores(), means)
-    centre = vectors if means is None else vectors - means
-    runs, bond = cores[0].shape[0], max(core.shape[-1] for core in cores)
-    parts = []
-    for rows in row_chunks(len(vectors), runs * bond * (highest + 1) * (2 + vectors.shape[-1]), subject.device):
-        chunk = centre[rows]
-        state = chunk.new_ones(runs, 1, len(chunk), 1)  # (S, orders, B, left)
-        for n, core in enumerate(cores):
-            orders = min(n + 1, highest) + 1
-            grown = present(state, core, chunk[:, n])[:, : orders - 1]
-            state = absent(state, core)
-            state = torch.cat([state, state.new_zeros(runs, orders - state.shape[1], *state.shape[2:])], dim=1)
-            state[:, 1:] += grown
-        parts.append(state.mean(dim=0).transpose(0, 1))
-    return torch.cat(parts)
+    return subject.train(means).spectrum(vectors if means is None else vectors - means, highest)
 
 
 @torch.no_grad()
@@ -101,10 +86,5 @@ def interaction(model: Any, x: Any, sites: Any, background: Any = None) -> Tenso
     subject = Subject.of(model)
     members = set(subject.sites(sites, "sites"))
     means = subject.means(background)
-    cores = centred(subject.cores(), means)
     vectors = subject.vectors(x)
-    centre = vectors if means is None else vectors - means
-    state = vectors.new_ones(cores[0].shape[0], len(vectors), 1)
-    for n, core in enumerate(cores):
-        state = present(state, core, centre[:, n]) if n in members else absent(state, core)
-    return state.mean(dim=0)
+    return subject.train(means).term(vectors if means is None else vectors - means, members)

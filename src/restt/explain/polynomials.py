@@ -12,7 +12,6 @@ from torch import Tensor
 
 from restt._common.errors import check_positive
 from restt.explain.subject import Subject
-from restt.explain.trains import merged
 
 # Coefficients beyond which a polynomial is nothing to read: 2 MiB of numbers.
 MOST_TERMS = 2**18
@@ -88,11 +87,10 @@ def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
             f"model must have at most {MOST_TERMS} coefficients to be written out, got {size}; "
             "top_interactions lists the largest terms of any model"
         )
-    tensor = torch.ones(1, 1, dtype=torch.float64, device=subject.device)  # (products so far, bond)
+    tensor = subject.train(None).tensor(widths)
     variables: list[tuple[str, ...]] = [()]
-    for n, core in enumerate(merged(subject.cores())):
-        tensor = torch.einsum("pl,lir->pir", tensor, core[:, : 1 + widths[n]]).flatten(0, 1)
-        own = _variables(subject, n, widths[n])
+    for n, width in enumerate(widths):
+        own = _variables(subject, n, width)
         variables = [(*earlier, *name) for earlier in variables for name in ((), *own)]
     kept = [place for place in range(len(tensor)) if float(tensor[place].abs().max()) > tolerance]
     kept.sort(key=lambda place: (len(variables[place]), variables[place]))

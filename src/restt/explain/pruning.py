@@ -11,18 +11,22 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_positive
+from restt.diagonal import DiagonalTT
+from restt.explain.dense import moment_sweeps, total_variance
+from restt.explain.gram import Gram
 from restt.explain.orders import spectrum_of
 from restt.explain.rounding import as_residual, distance, rounded, unwhitened
-from restt.explain.sobol import moment_sweeps, total_variance
 from restt.explain.subject import Subject
 from restt.explain.tables import rich_table
-from restt.explain.trains import centred, merged, transfer_left, whitened
+from restt.explain.trains import centred, merged, transfer_left, whitened, whitening
 from restt.module import ROLES, ResTT
 from restt.topology import Topology
 
 PRUNING_METHODS = ("auto", "bond", "topology")
 # Directions that a constant slice loses come back at this share of the tolerance, the first that costs little enough.
 FLOORS = (0.3, 0.03, 0.003)
+# Bonds of the dense train that takes the place of diagonal cores, the first that is close enough.
+BONDS = (16, 48, 128)
 # Rows on which the forward pass of a rewritten train is compared with its cores.
 PROBES = 32
 
@@ -32,11 +36,12 @@ class Pruned:
     """A model of fewer parameters, or the one given where none was found.
 
     ``error`` is the root mean square difference of the two over the background, in standard deviations of the model's
-    outputs; ``error_by_output`` (O,) the same difference in the module's own units.
+    outputs; ``error_by_output`` (O,) the same difference in the module's own units. Of a train with diagonal cores that
+    was too large for exact dense ones it is an upper bound.
     """
 
     model: Any  # a restt.ResTT, or an estimator where one was given
-    module: ResTT
+    module: ResTT | DiagonalTT
     way: str  # "bond", "topology", or "none"
     error: float
     error_by_output: Tensor
@@ -59,7 +64,8 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
 
     Parameters
     ----------
-    model : restt.ResTT or fitted estimator
+    model : restt.ResTT, restt.DiagonalTT or fitted estimator
+        Diagonal cores have no connections to drop: a smaller bond is all that is tried.
     tolerance : float
         Root mean square difference allowed, in standard deviations of the outputs.
     background : (M, N, I) site vectors for a module, a table for an estimator, optional
@@ -85,19 +91,23 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     subject = Subject.of(model)
     bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
     work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)
-    found: list[tuple[ResTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]
+    found: list[tuple[ResTT | DiagonalTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]
     if subject.module.sites > 1 and way in ("auto", "bond"):
         found += [(module, "bond", ()) for module in work.smaller_bond()]
-    if subject.module.sites > 1 and way in ("auto", "topology"):
+    if isinstance(subject.module, ResTT) and subject.module.sites > 1 and way in ("auto", "topology"):
         found += [(module, "topology", dropped) for module, dropped in work.smaller_topology()]
     module, taken, dropped = min(found, key=lambda candidate: _size(candidate[0]))
-    original = model if isinstance(model, ResTT) else model.module_
-    errors = work.errors(module)
+    bare_model = isinstance(model, (ResTT, DiagonalTT))
+    original = model if bare_model else model.module_
+    errors = work.lost
     if taken == "none":
         module, errors = original, torch.zeros_like(errors)
-    module = module.to(original.first.dtype).requires_grad_(True)
+    else:
+        assert isinstance(module, ResTT)
+        errors = work.errors(module)
+        module = module.to(original.dtype).requires_grad_(True)
     return Pruned(
-        module if isinstance(model, ResTT) else _refitted(model, module),
+        module if bare_model else _refitted(model, module),
         module,
         taken,
         float(errors.norm() / work.spread),
@@ -108,7 +118,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     )
 
 
-def _size(module: ResTT) -> int:
+def _size(module: ResTT | DiagonalTT) -> int:
     return module.num_parameters() * (module.runs or 1)
 
 
@@ -118,7 +128,8 @@ def _moments(subject: Subject, background: Any) -> tuple[Tensor, Tensor]:
     module = subject.module
     widths = torch.tensor(module.feature_dims)
     real = (torch.arange(module.feature_dim) < widths[:, None]).double()
-    share = torch.as_tensor(module.second_moment, dtype=torch.float64).cpu() / widths
+    size = 1.0 if isinstance(module, DiagonalTT) else module.second_moment
+    share = torch.as_tensor(size, dtype=torch.float64).cpu() / widths
     covariances = torch.diag_embed(real * share[:, None]).to(subject.device)
     return covariances.new_zeros(covariances.shape[:2]), covariances
 
@@ -135,19 +146,27 @@ class _Work:
     train: list[Tensor]  # whitened
     unmixes: list[Tensor]
     spread: Tensor  # () root of the summed variance of the outputs
+    lost: Tensor  # (O,) distance of the whitened train from the model
 
     @classmethod
     def of(cls, subject: Subject, means: Tensor, covariances: Tensor, tolerance: float, runs: int | None) -> _Work:
-        train, unmixes = whitened(merged(centred(subject.cores(), means)), covariances)
+        if isinstance(subject.module, DiagonalTT):
+            train, lost = _dense(subject, means, covariances, tolerance)
+            unmixes = whitening(covariances)[1]
+        else:
+            train, unmixes = whitened(merged(centred(subject.cores(), means)), covariances)
+            lost = train[-1].new_zeros(subject.module.outputs)
         spread = total_variance(train).sum().sqrt()
         if not bool(spread > 0):
             raise ValueError("model must vary over the background to be pruned, got the same outputs for all rows")
-        return cls(subject, means, covariances, tolerance, runs, train, unmixes, spread)
+        return cls(subject, means, covariances, tolerance, runs, train, unmixes, spread, lost)
 
     def errors(self, module: ResTT) -> Tensor:  # (O,)
-        """Root mean square difference of each output, exact."""
+        """Root mean square difference of each output, exact where nothing was lost before."""
         other = Subject.of(module)
-        return distance(self.train, whitened(merged(centred(other.cores(), self.means)), self.covariances)[0])
+        return self.lost + distance(
+            self.train, whitened(merged(centred(other.cores(), self.means)), self.covariances)[0]
+        )
 
     def accepts(self, module: ResTT) -> bool:
         error = float(self.errors(module).norm() / self.spread)
@@ -158,7 +177,7 @@ class _Work:
         module = self.subject.module
         for bond in range(1, max(core.shape[-1] for core in self.train[:-1]) + 1):
             train = rounded(self.train, bond)
-            if float(distance(self.train, train).norm() / self.spread) > self.tolerance:
+            if float((self.lost + distance(self.train, train)).norm() / self.spread) > self.tolerance:
                 continue
             cores = unwhitened(train, self.unmixes, self.means)
             for floor in FLOORS:
@@ -183,6 +202,7 @@ class _Work:
     def smaller_topology(self) -> list[tuple[ResTT, tuple[tuple[int, str], ...]]]:
         """The longest list of connections, cheapest first, that can be dropped together."""
         ranked = [drop for _, drop in sorted(self._costs())]
+        assert isinstance(self.subject.module, ResTT)
         fits, fails = 0, len(ranked) + 1
         best: list[tuple[ResTT, tuple[tuple[int, str], ...]]] = []
         while fails - fits > 1:
@@ -197,6 +217,7 @@ class _Work:
     def _costs(self) -> list[tuple[float, tuple[int, str]]]:
         """What dropping each connection alone costs: a train that differs at one site, between two moments."""
         module, (left, right) = self.subject.module, moment_sweeps(self.train)
+        assert isinstance(module, ResTT)
         costs = []
         for kind in ("chain", "linear", "skip"):
             drops = [(site, kind) for site in range(1, module.sites) if _has(module.topology, site, kind)]
@@ -207,6 +228,21 @@ class _Work:
                 lost = transfer_left(left[site], self.train[site] - train[site])
                 costs.append((float(torch.einsum("ab,dab->", lost, right[site + 1])), (site, kind)))
         return costs
+
+
+def _dense(
+    subject: Subject, means: Tensor, covariances: Tensor, tolerance: float
+) -> tuple[list[Tensor], Tensor]:  # N of (left, 1+K, right), (O,)
+    """Diagonal cores as a whitened dense train, well within the tolerance if a bond of ours is, and its error."""
+    gram = subject.train(means).moments(covariances)
+    assert isinstance(gram, Gram)
+    states = len(gram.weights) + 1
+    spread = float(gram.variances(1)[0].sum().sqrt())
+    for bond in (states,) if states <= BONDS[-1] else BONDS:
+        train, lost = gram.compressed(bond, 0.0 if bond == states else 0.1 * tolerance * spread)
+        if float(lost.norm()) <= 0.3 * tolerance * spread:
+            break
+    return train, lost
 
 
 def _has(topology: Topology, site: int, kind: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 
 
@@ -61,7 +62,7 @@ def unwhitened(
 
 def as_residual(
     cores: Sequence[Tensor],  # N of (left, 1+I, right), N ≥ 2, bonds that rise and then fall
-    like: ResTT,
+    like: ResTT | DiagonalTT,
     runs: int | None,
     floor: float,
 ) -> ResTT:
@@ -79,7 +80,7 @@ def as_residual(
         list(like.feature_dims),
         bond,
         last.shape[-1],
-        second_moment=like.second_moment,
+        second_moment=1.0 if isinstance(like, DiagonalTT) else like.second_moment,
         bias=True,
         runs=runs and 1,
         dtype=first.dtype,

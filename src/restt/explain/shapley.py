@@ -11,7 +11,7 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.explain.subject import Subject
-from restt.explain.trains import centred, row_chunks
+from restt.explain.trains import row_chunks
 
 MODES = ("marginal", "joint")
 INDICES = ("SII", "STII")
@@ -81,7 +81,7 @@ def along_paths(
     """Shapley values of the games between two points: ∫ ∂f/∂x(n) · (end - start)(n) over the line between them."""
     nodes, weights = quadrature(subject.degree, ends)
     module = subject.module
-    numbers = len(nodes) * module.sites * (3 * module.feature_dim + (module.runs or 1) * module.bond_dim)
+    numbers = len(nodes) * module.sites * (3 * module.feature_dim + subject.state_numbers)
     parts = []
     for rows in row_chunks(len(ends), numbers, ends.device):
         start, way = starts[rows], ends[rows] - starts[rows]
@@ -174,7 +174,7 @@ def _pairs_from(
     index: str,
 ) -> Tensor:  # (B, N, N, D)
     """The indices of the games in which an absent site is at ``start``."""
-    way, cores = vectors - start, centred(subject.cores(), start)
+    way = vectors - start
     nodes, weights = quadrature(subject.degree, way)
     if index == "SII":
         pair_weights = single_weights = weights
@@ -182,60 +182,4 @@ def _pairs_from(
         nodes = torch.cat([nodes, nodes.new_zeros(1)])
         pair_weights = torch.cat([2 * (1 - nodes[:-1]) * weights, nodes.new_zeros(1)])
         single_weights = torch.cat([torch.zeros_like(weights), nodes.new_ones(1)])
-    sites, runs, outputs = way.shape[1], cores[0].shape[0], cores[-1].shape[-1]
-    bond = max(core.shape[-1] for core in cores)
-    numbers = runs * bond * (len(nodes) * (sites * (3 + outputs) + bond) + sites * bond)
-    parts = [
-        _pair_indices(cores, way[rows], nodes, pair_weights, single_weights)
-        for rows in row_chunks(len(way), numbers, way.device)
-    ]
-    return torch.cat(parts)
-
-
-def _pair_indices(
-    cores: list[Tensor],  # centred
-    way: Tensor,  # (B, N, I)
-    nodes: Tensor,  # (K,)
-    pair_weights: Tensor,  # (K,)
-    single_weights: Tensor,  # (K,)
-) -> Tensor:  # (B, N, N, D)
-    """All pairs at once: the states in which site i was replaced by its derivative travel on together.
-
-    At time t a site is the matrix C + t·Z, its derivative Z = Σ_i z_i G_i. Each Z is made once per row, and what lies
-    behind it is applied to it before the states come: they meet D columns, not its whole width.
-    """
-    runs, (batch, sites, _), count = cores[0].shape[0], way.shape, len(nodes)
-    derivatives = [torch.einsum("slir,bi->sblr", core[:, :, 1:], way[:, n]) for n, core in enumerate(cores)]
-    behind = _derivatives_behind(cores, derivatives, nodes)
-    times = nodes[:, None, None]  # (K, 1, 1)
-    single_weights, pair_weights = (each[:, None, None] / runs for each in (single_weights, pair_weights))
-    found = way.new_zeros(batch, sites, sites, cores[-1].shape[-1])
-    states = way.new_ones(runs, batch, count, 1, 1)  # (S, B, K, 1 + sites so far, left): none replaced, then each
-    for n, (core, derivative) in enumerate(zip(cores, derivatives, strict=True)):
-        found[:, n, n] = torch.einsum("sbkr,sbkrd->bd", states[:, :, :, 0], single_weights * behind[n])
-        found[:, :n, n] = (states[:, :, :, 1:] @ (pair_weights * behind[n])).sum(dim=(0, 2))
-        found[:, n, :n] = found[:, :n, n]
-        if n + 1 < sites:
-            replaced = (states[:, :, :, 0] @ derivative).unsqueeze(-2)
-            site = core[:, None, None, :, 0] + times * derivative.unsqueeze(2)
-            states = torch.cat([states @ site, replaced], dim=-2)
-    return found
-
-
-def _derivatives_behind(
-    cores: list[Tensor],
-    derivatives: list[Tensor],  # N of (S, B, left, right)
-    nodes: Tensor,  # (K,)
-) -> list[Tensor]:  # N of (S, B, K, left, D)
-    """Each site's derivative and all sites behind it at every node."""
-    runs, batch, outputs = cores[0].shape[0], derivatives[0].shape[1], cores[-1].shape[-1]
-    times = nodes[:, None]
-    state = torch.eye(outputs, dtype=nodes.dtype, device=nodes.device)[:, None]
-    state = state.expand(runs, batch, outputs, len(nodes), outputs)  # (S, B, right, K, D)
-    found = []
-    for core, derivative in zip(reversed(cores), reversed(derivatives), strict=True):
-        columns = state.flatten(-2)
-        slope = (derivative @ columns).unflatten(-1, state.shape[-2:])
-        found.append(slope.transpose(2, 3))
-        state = (core[:, None, :, 0] @ columns).unflatten(-1, state.shape[-2:]) + times * slope
-    return found[::-1]
+    return subject.train(start).pair_indices(way, nodes, pair_weights, single_weights)

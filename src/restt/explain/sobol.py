@@ -13,17 +13,7 @@ from restt.explain.orders import spectrum_of
 from restt.explain.shapley import gradients
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, rich_table
-from restt.explain.trains import (
-    centred,
-    mean_sweeps,
-    merged,
-    output_moments,
-    present,
-    row_chunks,
-    transfer_left,
-    transfer_right,
-    whitened,
-)
+from restt.explain.trains import row_chunks
 
 DISTRIBUTIONS = ("independent", "joint")
 
@@ -108,92 +98,25 @@ def sobol_indices(
             raise ValueError('background must be given with distribution="joint": its rows are the sample')
         return _sampled(subject, subject.vectors(background, "background"), highest)
     means, covariances = subject.moments(background)
-    train = whitened(merged(centred(subject.cores(), means)), covariances)[0]
-    before, after = mean_sweeps([core[None] for core in train])
-    left, right = moment_sweeps(train)
-    mean = torch.einsum("l,lr,rd->d", before[-1][0], train[-1][:, 0], after[-1][0])
-    pairs = pair_variances(train)
-    total = torch.stack(
-        [torch.einsum("ab,dab->d", transfer_left(left[n], core[:, 1:]), right[n + 1]) for n, core in enumerate(train)]
-    )
-    orders = order_variances(train, highest)
-    orders[0] = 0.0
-    variance = total_variance(train)
+    moments = subject.train(means).moments(covariances)
+    variance, total, orders = moments.variances(highest)
+    mean, pairs = moments.mean(), moments.pairs
     columns = subject.in_columns(subject.in_columns(pairs, 0), 1)
     first = columns.diagonal().T
     shares = [_shares(part, variance) for part in (first, subject.in_columns(total, 0), orders, columns)]
     return SobolIndices(subject.names, subject.outputs, distribution, None, mean, variance, *shares)
 
 
-def moment_sweeps(train: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """E[state stateᵀ] before each site and after the last, N+1 of (left, left); and their duals, (D, left, left)."""
-    left, right = [train[0].new_ones(1, 1)], [output_moments(train[-1])]
-    for core in train:
-        left.append(transfer_left(left[-1], core))
-    for core in reversed(train):
-        right.append(transfer_right(right[-1], core))
-    return left, right[::-1]
-
-
-def total_variance(train: list[Tensor]) -> Tensor:  # (D,)
-    """Var f: the terms whose last site is n, summed over n. Nothing is subtracted, so small variances stay exact."""
-    _, after = mean_sweeps([core[None] for core in train])
-    moment, variance = train[0].new_ones(1, 1), train[-1].new_zeros(train[-1].shape[-1])
-    for core, end in zip(train, after, strict=True):
-        variance = variance + torch.einsum("ab,ad,bd->d", transfer_left(moment, core[:, 1:]), end[0], end[0])
-        moment = transfer_left(moment, core)
-    return variance
-
-
-def order_variances(train: list[Tensor], highest: int) -> Tensor:  # (highest+1, D)
-    """E f_d² of the sum of all terms of each order d: the transfer map on matrices that are polynomials."""
-    moments = train[0].new_ones(1, 1, 1)  # (orders, left, left)
-    for n, core in enumerate(train):
-        orders = min(n + 1, highest) + 1
-        grown = transfer_left(moments, core[:, 1:])[: orders - 1]
-        moments = transfer_left(moments, core[:, :1])
-        moments = torch.cat([moments, moments.new_zeros(orders - len(moments), *moments.shape[1:])])
-        moments[1:] += grown
-    return moments.diagonal(dim1=1, dim2=2).clone()
-
-
-def pair_variances(train: list[Tensor]) -> Tensor:  # (N, N, D)
-    """The variance of every pair's term, of every single site's on the diagonal; exhaustive, O(N²)."""
-    before, after = mean_sweeps([core[None] for core in train])
-    sites, outputs = len(train), train[-1].shape[-1]
-    found = train[0].new_zeros(sites, sites, outputs)
-    travelling = train[0].new_zeros(0, 1)  # (entries of earlier sites, left)
-    owners = torch.zeros(0, dtype=torch.long, device=found.device)
-    for n, core in enumerate(train):
-        reached = core[:, 1:] @ after[n][0]  # (left, J, D)
-        alone = torch.einsum("l,ljd->jd", before[n][0], reached)
-        found[n, n] = alone.square().sum(dim=0)
-        if n:
-            together = torch.einsum("el,ljd->ejd", travelling, reached).square().sum(dim=1)
-            found[:, n] = found[:, n].index_add(0, owners, together)
-            found[n, :n] = found[:n, n]
-            travelling = travelling @ core[:, 0]
-        own = torch.einsum("l,ljr->jr", before[n][0], core[:, 1:])
-        travelling = torch.cat([travelling, own]) if n else own
-        owners = torch.cat([owners, owners.new_full((len(own),), n)])
-    return found
-
-
 def _sampled(subject: Subject, rows: Tensor, highest: int) -> SobolIndices:
     means = rows.mean(dim=0)
-    cores = centred(subject.cores(), means)
-    before, after = mean_sweeps(cores)
+    at_means = torch.stack([slope[0] for slope in gradients(subject, means[None])], dim=-1)  # (N, I, D)
     parts: dict[str, list[Tensor]] = {"first": [], "total": [], "orders": [], "value": []}
     module = subject.module
-    numbers = module.sites * (4 * module.feature_dim + (module.runs or 1) * module.bond_dim)
+    numbers = module.sites * (4 * module.feature_dim + subject.state_numbers)
     for chosen in row_chunks(len(rows), numbers, rows.device):
         chunk = rows[chosen]
         centre = chunk - means
-        alone = [
-            torch.einsum("sbr,srd->bd", present(before[n][:, None].expand(-1, len(chunk), -1), core, centre[:, n]), end)
-            for n, (core, end) in enumerate(zip(cores, after, strict=True))
-        ]
-        parts["first"].append(torch.stack(alone, dim=1) / cores[0].shape[0])
+        parts["first"].append(torch.einsum("bni,nid->bnd", centre, at_means))
         slopes = [torch.einsum("bni,bni->bn", slope, centre) for slope in gradients(subject, chunk)]
         parts["total"].append(torch.stack(slopes, dim=-1))
         parts["orders"].append(spectrum_of(subject, chunk, means, highest))

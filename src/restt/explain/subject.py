@@ -17,6 +17,9 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.diagonal import DiagonalTT
+from restt.explain.dense import Dense
+from restt.explain.states import States
 from restt.module import ResTT
 
 
@@ -27,7 +30,7 @@ class Subject:
     Sites are in the module's order. Results are in the order of ``names``: for estimators that of the table's columns.
     """
 
-    module: ResTT
+    module: ResTT | DiagonalTT
     columns: tuple[int, ...]  # N: the place of each site in results
     names: tuple[str, ...]  # C
     outputs: tuple[str, ...]  # D
@@ -38,9 +41,9 @@ class Subject:
     @classmethod
     def of(cls, model: Any) -> Subject:
         """The subject of a module or a fitted estimator."""
-        if isinstance(model, ResTT):
+        if isinstance(model, (ResTT, DiagonalTT)):
             module = _frozen(model)
-            eye = torch.eye(module.outputs, dtype=torch.float64, device=module.first.device)
+            eye = torch.eye(module.outputs, dtype=torch.float64, device=module.device)
             return cls(
                 module,
                 tuple(range(module.sites)),
@@ -63,7 +66,12 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
-        return self.module.first.device
+        return self.module.device
+
+    @property
+    def state_numbers(self) -> int:
+        """Numbers that a row holds at each site while its gradient is computed; diagonal cores are read in blocks."""
+        return 0 if isinstance(self.module, DiagonalTT) else (self.module.runs or 1) * self.module.bond_dim
 
     @cached_property
     def degree(self) -> int:
@@ -141,6 +149,12 @@ class Subject:
         cores[-1][:, -1, 0] += self.offset
         return cores
 
+    def train(self, means: Tensor | None) -> Dense | States:  # (N, I)
+        """The decision as a train in which an absent site is at its mean, 0 without means."""
+        if isinstance(self.module, DiagonalTT):
+            return States(self.module, means, self.readout, self.offset)
+        return Dense(self.cores(), means)
+
     def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
         """The decision at site vectors, on the fastest chain backend; gradients flow to x."""
         outputs = self.module(x)
@@ -180,14 +194,14 @@ class Subject:
         return self.columns.index(int(column))
 
 
-def _frozen(module: ResTT) -> ResTT:
+def _frozen(module: ResTT | DiagonalTT) -> ResTT | DiagonalTT:
     return copy.deepcopy(module).double().requires_grad_(False)
 
 
-def _decision(estimator: Any, module: ResTT) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+def _decision(estimator: Any, module: ResTT | DiagonalTT) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """The map from a member's outputs to the decision: y's units for a regressor, logits for a classifier."""
     target = estimator.target_
-    eye = torch.eye(module.outputs, dtype=torch.float64, device=module.first.device)
+    eye = torch.eye(module.outputs, dtype=torch.float64, device=module.device)
     if hasattr(target, "classes"):
         classes = tuple(map(str, target.classes.tolist()))
         readout = eye / target.temperature

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int
-from restt.explain.sobol import pair_variances, total_variance
+from restt.explain.dense import DenseMoments
+from restt.explain.gram import Gram, GramSearch
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, rich_table
-from restt.explain.trains import centred, merged, output_moments, transfer_left, transfer_right, whitened
+from restt.explain.trains import output_moments, transfer_left, transfer_right
 
 # Nodes of the search for terms of three or more sites; each costs two products of (r+1)×(r+1) matrices.
 NODES = 20_000
@@ -84,7 +85,8 @@ def top_interactions(
     """The k interactions with the largest variance under independent sites, of any order up to ``max_order``.
 
     Single sites and pairs are all computed. Larger terms are searched best-first: the variance of all terms that begin
-    with the same choices along the chain is one exact number, and bounds each of them.
+    with the same choices along the chain is one exact number, and bounds each of them; with diagonal cores it is that
+    of all terms that contain a pair of sites, and the search also ends after a fixed amount of work.
 
     Parameters
     ----------
@@ -111,12 +113,16 @@ def top_interactions(
     sites = subject.module.sites
     highest = sites if max_order is None else check_int("max_order", max_order, minimum=1, maximum=sites)
     means, covariances = subject.moments(background)
-    train = whitened(merged(centred(subject.cores(), means)), covariances)[0]
-    found = _small_terms(train, highest)
-    search = _Search(train, highest, k, found)
+    moments = subject.train(means).moments(covariances)
+    found = _small_terms(moments, highest)
+    search: _Search | GramSearch
+    if isinstance(moments, DenseMoments):
+        search = _Search(moments.train, highest, k, found)
+    else:
+        search = GramSearch(moments, highest, k, found)
     search.run(nodes)
     ranked = sorted(search.found.items(), key=lambda item: -float(item[1].sum()))[:k]
-    whole = total_variance(train)
+    whole = moments.variances(1)[0]
     terms = []
     for members, variance in ranked:
         columns = tuple(sorted(subject.columns[site] for site in members))
@@ -125,10 +131,10 @@ def top_interactions(
     return TopInteractions(tuple(terms), subject.outputs, search.complete, search.bound, search.nodes)
 
 
-def _small_terms(train: list[Tensor], highest: int) -> dict[tuple[int, ...], Tensor]:
+def _small_terms(moments: DenseMoments | Gram, highest: int) -> dict[tuple[int, ...], Tensor]:
     """Variance (D,) of every single site and, up to ``highest``, every pair."""
-    variances = pair_variances(train)
-    sites = range(len(train))
+    variances = moments.pairs
+    sites = range(len(variances))
     found: dict[tuple[int, ...], Tensor] = {(i,): variances[i, i] for i in sites}
     if highest >= 2:
         found |= {(i, j): variances[i, j] for i in sites for j in sites if i < j}

@@ -77,15 +77,24 @@ def whitened(
 
     x - mean = ψ @ mix with E ψψᵀ = 1, so under independent sites the squared norm of a train's tensor is E f².
     """
-    white, unmixes = [], []
-    for core, covariance in zip(cores, covariances, strict=True):
+    mixes, unmixes = whitening(covariances)
+    white = [
+        torch.cat([core[:, :1], torch.einsum("lir,ij->ljr", core[:, 1:], mix)], dim=1)
+        for core, mix in zip(cores, mixes, strict=True)
+    ]
+    return white, unmixes
+
+
+def whitening(covariances: Tensor) -> tuple[list[Tensor], list[Tensor]]:  # (N, I, I) -> N of (I, K_n), of (I, K_n)
+    """Maps with x - mean = ψ @ mix.T and ψ = (x - mean) @ unmix for uncorrelated ψ of variance 1."""
+    mixes, unmixes = [], []
+    for covariance in covariances:
         variances, directions = torch.linalg.eigh(covariance)
         kept = variances > LEAST_VARIANCE * variances.amax().clamp(min=torch.finfo(torch.float64).tiny)
         spread, directions = variances[kept].sqrt(), directions[:, kept]
-        features = torch.einsum("lir,ij->ljr", core[:, 1:], directions * spread)
-        white.append(torch.cat([core[:, :1], features], dim=1))
+        mixes.append(directions * spread)
         unmixes.append(directions / spread)
-    return white, unmixes
+    return mixes, unmixes
 
 
 def mean_sweeps(cores: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

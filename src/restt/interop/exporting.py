@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from restt._common.errors import check_choice, shown
 from restt._common.files import write_bytes_atomic
+from restt.diagonal import DiagonalTT
 from restt.features import FeatureMap
-from restt.interop.graph_parts import ChainPart, MapPart, map_part
+from restt.interop.graph_parts import ChainPart, DiagonalPart, MapPart, map_part
 from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, quiet_exporters
 from restt.interop.onnx_tables import Interface
 from restt.interop.operations import GraphPart, Ops, TorchOps, Value
@@ -34,7 +35,7 @@ class SupportsExport(Protocol):
 
 
 def export(
-    model: ResTT | SupportsExport,
+    model: ResTT | DiagonalTT | SupportsExport,
     path: str | PathLike[str],
     *,
     feature_map: FeatureMap | nn.Module | None = None,
@@ -43,11 +44,12 @@ def export(
     head: Callable[[Tensor], Tensor] | None = None,
     row_shape: tuple[int, ...] | None = None,
 ) -> Path:
-    """Write ``head(model(feature_map(x)))`` as one graph with a dynamic batch; its size does not grow with N.
+    """Write ``head(model(feature_map(x)))`` as one graph with a dynamic batch; its size does not grow with N, but with
+    that of diagonal cores.
 
     Parameters
     ----------
-    model : ResTT or fitted estimator
+    model : ResTT, DiagonalTT or fitted estimator
         An estimator brings its own feature map and head; give it no other option. A module is in float32 or float64;
         the graph has the same dtype, for its input too, and is made for the CPU.
     path : path
@@ -104,22 +106,22 @@ class ModelGraph(GraphPart):
 
     def __init__(
         self,
-        model: ResTT,
+        model: ResTT | DiagonalTT,
         feature_map: FeatureMap | nn.Module | None,
         average: bool,
         head: Callable[[Tensor], Tensor] | None,
         row_shape: tuple[int, ...] | None,
     ) -> None:
         super().__init__()
-        if not isinstance(model, ResTT):
-            raise TypeError(f"model must be a restt.ResTT, got {shown(model)}")
-        self.dtype = model.first.dtype
+        if not isinstance(model, (ResTT, DiagonalTT)):
+            raise TypeError(f"model must be a restt.ResTT or restt.DiagonalTT, got {shown(model)}")
+        self.dtype = model.dtype
         if self.dtype not in DTYPES:
             raise TypeError(f"model must be in float32 or float64 to be exported, got {self.dtype}: use model.float()")
         if average and model.runs is None:
             raise ValueError("average=True needs a model with runs, got one with runs=None")
         self.average, self.runs = average, model.runs
-        self.chain = ChainPart(model)
+        self.chain = DiagonalPart(model) if isinstance(model, DiagonalTT) else ChainPart(model)
         self.map, self.row_shape = _read_map(feature_map, model, row_shape)
         self._check_width(model)
         self.head = None if head is None else _as_module(head)
@@ -146,7 +148,7 @@ class ModelGraph(GraphPart):
             return self.map.build(ops, x)
         return x if self.map is None else ops.call(self.map, x, (None, *self.row_shape)), None
 
-    def _check_width(self, model: ResTT) -> None:
+    def _check_width(self, model: ResTT | DiagonalTT) -> None:
         rows = torch.zeros(2, *self.row_shape, dtype=self.dtype)
         vectors, _ = self._vectors(TorchOps(self.dtype), rows)
         wanted = (2, model.sites, model.feature_dim)
@@ -184,7 +186,7 @@ def checked_format(path: Path, format: str | None = None) -> str:
 
 
 def _read_map(
-    feature_map: FeatureMap | nn.Module | None, model: ResTT, row_shape: tuple[int, ...] | None
+    feature_map: FeatureMap | nn.Module | None, model: ResTT | DiagonalTT, row_shape: tuple[int, ...] | None
 ) -> tuple[nn.Module | None, tuple[int, ...]]:
     if isinstance(feature_map, nn.Module) and not isinstance(feature_map, FeatureMap):
         return _as_module(feature_map), (model.sites,) if row_shape is None else tuple(row_shape)

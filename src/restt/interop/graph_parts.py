@@ -17,10 +17,14 @@ from torch import Tensor, nn
 
 from restt import features
 from restt._common.errors import shown
+from restt.diagonal import DiagonalTT
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
+
+# Products of diagonal cores in one pass of the loop.
+PRODUCTS_AT_ONCE = 1024
 
 
 class MapPart(GraphPart):
@@ -36,7 +40,7 @@ class MapPart(GraphPart):
 class NumericPart(MapPart):
     """A map of finite numbers: refuse, clamp, then the formula."""
 
-    def __init__(self, feature_map: NumericMap, module: ResTT) -> None:
+    def __init__(self, feature_map: NumericMap, module: ResTT | DiagonalTT) -> None:
         super().__init__()
         patch = max(1, self.patch_width(module.feature_dim))
         unfitted = (module.sites,) if patch == 1 else (module.sites, patch)
@@ -44,7 +48,7 @@ class NumericPart(MapPart):
         self.outside = feature_map.outside
         if self.outside != "extrapolate":
             low, high = feature_map._range()
-            self.low, self.high = nn.Buffer(low.to(module.first.dtype)), nn.Buffer(high.to(module.first.dtype))
+            self.low, self.high = nn.Buffer(low.to(module.dtype)), nn.Buffer(high.to(module.dtype))
 
     def patch_width(self, feature_dim: int) -> int:
         """How many values an unfitted map reads at each site to write ``feature_dim``."""
@@ -97,10 +101,10 @@ class TrigonometricPart(NumericPart):
 
 
 class PolynomialPart(NumericPart):
-    def __init__(self, feature_map: features.Polynomial, module: ResTT) -> None:
+    def __init__(self, feature_map: features.Polynomial, module: ResTT | DiagonalTT) -> None:
         super().__init__(feature_map, module)
         first = 0 if feature_map.include_bias else 1
-        self.exponents = nn.Buffer(torch.arange(first, feature_map.degree + 1, dtype=module.first.dtype))
+        self.exponents = nn.Buffer(torch.arange(first, feature_map.degree + 1, dtype=module.dtype))
 
     def formula(self, ops: Ops, x: Value) -> Value:
         return ops.power(x, ops.constant(self.exponents))
@@ -113,9 +117,9 @@ class HatPart(NumericPart):
     is 0, and the first and the last step go on beyond the outermost knots.
     """
 
-    def __init__(self, feature_map: features.Hat, module: ResTT) -> None:
+    def __init__(self, feature_map: features.Hat, module: ResTT | DiagonalTT) -> None:
         super().__init__(feature_map, module)
-        dtype, rows, width = module.first.dtype, feature_map.site_knots, feature_map.width
+        dtype, rows, width = module.dtype, feature_map.site_knots, feature_map.width
         start, gap, low, high = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(4))
         jump = torch.zeros(len(rows), width + 1, dtype=torch.bool)
         gap += 1
@@ -149,12 +153,12 @@ class HatPart(NumericPart):
 class OneHotPart(MapPart):
     """Levels are compared in the graph's dtype; a level that no value can equal is NaN."""
 
-    def __init__(self, feature_map: features.OneHot, module: ResTT) -> None:
+    def __init__(self, feature_map: features.OneHot, module: ResTT | DiagonalTT) -> None:
         super().__init__()
         self.unknown, self.missing = feature_map.unknown, feature_map.missing
         rows, moment = feature_map.site_levels, feature_map._moment
         self.row_shape = (len(moment),) if moment is not None else (len(rows) if len(rows) > 1 else module.sites,)
-        held = torch.full((len(rows), feature_map.width), math.nan, dtype=module.first.dtype)
+        held = torch.full((len(rows), feature_map.width), math.nan, dtype=module.dtype)
         for site, row in enumerate(rows):
             text = [level for level in row if isinstance(level, str)]
             if text:
@@ -189,7 +193,7 @@ PARTS: dict[type[features.FeatureMap], type[MapPart]] = {
 }
 
 
-def map_part(feature_map: features.FeatureMap, module: ResTT) -> MapPart:
+def map_part(feature_map: features.FeatureMap, module: ResTT | DiagonalTT) -> MapPart:
     """The graph form of a feature map that feeds ``module``."""
     if type(feature_map) not in PARTS:
         known = ", ".join(kind.__name__ for kind in PARTS)
@@ -280,6 +284,59 @@ class ChainPart(GraphPart):
         """x ⊗ y (S, B, I·R) of the state (S, B, R) and one site's features (B, I), features slowest."""
         product = ops.multiply(ops.insert_axis(x, -1), ops.insert_axis(y, -2))
         return ops.merge_last_two(product, self.merged)
+
+
+class DiagonalPart(GraphPart):
+    """Site features (B, N, I) -> the outputs (1, B, O) of a train with diagonal cores.
+
+    One loop over blocks of products; z = T x(n) of all sites side by side is carried through it.
+    """
+
+    def __init__(self, module: DiagonalTT) -> None:
+        super().__init__()
+        self.widths = module.feature_dims
+        for n, table in enumerate(module.tables()):
+            self.register_buffer(f"table_{n}", _frozen(table.flatten(0, 1).T.contiguous()))  # (I_n, G·M_n)
+        self.effect, self.constant = nn.Buffer(_frozen(module.effect.T)), nn.Buffer(_frozen(module.constant))
+        counts = torch.tensor(module.vector_counts, device=module.device)
+        first = (module.groups * counts).cumsum(0) - module.groups * counts
+        groups = torch.arange(module.groups, device=module.device)[:, None, None] * counts
+        index = (first + groups + module.code).flatten(0, 1)  # (J, N)
+        share = module.share.repeat(module.groups, 1)
+        coefficients = module.coefficients.flatten(0, 1)
+        self.index, self.share = (nn.Buffer(_blocks(part).transpose(1, 2)) for part in (index.to(share), share))
+        self.coefficients = nn.Buffer(_blocks(coefficients))
+        self.beyond = nn.Buffer(torch.zeros(sum(self.widths), 1, dtype=module.dtype))
+
+    def build(self, ops: Ops, x: Value) -> Value:
+        sites = [ops.cut(ops.take(x, 1, n), -1, 0, width) for n, width in enumerate(self.widths)]
+        packed = ops.join(sites)
+        seen = [ops.matmul(site, ops.constant(self.get_buffer(f"table_{n}"))) for n, site in enumerate(sites)]
+        # One number more than there are: the one after the last, whose share is 0.
+        z = ops.join([*seen, ops.matmul(packed, ops.constant(self.beyond))])
+        output = ops.add(ops.matmul(packed, ops.constant(self.effect)), ops.constant(self.constant))
+        scanned = [ops.constant(part) for part in (self.index, self.share, self.coefficients)]
+        return ops.insert_axis(ops.scan(self._step, [output, z], scanned)[0], 0)
+
+    def _step(self, ops: Ops, carried: list[Value], slices: list[Value]) -> list[Value]:
+        """Add a block of products."""
+        (output, z), (index, share, coefficients) = carried, slices
+        one, state = ops.number(1.0), None
+        for n in range(len(self.widths)):
+            here, part = ops.take(index, 0, n), ops.take(share, 0, n)
+            before = ops.multiply(ops.pick(z, here), ops.subtract(one, part))
+            value = ops.add(before, ops.multiply(ops.pick(z, ops.add(here, one)), part))
+            state = value if state is None else ops.multiply(state, value)
+        # Carried on as another value: a loop returns none of its inputs.
+        return [ops.add(output, ops.matmul(state, coefficients)), ops.add(z, ops.number(0.0))]
+
+
+def _blocks(part: Tensor) -> Tensor:  # (J, K) -> (blocks, J of one, K), filled up with zeros
+    count = -(-len(part) // PRODUCTS_AT_ONCE)
+    size = -(-len(part) // count)
+    filled = part.new_zeros(count * size, part.shape[1])
+    filled[: len(part)] = part
+    return _frozen(filled.unflatten(0, (count, size)))
 
 
 def _sum(ops: Ops, terms: Sequence[Value]) -> Value:

@@ -155,6 +155,9 @@ class OnnxOps(Ops):
     def take(self, a: str, axis: int, index: int) -> Any:
         return self.node("Gather", a, self.constant(torch.tensor(index)), axis=axis)
 
+    def pick(self, a: str, index: str) -> Any:
+        return self.node("Gather", a, self.node("Cast", index, to=int(self.onnx.TensorProto.INT64)), axis=-1)
+
     def cut(self, a: str, axis: int, start: int, stop: int) -> Any:
         return self.node("Slice", a, self.integers(start), self.integers(stop), self.integers(axis))
 

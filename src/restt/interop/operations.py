@@ -122,6 +122,10 @@ class Ops(ABC):
         """One entry of an axis, which goes."""
 
     @abstractmethod
+    def pick(self, a: Value, index: Value) -> Value:
+        """Entries of the last axis whose numbers (J,) are given as floats."""
+
+    @abstractmethod
     def cut(self, a: Value, axis: int, start: int, stop: int) -> Value:
         """``start:stop`` of an axis, with Python's meaning of negative numbers."""
 
@@ -231,6 +235,9 @@ class TorchOps(Ops):
 
     def take(self, a: Tensor, axis: int, index: int) -> Tensor:
         return a.select(axis, index)
+
+    def pick(self, a: Tensor, index: Tensor) -> Tensor:
+        return a.index_select(-1, index.long())
 
     def as_float(self, a: Tensor) -> Tensor:
         return a.to(self.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Mapping
 from os import PathLike
@@ -13,14 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_new_file, shown
+from restt._common.errors import check_int, check_new_file, shown
 from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
 from restt._common.version import __version__
+from restt.diagonal import FLOATS, DiagonalTT
 from restt.init import undrawn
 from restt.module import ResTT
 from restt.topology import Topology
 
 MODULE = Kind("restt-module", "content")
+# What a train with diagonal cores is described as; other modules say no kind.
+DIAGONAL = "diagonal"
 # Raised when a file of today could be misread by yesterday's code. Every version up to this one is readable.
 # 1: the checksum left out dtypes and shapes, the topology its number of sites.
 FORMAT_VERSION = 2
@@ -38,7 +42,7 @@ SECONDS_TO_WRITE = 3600.0
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def save_module(module: ResTT, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> Path:
+def save_module(module: ResTT | DiagonalTT, path: str | PathLike[str], extra: dict[str, Any] | None = None) -> Path:
     """Write a module, and whatever JSON-able values should travel with it, to one safetensors file.
 
     The file is written whole or not at all. ``extra`` is for what the module does not know, for example
@@ -54,8 +58,8 @@ def save_module(module: ResTT, path: str | PathLike[str], extra: dict[str, Any] 
     >>> torch.equal(same.first, model.first), features.from_config(extra["feature_map"]) == hat
     (True, True)
     """
-    if not isinstance(module, ResTT):
-        raise TypeError(f"module must be a restt.ResTT, got {shown(module)}")
+    if not isinstance(module, (ResTT, DiagonalTT)):
+        raise TypeError(f"module must be a restt.ResTT or restt.DiagonalTT, got {shown(module)}")
     if extra is not None and not isinstance(extra, dict):
         raise TypeError(f"extra must be a dict of JSON-able values, got {shown(extra)}")
     target = check_new_file("path", path)
@@ -70,7 +74,7 @@ def save_module(module: ResTT, path: str | PathLike[str], extra: dict[str, Any] 
     )
 
 
-def load_module(path: str | PathLike[str]) -> tuple[ResTT, dict[str, Any]]:
+def load_module(path: str | PathLike[str]) -> tuple[ResTT | DiagonalTT, dict[str, Any]]:
     """The module that :func:`save_module` wrote, on the CPU, and the ``extra`` saved with it.
 
     FileNotFoundError where there is no such file; ValueError, with the file's name and what is wrong, for a file that
@@ -92,7 +96,15 @@ def load_module(path: str | PathLike[str]) -> tuple[ResTT, dict[str, Any]]:
         raise ValueError(f"{file} does not describe a module this restt can build: {error}") from error
 
 
-def _described(module: ResTT) -> dict[str, Any]:
+def _described(module: ResTT | DiagonalTT) -> dict[str, Any]:
+    if isinstance(module, DiagonalTT):
+        return {
+            "kind": DIAGONAL,
+            "feature_dim": list(module.feature_dims),
+            "vectors": list(module.vector_counts),
+            "runs": module.runs,
+            "dtype": str(module.dtype).removeprefix("torch."),
+        }
     return {
         "sites": module.sites,
         "feature_dim": list(module.feature_dims),
@@ -108,7 +120,9 @@ def _described(module: ResTT) -> dict[str, Any]:
     }
 
 
-def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ResTT:
+def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ResTT | DiagonalTT:
+    if described.get("kind") == DIAGONAL:
+        return _rebuilt_diagonal(described, tensors)
     options = dict(described)
     # A number here would be multiplied by the number of sites, which nothing in the file bounds.
     if not isinstance(options["feature_dim"], list):
@@ -129,6 +143,27 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
         module = ResTT(**options)
     module.load_state_dict(tensors)
     return module
+
+
+def _rebuilt_diagonal(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> DiagonalTT:
+    """A train with diagonal cores; nothing that is made of the file is larger than it."""
+    sizes = [[check_int(name, size, minimum=1) for size in described[name]] for name in ("feature_dim", "vectors")]
+    if set(tensors) != {*FLOATS, "code"} or described["dtype"] not in DTYPES:
+        raise ValueError(f"it is of dtype {shown(described['dtype'])} and holds {sorted(tensors)}")
+    for name in FLOATS:
+        if tensors[name].dtype != DTYPES[described["dtype"]]:
+            raise ValueError(f"{name} is {tensors[name].dtype}, described as {shown(described['dtype'])}")
+    table, effect, coefficients = tensors["table"], tensors["effect"], tensors["coefficients"]
+    shapes = [(len(coefficients), count, width) for width, count in zip(*sizes, strict=True)]
+    lengths = [math.prod(shape) for shape in shapes]
+    if table.dim() != 1 or sum(lengths) != len(table) or effect.dim() != 2 or sum(sizes[0]) != effect.shape[1]:
+        raise ValueError(f"its factor vectors are {tuple(table.shape)} and main effects {tuple(effect.shape)}")
+    if len(shapes) * max(sizes[0]) > MOST_PADDED * sum(value.numel() for value in tensors.values()):
+        raise ValueError(f"it asks for {len(shapes)} sites as wide as {max(sizes[0])}")
+    parts = [part.view(shape) for part, shape in zip(table.split(lengths), shapes, strict=True)]
+    effects = effect.split(sizes[0], 1)
+    given = (tensors["code"], tensors["share"], coefficients, effects, tensors["constant"])
+    return DiagonalTT(parts, *given, runs=described["runs"])
 
 
 def _check_tensors(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt._common.errors import check_choice, check_int, shown
+from restt.diagonal import DiagonalTT
 from restt.module import ResTT
+from restt.prior.exact import diagonal_module
 from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
-from restt.prior.predictive import Predictive, residual_quantiles, scale_slopes
+from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
 from restt.prior.report import Prior
+from restt.prior.root import inducing_rows, root_of
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
 from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
@@ -27,6 +30,8 @@ from restt.prior.warp import Warp
 _CPU = torch.device("cpu")
 # Of a few rows and many columns nothing is known of how much the residuals' variance grows.
 _MOST_GROWTH = 2.0
+# Inducing rows of the predictive variance that are tried first, and bytes of their roots beside twice the train.
+_FIRST_INDUCING, _ROOT_BYTES = (128, 384), 1.5e6
 # Largest bonds that are tried before the largest of the settings.
 _FIRST_BONDS = (12, 32)
 
@@ -39,7 +44,7 @@ class Fitted:
     target: ``warp.predict`` of it is y.
     """
 
-    module: ResTT
+    module: ResTT | DiagonalTT
     order: tuple[int, ...]  # which column each site reads
     sites: tuple[Site, ...]  # in the module's order
     warp: Warp
@@ -49,6 +54,7 @@ class Fitted:
     left_out_error: float  # mean square of leave-one-out predictions of y, relative to its variance
     evaluations: int
     tolerance: float  # that the rounding was asked to hold
+    spread_error: float  # root mean square of log(s / exact s) over the rows of the fit
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors as the module takes them."""
@@ -57,7 +63,7 @@ class Fitted:
     @torch.no_grad()
     def outputs(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """The mean of the warped target."""
-        return self.module(self.vectors(numbers).to(self.module.first)).double().numpy()
+        return self.module(self.vectors(numbers).to(self.module.dtype)).double().numpy()
 
     def predict(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B, O)
         """The mean of y."""
@@ -86,8 +92,11 @@ def fit(
     seed: int = 0,
     device: torch.device | None = None,
     settings: Settings | None = None,
+    dense: bool = False,
 ) -> Fitted:
-    """Fit a Gaussian process to a table and round its posterior mean to a residual train; see docs/tables.md.
+    """Fit a Gaussian process to a table; its posterior mean is a residual train, see docs/tables.md.
+
+    It is rounded where a bond of the settings' largest or less holds the error, else it keeps its diagonal cores.
 
     Parameters
     ----------
@@ -102,7 +111,8 @@ def fit(
     names : C of them, optional
         Of the columns, for the printed prior.
     bond_dim : "auto" or int
-        r. ``"auto"`` is the least that keeps the train within a small share of the noise.
+        r. ``"auto"`` is the least that keeps the train within a small share of the noise. To an integer it is rounded
+        whatever the error, which ``rounding`` reports.
     site_order : "auto" or a permutation of the columns
         ``"auto"`` is the order of falling relevance.
     average : bool
@@ -112,6 +122,8 @@ def fit(
     device : torch.device, optional
         On which it is fitted, one with float64; the CPU by default. What comes back is on the CPU.
     settings : Settings, optional
+    dense : bool
+        Round to the largest bond also where it does not hold the error.
 
     Examples
     --------
@@ -130,7 +142,19 @@ def fit(
     # Several threads wait for each other more than they work on small matrices.
     with fitting_threads(float(min(len(table), settings.scale_rows)) ** 2 * table.shape[1] * settings.knots):
         return _fit(
-            table, targets, used, levels, names, bond_dim, site_order, average, seed, device or _CPU, settings, threads
+            table,
+            targets,
+            used,
+            levels,
+            names,
+            bond_dim,
+            site_order,
+            average,
+            seed,
+            device or _CPU,
+            settings,
+            threads,
+            dense,
         )
 
 
@@ -147,6 +171,7 @@ def _fit(
     place: torch.device,
     settings: Settings,
     threads: int,
+    dense: bool,
 ) -> Fitted:
     keep = drop_implausible_targets(targets, used)
     table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
@@ -177,19 +202,25 @@ def _fit(
     places = [site.vectors(column) for site, column in zip(sites, table[:count].T, strict=True)]
     wanted = bond_dim, site_order, places, exact, used[:count], tolerance, settings
     cores, site_places, rounding = _rounded(posteriors, members.weights, kernel, prior.relevance, *wanted)
-    module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
+    if bond_dim == "auto" and not dense and (rounding.distance or 0.0) > tolerance:
+        module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, site_places)
+        states = module.bond_dim
+        rounding = Rounding(states, (states,) * (len(sites) - 1), 0.0, kind="diagonal")
+    else:
+        module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
-    predictive = _predictive(members, kernel, table[:count], residuals * growth, used[:count], distance**2, settings)
+    given = table[:count], residuals * growth, used[:count], distance**2, settings
+    predictive, spread_error = _predictive(members, kernel, *given, module.num_parameters())
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
     warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
     error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
-    rounding, evaluations = replace(rounding, distance=distance), members.evaluations
-    return Fitted(module, site_places, ordered, warp, prior, predictive, rounding, error, evaluations, tolerance)
+    told = replace(rounding, distance=distance), error, members.evaluations, tolerance, spread_error
+    return Fitted(module, site_places, ordered, warp, prior, predictive, *told)
 
 
 def _given_all(
@@ -223,32 +254,52 @@ def _predictive(
     weights: np.ndarray,
     extra: float,
     settings: Settings,
-) -> Predictive:
-    kept = slice(min(len(table), settings.variance_rows))
-    arrays = (members.targets, members.data.weights * members.data.precision, members.data.level)
-    targets, precision, level = (part[kept].cpu().numpy() for part in arrays)
+    parameters: int,
+) -> tuple[Predictive, float]:
+    """The distribution, and how far s is from the exact one: the root mean square of their logarithms' difference."""
+    data, shares = members.data, members.weights
+    covariances = [one.process.covariance(data.rows) for one in members.posteriors]
+    noises = [one.process.noise(data.rows, data.level) for one in members.posteriors]
+    most = min(settings.inducing_rows, _most_inducing(len(shares), parameters))
+    order = inducing_rows(weighted(covariances, shares), most)
+    for count in (*(size for size in _FIRST_INDUCING if size < len(order)), len(order)):
+        chosen = order[:count].sort().values
+        roots = [
+            root_of(covariance, chosen, noise / (data.weights * data.precision), members.targets)
+            for covariance, noise in zip(covariances, noises, strict=True)
+        ]
+        within = weighted([one.left_out_variance + noise for one, noise in zip(roots, noises, strict=True)], shares)
+        variance = within + between([one.left_out for one in roots], shares)
+        ratio = (variance / members.left_out_variance).log() / 2
+        error = float((ratio.square() * data.weights).sum() / data.weights.sum()) ** 0.5
+        if error <= settings.spread_tolerance:
+            break
+    level = members.left_out.mean(1).cpu()
     found = Predictive(
         kernel,
         torch.stack([one.process.theta for one in members.posteriors]).cpu(),
         tuple(one.process.component for one in members.posteriors),
-        members.weights,
+        shares,
         settings,
-        table[kept],
-        targets,
-        precision,
-        level,
+        table[chosen.cpu().numpy()],
+        torch.stack([one.root for one in roots]).cpu().numpy(),
+        torch.stack([one.mean for one in roots]).cpu().numpy(),
+        len(table),
         np.zeros((0, residuals.shape[1])),
         np.zeros(kernel.layout.numbers + 1),
         extra,
     )
-    beyond = slice(len(found.numbers), None)
-    outputs = members.left_out[beyond].cpu().numpy()
-    deviations = np.concatenate([found.left_out_deviations(), found.deviations(table[beyond], outputs)])
-    scaled = residuals / deviations[:, None]
-    features = found.features(members.data.rows.to(_CPU), members.left_out.mean(1).cpu())
+    scaled = residuals / (variance + extra).sqrt().cpu().numpy()[:, None]
+    features = found.features(data.rows.to(_CPU), level)
     slopes = scale_slopes(scaled, features, weights, settings.slope_scale)
     scaled = scaled * np.exp(features @ slopes / -2)[:, None]
-    return replace(found, slopes=slopes, quantiles=residual_quantiles(scaled, weights))
+    return replace(found, slopes=slopes, quantiles=residual_quantiles(scaled, weights)), error
+
+
+def _most_inducing(members: int, parameters: int) -> int:
+    """Inducing rows whose roots, as text in a file, are not more than a small part of it."""
+    numbers = (_ROOT_BYTES + 16 * parameters) * 0.75 / 8
+    return max(1, int((2 * numbers / members) ** 0.5))
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:

@@ -8,7 +8,7 @@ leave-one-out residuals divided by their own s, so that skewed noise and heavy t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,9 @@ from scipy.optimize import minimize
 from scipy.stats import t as student
 from torch import Tensor
 
-from restt._common.errors import check_positive
+from restt._common.errors import check_int, check_positive
 from restt.prior.distribution import LEVELS, Distribution, standard_quantile
-from restt.prior.gp import Process, cholesky, term_covariances
+from restt.prior.gp import Process, term_covariances
 from restt.prior.kernel import NOISE_END, Kernel
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
@@ -38,17 +38,17 @@ _CONSTANT_BOUNDS = (0.05, 1e3)
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """What a fitted model keeps for its uncertainty: some rows of the fit, the members, and residual quantiles."""
+    """What a fitted model keeps for its uncertainty: inducing rows, a root of each member, and residual quantiles."""
 
     kernel: Kernel
-    thetas: Tensor  # (M, T)
-    components: tuple[Component, ...]  # M
-    weights: np.ndarray  # (M,)
+    thetas: Tensor  # (S, T)
+    components: tuple[Component, ...]  # S
+    weights: np.ndarray  # (S,)
     settings: Settings
-    numbers: np.ndarray  # (K, C): rows of the fit
-    targets: np.ndarray  # (K, O): their warped targets
-    precision: np.ndarray  # (K,): of their noise
-    level: np.ndarray  # (K,): their leave-one-out predictions
+    numbers: np.ndarray  # (M, C): inducing rows
+    roots: np.ndarray  # (S, M, M): of the members' posterior variances, see :mod:`restt.prior.root`
+    means: np.ndarray  # (S, M, O): weights of the inducing rows in the members' means
+    rows: int  # of the fit
     quantiles: np.ndarray  # (len(LEVELS), O)
     slopes: np.ndarray  # (numbers + 1,): of log s² in the columns of numbers and in the prediction
     extra: float = 0.0  # variance added for the rounding of the mean
@@ -60,18 +60,15 @@ class Predictive:
         return tuple(Process(self.kernel, theta, component, self.settings) for theta, component in pairs)
 
     @cached_property
-    def _rows(self) -> Rows:
+    def inducing(self) -> Rows:
+        """The inducing rows as states and shares."""
         return rows_of(self.kernel.sites, self.numbers)
 
-    @cached_property
-    def _solved(self) -> list[tuple[Tensor, Tensor]]:
-        """Cholesky factor and A⁻¹ t of each member on the kept rows."""
-        found = []
-        for process in self.processes:
-            own = process.noise(self._rows, torch.from_numpy(self.level)) / torch.from_numpy(self.precision)
-            lower = cholesky(process.covariance(self._rows), own)
-            found.append((lower, torch.cholesky_solve(torch.from_numpy(self.targets), lower)))
-        return found
+    @property
+    def members(self) -> Iterator[tuple[float, Process, Tensor, Tensor]]:
+        """Weight, process, root and weights of the mean of each member."""
+        roots, means = torch.from_numpy(self.roots), torch.from_numpy(self.means)
+        return zip(self.weights.tolist(), self.processes, roots, means, strict=True)
 
     @torch.no_grad()
     def deviations(self, numbers: np.ndarray, outputs: np.ndarray) -> np.ndarray:  # (B, C), (B, O) -> (B,)
@@ -88,37 +85,17 @@ class Predictive:
 
     def _variance(self, rows: Rows, level: Tensor) -> Tensor:  # (B,)
         within, means = torch.zeros_like(level), []
-        for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
-            cross = process.covariance(self._rows, rows)
-            means.append(cross.T @ alpha)
-            solved = torch.linalg.solve_triangular(lower, cross, upper=False)
-            known = (process.variance(rows) - solved.square().sum(0)).clamp(min=0)
-            within += float(weight) * (known + process.noise(rows, level))
-        return within + self._between(means)
-
-    @torch.no_grad()
-    def left_out_deviations(self) -> np.ndarray:  # (K,)
-        """s of the kept rows, each from the others."""
-        level, targets = torch.from_numpy(self.level), torch.from_numpy(self.targets)
-        within, means = torch.zeros_like(level), []
-        for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
-            diagonal = torch.cholesky_inverse(lower).diagonal()
-            noise = process.noise(self._rows, level)
-            own = noise / torch.from_numpy(self.precision)
-            within += float(weight) * ((1 / diagonal - own).clamp(min=0) + noise)
-            means.append(targets - alpha / diagonal[:, None])
-        found = (within + self._between(means) + self.extra).sqrt().numpy()
-        return found * np.exp(self.features(self._rows, level) @ self.slopes / 2)
+        for weight, process, root, mean in self.members:
+            cross = process.covariance(self.inducing, rows)
+            means.append(cross.T @ mean)
+            known = (process.variance(rows) - (root @ cross).square().sum(0)).clamp(min=0)
+            within += weight * (known + process.noise(rows, level))
+        return within + between(means, self.weights)
 
     def features(self, rows: Rows, level: Tensor) -> np.ndarray:  # (B,) -> (B, numbers + 1)
         """What the logarithm of s² is linear in, beyond the members' own variances."""
         own = self.kernel.noise_features(rows)
         return torch.cat([own, level.clamp(-NOISE_END, NOISE_END)[:, None]], 1).numpy()
-
-    def _between(self, means: Sequence[Tensor]) -> Tensor:  # M of (B, O) -> (B,)
-        """Variance of the members' means."""
-        stack, share = torch.stack(list(means), -1), torch.from_numpy(self.weights)
-        return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
 
     def quantile(self, level: float) -> np.ndarray:  # (O,)
         """The quantile of the standardised residuals, with the tails of a Student density beyond the kept levels."""
@@ -126,7 +103,7 @@ class Predictive:
 
     @property
     def _degrees(self) -> int:
-        return max(len(self.numbers) - 1, _FEWEST_DEGREES)
+        return max(self.rows - 1, _FEWEST_DEGREES)
 
     def at(
         self,
@@ -166,12 +143,11 @@ class Predictive:
             places = torch.unravel_index(part, shape)
             chosen = {n: vectors[place] for (n, vectors), place in zip(points.items(), places, strict=True)}
             within, found = torch.zeros(len(part), dtype=torch.float64), []
-            for weight, process, (lower, alpha) in zip(self.weights, self.processes, self._solved, strict=True):
-                variance, cross = term_covariances(process, self._rows, chosen, means)
-                solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
-                within += float(weight) * (variance - solved.square().sum(0)).clamp(min=0)
-                found.append(cross @ alpha)
-            parts.append((within + self._between(found)).sqrt())
+            for weight, process, root, mean in self.members:
+                variance, cross = term_covariances(process, self.inducing, chosen, means)
+                within += weight * (variance - (root @ cross.T).square().sum(0)).clamp(min=0)
+                found.append(cross @ mean)
+            parts.append((within + between(found, self.weights)).sqrt())
         return torch.cat(parts).reshape(shape)
 
     def recalibrated(
@@ -204,11 +180,14 @@ class Predictive:
             "constant": self.settings.constant,
             "least_noise": self.settings.least_noise,
             "extra": self.extra,
+            "rows": self.rows,
         }
 
     def tensors(self) -> dict[str, Tensor]:
         """The arrays, for a safetensors file."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
+        upper = np.triu_indices(len(self.numbers))
+        arrays["roots"] = self.roots[:, *upper]  # the rest is 0
         found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
         for n, (mean, moment) in enumerate(zip(self.kernel.means, self.kernel.moments, strict=True)):
             found |= {f"mean.{n}": mean.contiguous(), f"moment.{n}": moment.contiguous()}
@@ -221,33 +200,46 @@ class Predictive:
         means, moments = ([tensors[f"{name}.{n}"] for n in range(len(sites))] for name in ("mean", "moment"))
         arrays = {name: tensors[name].numpy() for name in _ARRAYS}
         components = tuple(Component(one["name"], tuple(one["terms"]), 1.0, {}) for one in config["components"])
-        outputs, rows = arrays["targets"].shape[1], len(arrays["numbers"])
+        members, inducing, outputs = arrays["means"].shape
         for n, (site, mean, moment) in enumerate(zip(sites, means, moments, strict=True)):
             square = (site.seen, site.seen) if site.knots is not None else (0, 0)
             if mean.shape != (site.seen,) or moment.shape != square:
                 raise ValueError(f"column {n} has states of shapes {tuple(mean.shape)} and {tuple(moment.shape)}")
         kernel = Kernel(sites, means, moments, outputs)
         weights, size = np.array(config["weights"], dtype=np.float64), len(kernel.layout.names)
-        shapes = {"numbers": (rows, len(sites)), "targets": (rows, outputs), "precision": (rows,), "level": (rows,)}
+        shapes: dict[str, tuple[int, ...]] = {"numbers": (inducing, len(sites)), "means": arrays["means"].shape}
+        shapes["roots"] = (len(components), inducing * (inducing + 1) // 2)
         shapes |= {"quantiles": (len(LEVELS), outputs), "slopes": (kernel.layout.numbers + 1,)}
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {arrays[name].shape}")
             if name != "numbers" and not np.isfinite(arrays[name]).all():
                 raise ValueError(f"{name} must be finite")
-        if tensors["thetas"].shape != (len(components), size) or weights.shape != (len(components),) or not rows:
+        fits = len(components) == len(weights) == members and inducing > 0
+        if tensors["thetas"].shape != (len(components), size) or not fits:
             raise ValueError(f"{len(components)} members do not fit {tuple(tensors['thetas'].shape)} hyper-parameters")
-        if not bool(tensors["thetas"].isfinite().all()) or (weights < 0).any() or (arrays["precision"] <= 0).any():
-            raise ValueError("hyper-parameters must be finite, weights and precisions not below 0")
+        if not bool(tensors["thetas"].isfinite().all()) or (weights < 0).any():
+            raise ValueError("hyper-parameters must be finite, weights not below 0")
         if not (config["constant"] >= 0 and config["least_noise"] > 0):
             raise ValueError("the variances of the constant and of the least noise must not be below 0")
+        if check_int("rows", config["rows"], minimum=1) < inducing:
+            raise ValueError(f"{inducing} inducing rows are more than the {config['rows']} rows of the fit")
+        arrays["roots"], packed = np.zeros((members, inducing, inducing)), arrays["roots"]
+        arrays["roots"][:, *np.triu_indices(inducing)] = packed
         settings = Settings(constant=config["constant"], least_noise=config["least_noise"], components=components)
-        return cls(kernel, tensors["thetas"], components, weights, settings, **arrays, extra=config["extra"])
+        plain: dict[str, Any] = {**arrays, "rows": config["rows"], "extra": config["extra"]}
+        return cls(kernel, tensors["thetas"], components, weights, settings, **plain)
 
 
 # Of a variance relative to the common one: a search may try any slope.
 _LARGEST_LOG = 30.0
-_ARRAYS = ("numbers", "targets", "precision", "level", "quantiles", "slopes")
+_ARRAYS = ("numbers", "roots", "means", "quantiles", "slopes")
+
+
+def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)
+    """Variance of the members' means."""
+    stack, share = torch.stack(list(means), -1), torch.from_numpy(weights).to(means[0])
+    return ((stack - (stack @ share)[..., None]).square() @ share).mean(1)
 
 
 def scale_slopes(

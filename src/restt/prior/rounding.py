@@ -36,8 +36,9 @@ _LARGEST = 2**20
 
 @dataclass(frozen=True)
 class Rounding:
-    """What the train of bond r lost.
+    """What became of the posterior mean, and what was lost.
 
+    ``kind``: ``"rounded"`` to a dense train of bond r, or ``"diagonal"``, with one state per row and product.
     ``discarded``: root mean square over independent sites of what was cut away, in standard deviations of the target.
     ``distance``: root mean square distance from the exact posterior mean on the rows of the fit, in the same unit; None
     where it was not measured. The prior lives on the knots, so they add no error of their own.
@@ -47,6 +48,7 @@ class Rounding:
     bonds: tuple[int, ...]  # N - 1
     discarded: float
     distance: float | None = None
+    kind: str = "rounded"
 
 
 @torch.no_grad()

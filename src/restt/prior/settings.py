@@ -80,6 +80,8 @@ class Settings:
     # 0.03 adds a thousandth to the noise's variance.
     largest_bond: int = 64
     tolerance: float = 0.03
-    # Rows that the predictive variance is kept for.
-    variance_rows: int = 1000
+    # Most inducing rows of the predictive variance, which is exact for tables of no more, and the root mean square
+    # error of the logarithm of s for which fewer are enough; a file's size may allow fewer.
+    inducing_rows: int = 768
+    spread_tolerance: float = 0.03
     components: tuple[Component, ...] = field(default_factory=learned_components)
