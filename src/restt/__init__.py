@@ -13,6 +13,8 @@ _LAZY = {
     "ResTT": "restt.module",
     "DiagonalTT": "restt.diagonal",
     "ResTTClassifier": "restt.estimators",
+    "ResTTNetClassifier": "restt.estimators",
+    "ResTTNetRegressor": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
     "ResTTSearchCV": "restt.estimators",
     "VolterraRegressor": "restt.volterra",
@@ -38,6 +40,8 @@ __all__ = [
     "DiagonalTT",
     "ResTT",
     "ResTTClassifier",
+    "ResTTNetClassifier",
+    "ResTTNetRegressor",
     "ResTTRegressor",
     "ResTTSearchCV",
     "Topology",
@@ -72,7 +76,14 @@ if TYPE_CHECKING:
         workflow,
     )
     from restt.diagonal import DiagonalTT
-    from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
+    from restt.estimators import (
+        ResTTClassifier,
+        ResTTNetClassifier,
+        ResTTNetRegressor,
+        ResTTRegressor,
+        ResTTSearchCV,
+        load,
+    )
     from restt.module import ResTT
     from restt.topology import Topology
     from restt.volterra import VolterraRegressor
