@@ -107,14 +107,16 @@ def test_conditioning_through_all_rows_changes_nothing(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_conjugate_gradients_find_the_exact_posterior(seed):
+def test_conjugate_gradients_find_the_exact_posterior_and_held_out_predictions(seed):
     process, data, targets, new = made(seed, rows=60)
-    exact = condition(process, data, targets)
-    found = condition_iteratively(process, data.rows.take(slice(10)), data, targets, 1e-4, 200)
+    inducing, rest = data.rows.take(slice(10)), torch.arange(45)
+    exact, without = condition(process, data, targets), condition(process, data.take(rest), targets[rest])
+    found, held = condition_iteratively(process, inducing, data, targets, 15, 1e-4, 200)
     size = float(own_noise(process, data).mean()) ** 0.5
     for rows in (data.rows, new):
         torch.testing.assert_close(found.mean(rows), exact.mean(rows), rtol=0, atol=2e-3 * size)
-    begun = condition_iteratively(process, data.rows.take(slice(10)), data, targets, 1e-4, 1)
+    torch.testing.assert_close(held, without.mean(data.rows.take(slice(45, 60))), rtol=0, atol=2e-3 * size)
+    begun, _ = condition_iteratively(process, inducing, data, targets, 15, 1e-4, 1)
     assert (begun.mean(data.rows) - exact.mean(data.rows)).abs().max() > 1e-2 * size
 
 

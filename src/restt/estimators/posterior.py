@@ -261,7 +261,8 @@ def _check_fits(columns: tuple[Column, ...], rows: int, solved: int, settings: S
     # The posterior mean as a sum of products, four a row, while it is rounded; tables over pairs of levels.
     products = 6 * (4 * own + len(columns)) * sum(widths)
     levels = 40 * sum(column.states**2 for column in columns if column.levels is not None)
-    need = 8.0 * (held + solved * sum(widths) + products + levels + max(4 * min(own, settings.scale_rows) ** 2, own**2 / 2))
+    matrices = max(4 * min(own, settings.scale_rows) ** 2, own**2 / 2)
+    need = 8.0 * (held + solved * sum(widths) + products + levels + matrices)
     free = available_memory(torch.device("cpu"))
     if need > free:
         raise ValueError(

@@ -168,13 +168,13 @@ def condition_through(process: Process, inducing: Rows, data: Data, targets: Ten
 
 @torch.no_grad()
 def condition_iteratively(
-    process: Process, inducing: Rows, data: Data, targets: Tensor, tolerance: float, iterations: int
-) -> Posterior:
-    """The posterior given many rows by preconditioned conjugate gradients on their covariance in float32.
+    process: Process, inducing: Rows, data: Data, targets: Tensor, held: int, tolerance: float, steps: int
+) -> tuple[Posterior, Tensor]:
+    """The posterior given many rows, and predictions (H, O) of the last ``held`` rows from all others.
 
-    The residual of A α = t is the error of the mean at the rows that an update would mend: they stop when its root mean
-    square is below ``tolerance`` standard deviations of the noise. The preconditioner is that of
-    :func:`condition_through`: D + VᵀV with V = L⁻¹ K_ZX.
+    Both by conjugate gradients on the covariance of the rows in float32. The residual of A α = t is the error of the
+    mean at the rows that the next step would mend: they stop when its root mean square is below ``tolerance`` standard
+    deviations of the noise. The preconditioner is (D + VᵀV)⁻¹ with V = L⁻¹ K_ZX of inducing rows Z.
     """
     noise = process.noise(data.rows, data.level)
     own = noise / (data.weights * data.precision)
@@ -186,25 +186,33 @@ def condition_iteratively(
     base = process.covariance(inducing)
     lower = cholesky(base, base.diagonal() * 1e-6)
     root = torch.linalg.solve_triangular(lower, process.covariance(inducing, data.rows), upper=False)  # (J, B)
-    inner = cholesky((root / own) @ root.T, torch.ones_like(root[:, 0]))
 
-    def preconditioned(x: Tensor) -> Tensor:  # (B, O)
-        x = x / own[:, None]
-        return x - root.T @ torch.cholesky_solve(root @ x, inner) / own[:, None]
+    def product(x: Tensor) -> Tensor:  # (B, O)
+        return (matrix @ x.float()).double()
 
-    alpha, residual = torch.zeros_like(targets), targets.clone()
-    solved = preconditioned(residual)
-    direction, size = solved, (residual * solved).sum(0)
-    for _ in range(iterations):
-        product = (matrix @ direction.float()).double() + own[:, None] * direction
-        step = size / (direction * product).sum(0).clamp(min=1e-300)
-        alpha, residual = alpha + step * direction, residual - step * product
-        if bool((residual.square() / noise[:, None]).mean() <= tolerance**2):
-            break
-        solved = preconditioned(residual)
-        before, size = size, (residual * solved).sum(0)
-        direction = solved + size / before.clamp(min=1e-300) * direction
-    return Posterior(process, data.rows, alpha, targets[:0], own[:0])
+    def solve(alpha: Tensor, kept: Tensor) -> Tensor:  # (B, O), (B,) of 0 and 1
+        trust = kept / own
+        inner = cholesky((root * trust) @ root.T, torch.ones_like(base[:, 0]))
+        residual = kept[:, None] * (targets - product(alpha) - own[:, None] * alpha)
+        direction, size = torch.zeros_like(alpha), torch.ones_like(alpha[0])
+        for _ in range(steps):
+            if bool((residual.square() / noise[:, None]).sum() <= tolerance**2 * kept.sum() * alpha.shape[1]):
+                break
+            solved = residual * trust[:, None]
+            solved = solved - trust[:, None] * (root.T @ torch.cholesky_solve(root @ solved, inner))
+            before, size = size, (residual * solved).sum(0)
+            direction = solved + size / before.clamp(min=1e-300) * direction
+            image = kept[:, None] * product(direction) + own[:, None] * direction
+            step = size / (direction * image).sum(0).clamp(min=1e-300)
+            alpha, residual = alpha + step * direction, residual - step * image
+        return alpha
+
+    kept = torch.ones_like(own)
+    kept[rows - held :] = 0
+    alpha = solve(torch.zeros_like(targets), kept)
+    predicted = product(alpha)[rows - held :]
+    alpha = solve(alpha, torch.ones_like(own))
+    return Posterior(process, data.rows, alpha, targets[:0], own[:0]), predicted
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
+from restt.prior.pairs import Rows
 from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
 from restt.prior.report import Prior
 from restt.prior.root import inducing_rows, root_of
@@ -190,8 +191,9 @@ def _fit(
     sample = torch.arange(min(count, settings.first_rows), device=place)
     members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads if place == _CPU else 1)
     warp, posteriors = members.warp, members.posteriors
+    held: Tensor | None = None  # (H, O): predictions of the last rows from the others
     if len(table) > count:
-        posteriors = _given_all(members, rows, weight, targets, settings)
+        posteriors, held = _given_all(members, rows, weight, targets, settings)
     seen = members.data.rows
     exact = weighted([one.mean(seen) for one in posteriors], members.weights).cpu()
     kernel = kernel.to(_CPU)
@@ -218,18 +220,24 @@ def _fit(
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
     warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
-    error = _relative_error(warp.predict(members.left_out.cpu().numpy()), targets[:count], used[:count])
+    left_out, some = members.left_out.cpu().numpy(), slice(count)
+    if held is not None:
+        left_out, some = held.cpu().numpy(), slice(len(table) - len(held), None)
+        residuals = warp.encode(targets[some]) - left_out
+        predictive = predictive.recalibrated(residuals, table[some], left_out, used[some])
+        warp = warp.smeared(residuals, used[some])
+    error = _relative_error(warp.predict(left_out), targets[some], used[some])
     told = replace(rounding, distance=distance), error, members.evaluations, tolerance, spread_error
     return Fitted(module, site_places, ordered, warp, prior, predictive, *told)
 
 
 def _given_all(
-    members: Members, rows: object, weight: Tensor, targets: np.ndarray, settings: Settings
-) -> tuple[Posterior, ...]:
-    """The members' posteriors given all rows of a table that is longer than what scales were learned on."""
+    members: Members, rows: Rows, weight: Tensor, targets: np.ndarray, settings: Settings
+) -> tuple[tuple[Posterior, ...], Tensor | None]:
+    """The members' posteriors given all rows of a long table, and the average's predictions of held-out rows."""
     count = len(members.targets)
     encoded = torch.from_numpy(members.warp.encode(targets)).to(weight)
-    rest = rows.take(slice(count, None))  # type: ignore[attr-defined]
+    rest = rows.take(slice(count, None))
     level = weighted([one.mean(rest) for one in members.posteriors], members.weights)
     squares = (encoded[count:] - level).square().mean(1) / members.left_out_variance.mean()
     degrees = 1 / members.tail
@@ -237,13 +245,15 @@ def _given_all(
     if degrees > 1e3:
         precision = torch.ones_like(precision)
     levels = torch.cat([members.data.level, level.mean(1)])
-    data = Data(rows, encoded, weight, precision, levels)  # type: ignore[arg-type]
+    data = Data(rows, encoded, weight, precision, levels)
     inducing = members.data.rows
     if len(weight) > settings.exact_rows:
-        return tuple(condition_through(one.process, inducing, data, encoded) for one in members.posteriors)
+        return tuple(condition_through(one.process, inducing, data, encoded) for one in members.posteriors), None
     inducing = inducing.take(slice(settings.preconditioner_rows))
-    limits = settings.residual, settings.gradient_steps
-    return tuple(condition_iteratively(one.process, inducing, data, encoded, *limits) for one in members.posteriors)
+    held = min(settings.held_rows, int(settings.held_share * len(weight)))
+    limits = held, settings.residual, settings.gradient_steps
+    found = [condition_iteratively(one.process, inducing, data, encoded, *limits) for one in members.posteriors]
+    return tuple(one for one, _ in found), weighted([predicted for _, predicted in found], members.weights)
 
 
 def _predictive(
