@@ -61,8 +61,8 @@ class Settings:
     preconditioner_rows: int = 1000
     residual: float = 0.003
     gradient_steps: int = 200
-    # There leave-one-out predictions cost too much: this share of the rows, at most so many, is held out once to fit the
-    # predictive distribution.
+    # There leave-one-out predictions cost too much: this share of the rows, at most so many, is held out once to fit
+    # the predictive distribution.
     held_share: float = 0.2
     held_rows: int = 1000
     # L-BFGS steps of the first fits and of the last one.
