@@ -24,8 +24,8 @@ from restt.module import ResTT
 
 # Bonds beyond the wanted one that the random train has.
 _OVERSAMPLING = 10
-# How often the tolerance over independent sites is halved where the rows' sites are not independent.
-_HALVINGS = 6
+# The smallest share of the tolerance that is cut away over independent sites where the rows' sites are not independent.
+_TIGHTEST = 1 / 64
 # Every state has at least this share of the measure: a level that no row is in has a value all the same.
 _FLOOR = 1e-6
 # Singular values of main effects on several outputs below this share of the largest are left out.
@@ -72,12 +72,22 @@ def round_products(
     compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
     # From here on matrices are small, and singular values of small matrices are slow on a GPU.
     compressed, roots = ([one.cpu() for one in each] for each in (compressed, roots))
-    for halvings in range(_HALVINGS + 1):
-        cores, lost = _truncated(compressed, largest_bond, tolerance / 2**halvings)
+
+    def cut(share: float) -> tuple[list[Tensor], float, float | None]:
+        cores, lost = _truncated(compressed, largest_bond, tolerance * share)
         cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
-        away = None if distance is None else distance(cores)
-        if away is None or away <= tolerance:
+        return cores, lost, None if distance is None else distance(cores)
+
+    cores, lost, away = cut(1.0 if distance is None else _TIGHTEST)
+    # Where the tightest does not hold, no looser one does.
+    share = 1.0 if away is not None and away <= tolerance else 0.0
+    while share > _TIGHTEST:
+        looser = cut(share)
+        assert looser[2] is not None
+        if looser[2] <= tolerance:
+            cores, lost, away = looser
             break
+        share *= min(0.5, 0.7 * tolerance / looser[2])
     bonds = tuple(core.shape[2] for core in cores[:-1])
     return cores, Rounding(max(bonds, default=1), bonds, lost, away)
 
