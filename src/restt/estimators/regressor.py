@@ -41,9 +41,9 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     column, weights of these terms, noise and how it grows) maximise the log marginal likelihood plus hyper-priors that
     were learned on other tables, on up to 2,000 rows. A few such processes under different hyper-priors are averaged by
     stacking weights, from leave-one-out residuals, and outliers are down-weighted by Student-t noise. The posterior is
-    exact for up to 10,000 rows; its mean is rounded to a train of bond r, and its variance and the noise make the
-    predictive distribution (``predict_distribution``, ``predict_interval``, ``return_std``). ``fit_report_`` says what
-    was done. It runs in float64. Rows whose y is absurdly far from all others are left out, with a warning.
+    exact for up to 10,000 rows; its mean is a train, rounded to bond r or with diagonal cores; its variance and the
+    noise make the predictive distribution (``predict_distribution``, ``predict_interval``, ``return_std``).
+    ``fit_report_`` says what was done. It runs in float64. Rows whose y is absurdly far from all others are left out, with a warning.
 
     A table of more than 10,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
@@ -60,7 +60,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         for more than 2,000 columns; ``"posterior"`` with one of these is an error.
     bond_dim : "auto" or int
         Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
-        train within 0.03 of the noise from the exact posterior, at most 64; 10 for gradients.
+        train within 0.03 of the noise from the exact posterior, and diagonal cores where none up to 64 does; 10 for
+        gradients.
     feature_map : {"auto", "identity", "affine", "trigonometric", "polynomial", "hat", "onehot"} or FeatureMap
         What a column of numbers becomes. ``"auto"`` is 8 hats at its quantiles, centred. Others are used as they are:
         the trigonometric map on columns scaled to [0, 1], hats on the raw values, the rest on standardised columns;
@@ -124,7 +125,7 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
 
     Attributes
     ----------
-    module_ : restt.ResTT
+    module_ : restt.ResTT or restt.DiagonalTT
         The model, with the runs axis.
     solver_ : str
         ``"posterior"`` or ``"gradient"``.
@@ -132,10 +133,11 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
         The learned hyper-parameters, to be printed or plotted: relevance, length and share of a straight line of each
         column, noise, power of the transform of y. Only of the posterior solver, as are
     spread_ : restt.prior.Predictive
-        what the predictive distribution needs, with up to 1,000 rows of the training table, and
+        what the predictive distribution needs, with up to 768 rows of the training table, and
     fit_report_ : dict
-        what was done: rows, rows that the hyper-parameters were learned on, weights of the averaged processes, bond,
-        error and tolerance of the rounding, leave-one-out R²; for a long table whether the refinement was kept.
+        what was done: rows, rows that the hyper-parameters were learned on, weights of the averaged processes, whether
+        the ``train`` is rounded or diagonal, its bond, error and tolerance of the rounding, error of the predictive
+        standard deviation (``spread_error``), leave-one-out R²; for a long table whether the refinement was kept.
     feature_importances_ : ndarray (C,)
         Each column's share in the variance of the predictions.
     history_ : list of restt.train.EpochRecord
