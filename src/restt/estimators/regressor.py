@@ -43,7 +43,8 @@ class ResTTRegressor(RegressorMixin, BaseResTT):
     stacking weights, from leave-one-out residuals, and outliers are down-weighted by Student-t noise. The posterior is
     exact for up to 10,000 rows; its mean is a train, rounded to bond r or with diagonal cores; its variance and the
     noise make the predictive distribution (``predict_distribution``, ``predict_interval``, ``return_std``).
-    ``fit_report_`` says what was done. It runs in float64. Rows whose y is absurdly far from all others are left out, with a warning.
+    ``fit_report_`` says what was done. It runs in float64. Rows whose y is absurdly far from all others are left out,
+    with a warning.
 
     A table of more than 10,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
