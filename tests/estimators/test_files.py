@@ -290,7 +290,7 @@ FORGED_NOW = [
     ((*CONFIG, "rows"), 0),
     ((*CONFIG, "rows"), 2.5),
     ((*TENSORS, "thetas"), files._packed(torch.zeros(3, 1))),
-    ((*TENSORS, "means"), files._packed(torch.full((3, 25, 1), torch.nan))),
+    ((*TENSORS, "means"), files._packed(torch.full((3, 30, 1), torch.nan))),
     (("prior", "names"), ["size"]),
     (("prior", "names"), [1, 2]),
     (("prior", "members"), None),
