@@ -423,7 +423,7 @@ def test_fits_repeat_and_do_not_depend_on_the_order_of_rows():
 def test_float32_weights_and_one_line_of_progress(capsys):
     x, y, clean = product(80)
     model = ResTTRegressor(precision="float32", verbose=1).fit(x, y)
-    assert model.module_.first.dtype == torch.float32
+    assert model.module_.dtype == torch.float32
     assert model.score(x, clean) > 0.98
     assert capsys.readouterr().out.startswith(f"posterior · {model.n_iter_} evaluations of the evidence · bond ")
 
