@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-EXTRAS := fast,plot,table,report,export,tune,baselines,bench,dev
+EXTRAS := fast,app,plot,export,tune,baselines,bench,dev
 
 .PHONY: demo test test-portable lint types coverage docs fuzz matrix release-check format clean
 .DEFAULT_GOAL := test
@@ -38,9 +38,10 @@ test-portable: $(STAMP)
 coverage: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --cov-fail-under 90
 
-# Pages, API and the gallery, whose scripts are run; a warning is an error.
+# Documents, API, the gallery (its scripts are run) and the two HTML pages; a warning is an error.
 docs: $(STAMP)
 	$(PIP) --editable ".[docs]"
+	$(BIN)/python docs/make_pages.py
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
 
 # Ten thousand damaged files for every loader; the tests have a hundred and fifty.
@@ -61,4 +62,4 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery docs/_pictures docs/sg_execution_times.rst .coverage .pytest_cache .mypy_cache .ruff_cache demo-output
+	rm -rf $(VENV) build dist docs/*.html docs/_build docs/api docs/gallery docs/_pictures docs/sg_execution_times.rst .coverage .pytest_cache .mypy_cache .ruff_cache demo-output

@@ -1,9 +1,9 @@
-"""Make the two pages of this folder again, and the README's pictures of them.
+"""Write the HTML pages that the documentation links to, and on request the README's pictures of them.
 
-    python docs/make_pages.py
+    python docs/make_pages.py [--pictures]
 
-The model page comes from ``restt demo``, the other from ``results/``. Pictures need Chromium, chromedriver, selenium
-and Pillow (``pip install 'restt[dev,report]'``).
+``model-page.html`` comes from ``restt demo``, ``report.html`` from ``results/``. Pictures need Chromium, chromedriver,
+selenium and Pillow (``pip install 'restt[dev,app]'``).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import base64
 import io
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
-from restt import demo
 from restt._common.files import write_bytes_atomic
+from restt_app import demo
 from restt_paper.commands import write_report
 
 HERE = Path(__file__).parent
@@ -34,8 +35,9 @@ def main() -> None:
         demo.run(folder)
         shutil.copyfile(Path(folder) / "page.html", HERE / "model-page.html")
     write_report(HERE.parent / "results", HERE / "results.md", HERE / "report.html")
-    with tempfile.TemporaryDirectory() as profile:
-        draw(profile)
+    if "--pictures" in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as profile:
+            draw(profile)
 
 
 def draw(profile: str) -> None:

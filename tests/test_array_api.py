@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from tests.baselines.test_mlp import CHECKED as MLPS
 from tests.estimators.test_checks import CLASSIFIERS, REGRESSORS
+from tests.restt_baselines.test_mlp import CHECKED as MLPS
 from tests.sklearn_checks import VERSION, assert_arrays_of_every_kind_pass
 from tests.test_volterra import CHECKED as VOLTERRAS
 

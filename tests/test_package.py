@@ -15,6 +15,7 @@ import pytest
 import restt
 
 HEAVY = ("sklearn", "matplotlib", "triton", "typer", "rich", "pandas", "torch")
+APP = ("typer", "rich", "pandas", "pyarrow", "jinja2", "markupsafe", "matplotlib")
 ROOT = Path(__file__).resolve().parents[1]
 
 # Everything that may be imported from each public module. A name added or lost is a decision, made here too.
@@ -30,7 +31,6 @@ SURFACE = {
             "features",
             "interop",
             "meanfield",
-            "pages",
             "prior",
             "testing",
             "train",
@@ -58,7 +58,7 @@ SURFACE = {
         *("phase_diagram", "predict", "signal_range", "site_gradients", "stable_sigma2", "typical_log_decay"),
         "warn_if_unstable",
     },
-    "restt.pages": {"model_page"},
+    "restt_app.pages": {"model_page"},
     "restt.prior": {
         *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
     },
@@ -88,6 +88,42 @@ def test_import_is_light():
     code = f"import sys, restt; print([name for name in {HEAVY} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def _without_the_app(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process where none of the extra's packages can be imported."""
+    blocked = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class WithoutTheApp(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in {APP} else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutTheApp
+"""
+    return subprocess.run([sys.executable, "-c", blocked + code], capture_output=True, text=True)
+
+
+def test_estimators_work_without_the_app():
+    code = """
+import numpy as np, restt
+x = np.random.default_rng(0).normal(size=(30, 2))
+for model, y in ((restt.ResTTRegressor(), x[:, 0]), (restt.ResTTClassifier(), x[:, 0] > 0)):
+    assert model.set_params(random_state=0).fit(x, y).score(x, y) > 0.9
+assert restt.baselines.make("rr", task="regression").fit(x, x[:, 0]).score(x, x[:, 0]) > 0.9
+"""
+    done = _without_the_app(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_names_the_extra_it_needs():
+    done = _without_the_app("import runpy; runpy.run_module('restt', run_name='__main__')")
+    assert done.returncode == 1
+    needed = "restt_app needs typer, rich, pandas, pyarrow, jinja2: pip install 'restt[app]'"
+    assert done.stderr == f"restt: {needed}\n"
+    assert needed in _without_the_app("import restt; restt.workflow.fit_table").stderr
 
 
 @pytest.mark.parametrize("name", SURFACE)
@@ -130,9 +166,9 @@ def test_every_module_of_the_library_has_its_place_in_the_order():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     [contract] = [contract for contract in settings["contracts"] if contract["type"] == "layers"]
     placed = {name for layer in contract["layers"] for name in re.findall(r"[\w.]+", layer)}
-    there = {f"restt.{found.name}" for found in pkgutil.iter_modules(restt.__path__)}
-    assert there <= placed
-    assert {"restt_paper", "restt_bench"} <= placed
+    for package in (restt, importlib.import_module("restt_app")):
+        assert {f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__)} <= placed
+    assert {"restt_baselines", "restt_paper", "restt_bench"} <= placed
 
 
 def _private_names(tree: ast.Module, library: str) -> set[str]:
@@ -199,7 +235,7 @@ def test_everything_imported_is_declared():
                 imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
-    others = imported - sys.stdlib_module_names - {"restt", "restt_paper", "restt_bench"}
+    others = imported - sys.stdlib_module_names - {path.name for path in (ROOT / "src").iterdir()}
     assert {called.get(name, name) for name in others} <= needed | offered
     assert "joblib" in needed  # of restt.ResTTSearchCV, which no extra is asked for
     (untyped,) = settings["tool"]["mypy"]["overrides"]

@@ -32,14 +32,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "results" / "matrix.json"
 MINORS = range(11, 16)
-EXTRAS = ("fast", "plot", "table", "report", "export", "tune", "baselines", "dev")
+EXTRAS = ("fast", "app", "plot", "export", "tune", "baselines", "dev")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
 # Most of the time, and few lines that depend on versions: kernels under Triton's interpreter, long fits, baselines.
 SLOW = (
-    "tests/baselines", "tests/chain/cuda", "tests/chain/test_operators.py", "tests/chain/test_recompute.py",
+    "tests/restt_baselines", "tests/chain/cuda", "tests/chain/test_operators.py", "tests/chain/test_recompute.py",
     "tests/estimators/test_checks.py", "tests/estimators/test_posterior.py", "tests/estimators/test_refinement.py",
-    "tests/estimators/test_search.py", "tests/fuzz", "tests/pages/test_browser.py", "tests/prior", "tests/restt_bench",
-    "tests/restt_paper", "tests/test_volterra.py", "tests/workflow/test_fitting.py",
+    "tests/estimators/test_search.py", "tests/fuzz", "tests/prior", "tests/restt_app/pages/test_browser.py",
+    "tests/restt_app/workflow/test_fitting.py", "tests/restt_bench", "tests/restt_paper", "tests/test_volterra.py",
 )  # fmt: skip
 # What torch says of itself, of Python 3.13.0 and of tensors it looks at; our own warnings stay errors.
 TORCHS_WARNINGS = (

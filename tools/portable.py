@@ -43,7 +43,7 @@ SETTINGS = {
 TARGETS = {"sse": "-march=x86-64-v2 -mtune=znver2", "avx2": "-march=x86-64-v3 -mtune=znver2"}
 # Left out, since other processors change nothing in them or their code runs in what is left too: kernels under Triton's
 # interpreter, damaged files, browsers, documents and the paper's studies.
-LEFT_OUT = ("tests/chain/cuda", "tests/fuzz", "tests/pages", "tests/restt_paper", "tests/test_documents.py")
+LEFT_OUT = ("tests/chain/cuda", "tests/fuzz", "tests/restt_app/pages", "tests/restt_paper", "tests/test_documents.py")
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Could this be released today? Builds wheel and sdist, looks into them, and uses the wheel as a stranger would.
 
 1. Both are built from a clean copy of what is committed, and twine accepts their metadata.
-2. The wheel holds the three packages with their templates and nothing else; the sdist holds the tests.
+2. The wheel holds the five packages with their templates and nothing else; the sdist holds the tests.
 3. In a new environment without a compiler the wheel installs with its extras, and every Python block of the README runs
    outside the checkout, as do the commands `restt --version`, `info`, `fit`, `predict` and `explain`.
 
@@ -22,9 +22,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("restt", "restt_paper", "restt_bench")
-NEEDED = ("restt/py.typed", "restt/pages/templates/base.html.j2", "restt_paper/paper_numbers.json")
-EXTRAS = "plot,table,report,export"
+PACKAGES = ("restt", "restt_app", "restt_baselines", "restt_paper", "restt_bench")
+NEEDED = ("restt/py.typed", "restt_app/pages/templates/base.html.j2", "restt_paper/paper_numbers.json")
+EXTRAS = "app,plot,export"
 # What compiles: none may be found by name.
 COMPILERS = ("cc", "gcc", "clang", "c++", "g++", "zig")
 TABLE = "a,b,kind,y\n" + "".join(f"{k % 7},{(k * k) % 11},{'uvw'[k % 3]},{(k % 7) * (k % 3)}\n" for k in range(120))

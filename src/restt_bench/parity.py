@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ALLOWED = {"float64": 1e-10, "float32": 1e-5, "tf32": 1e-2, "bf16": 6e-2}
 # What a product of tf32 operands may lose of its size. Tensor cores cut the last bits off instead of rounding them, so
 # each operand comes out too small, by ½ · 2⁻¹⁰ · ln 2 on average, and a product by 6.8e-4: measured were 6.4e-4 a site
-# over 7 plain sites, 6.8e-4 over 40 (results/bench/check-packed-h200.json). Errors of one sign add up wherever a state
+# over 7 plain sites, 6.8e-4 over 40 (results/bench/check-h200.json). Errors of one sign add up wherever a state
 # reaches the next site through a product alone. Operands rounded to bf16 err both ways and stay within ALLOWED.
 CUT_OFF_PER_PRODUCT = {"tf32": 2.0**-10}
 

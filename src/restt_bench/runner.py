@@ -76,8 +76,7 @@ def run(
     ----------
     names : sequence of str
         Suites, which time steps and inference: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s,
-        full-tensor. Studies: import, check and tune (the fused GPU kernels), precision, guard, two-epochs, overhead
-        (trainings), means, crossover (the CPU path), calibration. ``scaling`` and ``all`` are groups.
+        full-tensor. Studies: those of :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional

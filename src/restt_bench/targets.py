@@ -16,7 +16,6 @@ SMALL_STEP_MS = 1.5
 SMALL_RUNS, SMALL_RUNS_TIMES_ONE = 64, 10.0
 # "Linear" as an exponent fitted to timings, whose own spread is a few hundredths.
 LINEAR_EXPONENT = 1.05
-IMPORT_SECONDS = 0.3
 # Of one numpy row, 20 columns at r = 20.
 SERVED_ROW_MS = 0.5
 # Forward and backward of 10,000 sites with √N states kept, as a multiple of those with all kept.

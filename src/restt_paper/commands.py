@@ -94,7 +94,8 @@ def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
 
 
 def _counted(keys: Sequence[str]) -> str:
-    """
+    """Count results and pictures in words.
+
     >>> _counted(["table1/a-1", "pictures/b"]), _counted([])
     ('1 results and 1 pictures', '0 results')
     """

@@ -5,8 +5,9 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
-from restt import ResTT, Topology, cli
+from restt import ResTT, Topology
 from restt.chain import eager
+from restt_app import cli
 from restt_bench.case import Case
 from restt_bench.implementations.base import Implementation
 from restt_bench.implementations.ours import Ours

@@ -2,7 +2,6 @@ import contextlib
 import io
 import json
 
-import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -11,28 +10,15 @@ import restt_bench as bench
 from restt import data
 from restt_bench.case import QUICK
 from restt_bench.studies import STUDIES, study_named
-from restt_bench.studies.calibration import calibration_error
-from restt_bench.studies.importing import import_time
 
 # shap makes colour maps when it is imported, in a way that matplotlib is about to deprecate.
 SHAP_COLOURS = "ignore:The set_(bad|over|under) function will be deprecated:PendingDeprecationWarning"
-NEED_DATA = {"precision": "mnist", "guard": "fashion-mnist", "two-epochs": "mnist"}
+NEED_DATA = {"guard": "fashion-mnist"}
 
 
 @pytest.fixture
 def quiet():
     return Console(file=io.StringIO(), width=120)
-
-
-def test_import_time_reports_medians_and_what_came_along(quiet):
-    found = import_time("cpu", QUICK.__class__(rounds=1, quick=True), quiet)
-    times = [row["milliseconds"]["median"] for row in found["rows"]]
-    assert all(spent > 0 for spent in times)
-    assert times[2] >= times[1]
-    assert found["loaded"] == []
-    [target] = found["targets"]
-    assert (target["bound"], target["unit"]) == (300.0, "ms")
-    assert target["measured"] == times[2]
 
 
 def run_and_saved(name, quiet, folder):
@@ -49,7 +35,7 @@ def run_and_saved(name, quiet, folder):
 @pytest.mark.parametrize(
     "name",
     [
-        *sorted(set(STUDIES) - {"import", "explain", "check"}),  # the last is run below
+        *sorted(set(STUDIES) - {"explain", "check"}),  # the last is run below
         pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
     ],
 )
@@ -71,12 +57,6 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty,
         assert all(row["relative_gap"] < 1e-8 for row in saved["rows"])
         assert all(row["rows_per_second"] > 0 for row in saved["rows"])
         assert [target["bound"] for target in saved["targets"]] == [0.5, 0.5]
-
-
-def test_calibration_error_is_the_gap_between_confidence_and_hits():
-    sure = np.array([[0.95, 0.05]] * 20)
-    assert calibration_error(sure, np.r_[np.zeros(19, int), 1]) == pytest.approx(0, abs=1e-12)
-    assert calibration_error(sure, np.r_[np.zeros(10, int), np.ones(10, int)]) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("name", STUDIES)

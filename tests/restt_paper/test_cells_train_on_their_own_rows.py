@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.dummy import DummyClassifier
 
-from restt.baselines import registry
+from restt_baselines import registry
 from restt_paper.engine.experiment import Context
 from restt_paper.images.cells import baseline_cell, compute_images, recipe_cell
 from restt_paper.images.data import load_images, training_rows
@@ -29,7 +29,7 @@ def fitted_rows(monkeypatch):
             given.append(torch.from_numpy(X))
             return super().fit(X, y)
 
-    file = types.ModuleType("restt.baselines.noting")
+    file = types.ModuleType("restt_baselines.noting")
     file.TASKS = ("classification",)
     file.make = lambda task, **params: Noting(**params)
     monkeypatch.setitem(sys.modules, file.__name__, file)

@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import sys
 
 from restt.train import EpochRecord, Event, TrainConfig, live_table, train, write_jsonl
 from tests.train.problems import regression, small_module
@@ -69,3 +70,11 @@ def test_a_table_left_early_ends_its_line():
     next(stream)
     stream.close()
     assert out.getvalue().endswith("\n")
+
+
+def test_without_rich_an_epoch_is_a_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert len(list(live_table(some_records(), 3))) == 3
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.split() == ["epoch", "loss", "metric", "rate", "samples/s", "ETA"]
+    assert [line.split()[0] for line in lines] == ["1/3", "2/3", "3/3"]

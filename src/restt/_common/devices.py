@@ -106,7 +106,8 @@ def give_back_memory() -> None:
 
 
 def gibibytes(size: float) -> str:
-    """
+    """Format a number of bytes in GiB.
+
     >>> gibibytes(3 * 2**29)
     '1.5 GiB'
     """

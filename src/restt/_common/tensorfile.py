@@ -1,5 +1,6 @@
-"""Tensors and plain values in one file that is checked when read: a safetensors file whose header carries the values as
-JSON and a SHA-256 of everything.
+"""Tensors and plain values in one safetensors file that is checked when read.
+
+The header carries the values as JSON and a SHA-256 of everything.
 
 Nothing in a file is ever executed, and nothing is allocated before its sizes were compared with the file's own length,
 so that a damaged or hostile file costs no more than its bytes. Files are written whole or not at all.

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 from restt._common.ranks import Ranks, read_group
-from restt.data.parquet_files import digest_of, parquet_paths, read_footer, stamp_of
-from restt.data.parquet_pages import check_pages
+from restt.data.parquet_files import digest_of, open_parquet, parquet_paths, read_footer, stamp_of
 
 # Kinds of columns that become numbers as they are.
 NUMBERS = ("numbers", "whole numbers", "booleans")
@@ -81,7 +80,6 @@ class Stream:
                 groups.append(_Group(file, number, start, rows))
                 start += rows
         self._groups = [group for group in groups if group.rows]
-        self._sound: set[int] = set()
         self.rows = start
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
@@ -96,15 +94,17 @@ class Stream:
         return tuple(sum(group.rows for group in groups) for groups in self._dealt(epoch))
 
     def tables(self, epoch: int, lane: int) -> Iterator[tuple[np.ndarray, Any]]:
-        """The rows of a lane, shuffled in blocks: their numbers (b,) in the whole table, and a pyarrow table of columns
-        and target.
+        """Yield the rows of a lane in shuffled blocks.
+
+        A block is the row numbers (b,) in the whole table and a pyarrow table of columns and target.
         """
         at_once = max(1, self.shuffle_block // self.lane_count)
         return self._in_blocks(self._dealt(epoch)[lane], at_once, np.random.default_rng([self.seed, epoch, lane]))
 
     def tables_in_order(self, part: int = 0, parts: int = 1) -> Iterator[tuple[np.ndarray, Any]]:
-        """The same of all rows in the order of the files, or of one of several parts of them: whole row groups that
-        follow each other.
+        """Yield blocks as :meth:`tables` does, in the order of the files.
+
+        ``part`` of several ``parts`` is a sequence of whole row groups.
         """
         middles = np.array([group.start + group.rows / 2 for group in self._groups])
         own = np.flatnonzero((middles * parts // self.rows).astype(int) == part)
@@ -199,19 +199,15 @@ class Stream:
 
     def _read(self, group: _Group, at_once: int) -> Iterator[Any]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        path = self.files[group.file]
+        path, options = self.files[group.file], {"metadata": self._footers[group.file], "buffer_size": READ_BYTES}
+        names = self.schema.names
         try:
             self._unchanged(group.file)
-            self._check_pages(group.file)
-            with pq.ParquetFile(
-                path, metadata=self._footers[group.file], buffer_size=READ_BYTES, pre_buffer=False
-            ) as file:
-                for piece in file.iter_batches(
-                    at_once, row_groups=[group.number], columns=self.schema.names, use_threads=False
-                ):
-                    yield pa.Table.from_batches([piece]).select(self.schema.names).cast(self.schema)
+            with open(path, "rb") as file:
+                parquet = open_parquet(file, pre_buffer=False, **options)
+                for piece in parquet.iter_batches(at_once, [group.number], names, use_threads=False):
+                    yield pa.Table.from_batches([piece]).select(names).cast(self.schema)
             # Pages of other sizes come with the next row group, which would be held beside what these have left.
             pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError) as error:
@@ -222,13 +218,6 @@ class Stream:
         if stamp_of(path) != self._stamps[number]:
             raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
         return path
-
-    def _check_pages(self, number: int) -> None:
-        """Once for each file, as it stays what it was."""
-        if number not in self._sound:
-            with open(self.files[number], "rb") as file:
-                check_pages(file, self._footers[number], self.schema.names, str(self.files[number]))
-            self._sound.add(number)
 
     def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
         """ValueError where a file's columns are not those of the first."""
@@ -273,11 +262,10 @@ def stream(
     seed: int = 0,
     group: Any = "auto",
 ) -> Stream:
-    """Parquet files as rows to train on that need not fit into memory: ``X`` of an estimator's ``fit``, or ``x`` of
-    :func:`restt.train.train`, each without y.
+    """Open Parquet files as rows to train on that need not fit into memory.
 
-    The footers of all files are read at once: a file that is damaged or has other columns than the first is refused
-    here, by name.
+    The result is ``X`` of an estimator's ``fit`` or ``x`` of :func:`restt.train.train`, each without y. The footers of
+    all files are read at once: a file that is damaged or has other columns than the first is refused here, by name.
 
     Parameters
     ----------
@@ -319,7 +307,7 @@ def stream(
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as missing:
-            raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[table]'") from missing
+            raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[app]'") from missing
         return Stream(parquet_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
 
 

@@ -1,17 +1,27 @@
-"""Parquet files before their rows are read: which they are, their footers, and how one is told from another."""
+"""Paths, footers and digests of Parquet files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from restt.data.parquet_pages import footer_bytes, open_parquet
+
+def open_parquet(file: IO[bytes], **options: Any) -> Any:
+    """Open a binary file as pyarrow's ``ParquetFile``, with no list or text in its footer longer than the footer.
+
+    pyarrow allocates as many entries as a list claims, up to a million, before it reads the first.
+    """
+    import pyarrow.parquet as pq
+
+    most = max(1, min(_footer_length(file), 2**31 - 1))
+    file.seek(0)
+    return pq.ParquetFile(file, thrift_string_size_limit=most, thrift_container_size_limit=most, **options)
 
 
 def parquet_paths(files: Any) -> list[Path]:
-    """One path or several, and for a folder its Parquet files in the order of their names."""
+    """Paths of one file, several, or the ``*.parquet`` files of a folder in the order of their names."""
     given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     found: list[Path] = []
     for entry in given:
@@ -26,7 +36,7 @@ def parquet_paths(files: Any) -> list[Path]:
 
 
 def read_footer(path: Path) -> Any:
-    """pyarrow's metadata of a file; an error that names it where there is none or it is damaged."""
+    """Read pyarrow's metadata of a file; the error names a file that is missing or damaged."""
     import pyarrow as pa
 
     try:
@@ -39,12 +49,23 @@ def read_footer(path: Path) -> Any:
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
-    """Changes whenever the file does."""
+    """Size and time of the last change."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
 def digest_of(path: Path) -> str:
-    """Of the footer: its columns and, for each row group, sizes and the statistics where they were written."""
+    """Hash of the footer's bytes, which hold columns, row groups and their statistics.
+
+    pyarrow's ``RowGroupMetaData.column`` would end the process where the statistics are damaged.
+    """
     with open(path, "rb") as file:
-        return hashlib.sha256(footer_bytes(file)).hexdigest()[:16]
+        file.seek(-8 - _footer_length(file), os.SEEK_END)
+        return hashlib.sha256(file.read()[:-8]).hexdigest()[:16]
+
+
+def _footer_length(file: IO[bytes]) -> int:
+    """Bytes of the footer, as the file's last eight bytes say, at most those before them."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    return max(0, min(int.from_bytes(file.read(4), "little"), size - 8))

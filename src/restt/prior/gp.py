@@ -131,18 +131,14 @@ def cholesky(matrix: Tensor, diagonal: Tensor) -> Tensor:  # (B, B), (B,) -> (B,
 
 
 @torch.no_grad()
-def condition(process: Process, data: Data, targets: Tensor, *, leave_out: bool = True) -> Posterior:  # (B, O)
-    """The posterior given rows, and what it says of each row from all others.
+def condition(process: Process, data: Data, targets: Tensor) -> Posterior:  # (B, O)
+    """The posterior given rows, and leave-one-out predictions of them.
 
     With A = K + noise, a row left out is predicted by t_i - (A⁻¹t)_i/(A⁻¹)_ii with variance 1/(A⁻¹)_ii.
     """
     noise = process.noise(data.rows, data.level)
     own = noise / (data.weights * data.precision)
-    lower = cholesky(process.covariance(data.rows), own)
-    if not leave_out:
-        alpha = torch.cholesky_solve(targets, lower)
-        return Posterior(process, data.rows, alpha, targets[:0], noise[:0])
-    inverse = torch.cholesky_inverse(lower)
+    inverse = torch.cholesky_inverse(cholesky(process.covariance(data.rows), own))
     alpha, diagonal = inverse @ targets, inverse.diagonal()
     variance = (1 / diagonal - own).clamp(min=0) + noise
     return Posterior(process, data.rows, alpha, targets - alpha / diagonal[:, None], variance)
@@ -168,6 +164,47 @@ def condition_through(process: Process, inducing: Rows, data: Data, targets: Ten
     inner = cholesky(square, torch.ones_like(seen[:, 0]))
     alpha = torch.linalg.solve_triangular(lower.T, torch.cholesky_solve(seen, inner), upper=True)
     return Posterior(process, inducing, alpha, targets[:0], own[:0])
+
+
+@torch.no_grad()
+def condition_iteratively(
+    process: Process, inducing: Rows, data: Data, targets: Tensor, tolerance: float, iterations: int
+) -> Posterior:
+    """The posterior given many rows by preconditioned conjugate gradients on their covariance in float32.
+
+    The residual of A α = t is the error of the mean at the rows that an update would mend: they stop when its root mean
+    square is below ``tolerance`` standard deviations of the noise. The preconditioner is that of
+    :func:`condition_through`: D + VᵀV with V = L⁻¹ K_ZX.
+    """
+    noise = process.noise(data.rows, data.level)
+    own = noise / (data.weights * data.precision)
+    rows = len(targets)
+    matrix = torch.empty(rows, rows, dtype=torch.float32, device=targets.device)
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        matrix[part] = process.covariance(data.rows.take(part), data.rows)
+    base = process.covariance(inducing)
+    lower = cholesky(base, base.diagonal() * 1e-6)
+    root = torch.linalg.solve_triangular(lower, process.covariance(inducing, data.rows), upper=False)  # (J, B)
+    inner = cholesky((root / own) @ root.T, torch.ones_like(root[:, 0]))
+
+    def preconditioned(x: Tensor) -> Tensor:  # (B, O)
+        x = x / own[:, None]
+        return x - root.T @ torch.cholesky_solve(root @ x, inner) / own[:, None]
+
+    alpha, residual = torch.zeros_like(targets), targets.clone()
+    solved = preconditioned(residual)
+    direction, size = solved, (residual * solved).sum(0)
+    for _ in range(iterations):
+        product = (matrix @ direction.float()).double() + own[:, None] * direction
+        step = size / (direction * product).sum(0).clamp(min=1e-300)
+        alpha, residual = alpha + step * direction, residual - step * product
+        if bool((residual.square() / noise[:, None]).mean() <= tolerance**2):
+            break
+        solved = preconditioned(residual)
+        before, size = size, (residual * solved).sum(0)
+        direction = solved + size / before.clamp(min=1e-300) * direction
+    return Posterior(process, data.rows, alpha, targets[:0], own[:0])
 
 
 @torch.no_grad()

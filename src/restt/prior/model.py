@@ -15,7 +15,7 @@ from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.exact import diagonal_module
 from restt.prior.fitting import Members, fit_members, weighted
-from restt.prior.gp import Posterior, condition, condition_through
+from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
 from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
@@ -238,9 +238,12 @@ def _given_all(
         precision = torch.ones_like(precision)
     levels = torch.cat([members.data.level, level.mean(1)])
     data = Data(rows, encoded, weight, precision, levels)  # type: ignore[arg-type]
-    if len(weight) <= settings.exact_rows:
-        return tuple(condition(one.process, data, encoded, leave_out=False) for one in members.posteriors)
-    return tuple(condition_through(one.process, members.data.rows, data, encoded) for one in members.posteriors)
+    inducing = members.data.rows
+    if len(weight) > settings.exact_rows:
+        return tuple(condition_through(one.process, inducing, data, encoded) for one in members.posteriors)
+    inducing = inducing.take(slice(settings.preconditioner_rows))
+    limits = settings.residual, settings.gradient_steps
+    return tuple(condition_iteratively(one.process, inducing, data, encoded, *limits) for one in members.posteriors)
 
 
 def _predictive(

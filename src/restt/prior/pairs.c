@@ -44,24 +44,41 @@ static void fill(const struct pairs *p, int64_t i, v4 *line) {
 /* Without a branch: one state more than there are is read, of which the share is 0. */
 static inline v4 look(const v4 *line, double f) { return line[0] * (1.0 - f) + line[1] * f; }
 
+/* Pairs done at once: the product over columns is a chain, and a processor waits for each link of a lone one. */
+#define LANES 4
+
 int pairs_forward(const struct pairs *p, int64_t states) {
     v4 *line = aligned_alloc(32, (states + 1) * sizeof(v4));
     if (!line) return 1;
     line[states] = (v4){0.0, 0.0, 0.0, 0.0};
+    const int64_t columns = p->columns;
     const double a = p->scale[0], b = p->scale[1], c = p->scale[2], d = p->scale[3];
     for (int64_t i = p->first; i < p->rows; i += p->step) {
         fill(p, i, line);
         const int64_t end = p->symmetric ? i + 1 : p->others;
-        for (int64_t j = 0; j < end; j++) {
-            const int32_t *code = p->code2 + j * p->columns;
-            const double *frac = p->frac2 + j * p->columns;
-            v4 product = {1.0, 1.0, 1.0, 1.0}, sum = {0.0, 0.0, 0.0, 0.0};
-            for (int64_t n = 0; n < p->columns; n++) {
-                const v4 x = look(line + p->offset[n] + code[n], frac[n]);
-                product *= x;
-                sum += x;
+        for (int64_t j = 0; j < end; j += LANES) {
+            const int64_t count = end - j < LANES ? end - j : LANES;
+            const int32_t *code[LANES];
+            const double *frac[LANES];
+            v4 product[LANES], sum[LANES];
+            for (int q = 0; q < LANES; q++) {
+                const int64_t row = j + (q < count ? q : 0);
+                code[q] = p->code2 + row * columns;
+                frac[q] = p->frac2 + row * columns;
+                product[q] = (v4){1.0, 1.0, 1.0, 1.0};
+                sum[q] = (v4){0.0, 0.0, 0.0, 0.0};
             }
-            p->out[i * p->others + j] = a * product[0] + b * product[1] + c * product[2] + d * sum[3];
+            for (int64_t n = 0; n < columns; n++) {
+                const v4 *from = line + p->offset[n];
+                for (int q = 0; q < LANES; q++) {
+                    const v4 x = look(from + code[q][n], frac[q][n]);
+                    product[q] *= x;
+                    sum[q] += x;
+                }
+            }
+            double *to = p->out + i * p->others + j;
+            for (int64_t q = 0; q < count; q++)
+                to[q] = a * product[q][0] + b * product[q][1] + c * product[q][2] + d * sum[q][3];
         }
         if (p->symmetric)
             for (int64_t j = 0; j < i; j++) p->out[j * p->others + i] = p->out[i * p->others + j];
@@ -72,9 +89,10 @@ int pairs_forward(const struct pairs *p, int64_t states) {
 
 /* Adds Σ_ij grad_ij ∂out_ij/∂table to grad_table, and by the scales to grad_scale. */
 int pairs_backward(const struct pairs *p, int64_t states) {
-    v4 *line = aligned_alloc(32, (2 * states + 2 * p->columns + 3) * sizeof(v4));
+    const int64_t columns = p->columns;
+    v4 *line = aligned_alloc(32, (2 * states + 2 * LANES * (columns + 1) + 2) * sizeof(v4));
     if (!line) return 1;
-    v4 *pulled = line + states + 1, *at = pulled + states + 1, *after = at + p->columns;
+    v4 *pulled = line + states + 1, *at = pulled + states + 1, *after = at + LANES * (columns + 1);
     line[states] = (v4){0.0, 0.0, 0.0, 0.0};
     const v4 scale = {p->scale[0], p->scale[1], p->scale[2], p->scale[3]}, one = {1.0, 1.0, 1.0, 1.0};
     v4 by_scale = {0.0, 0.0, 0.0, 0.0};
@@ -82,37 +100,56 @@ int pairs_backward(const struct pairs *p, int64_t states) {
         fill(p, i, line);
         memset(pulled, 0, (states + 1) * sizeof(v4));
         const int64_t end = p->symmetric ? i + 1 : p->others;
-        for (int64_t j = 0; j < end; j++) {
-            const int32_t *code = p->code2 + j * p->columns;
-            const double *frac = p->frac2 + j * p->columns;
-            double g = p->grad[i * p->others + j];
-            if (p->symmetric && j < i) g += p->grad[j * p->others + i];
-            double sum = 0.0;
-            after[p->columns] = one;
-            for (int64_t n = p->columns - 1; n >= 0; n--) {
-                v4 x = look(line + p->offset[n] + code[n], frac[n]);
-                sum += x[3];
-                x[3] = 1.0; /* the sum's slope is the same in every column */
-                at[n] = x;
-                after[n] = after[n + 1] * x;
+        for (int64_t j = 0; j < end; j += LANES) {
+            const int64_t count = end - j < LANES ? end - j : LANES;
+            const int32_t *code[LANES];
+            const double *frac[LANES];
+            double g[LANES], sum[LANES];
+            v4 running[LANES], before[LANES];
+            for (int q = 0; q < LANES; q++) {
+                const int64_t row = j + (q < count ? q : 0);
+                code[q] = p->code2 + row * columns;
+                frac[q] = p->frac2 + row * columns;
+                g[q] = q < count ? p->grad[i * p->others + row] : 0.0;
+                if (p->symmetric && q < count && row < i) g[q] += p->grad[row * p->others + i];
+                running[q] = one;
+                sum[q] = 0.0;
+                before[q] = scale * g[q];
             }
-            v4 value = after[0];
-            value[3] = sum;
-            by_scale += value * g;
-            v4 before = scale * g;
-            for (int64_t n = 0; n < p->columns; n++) {
-                const v4 slope = before * after[n + 1];
-                v4 *to = pulled + p->offset[n] + code[n];
-                const double f = frac[n];
-                to[0] += slope * (1.0 - f);
-                to[1] += slope * f;
-                before *= at[n];
+            for (int64_t n = columns - 1; n >= 0; n--) {
+                const v4 *from = line + p->offset[n];
+                v4 *here = at + LANES * n, *behind = after + LANES * n;
+                for (int q = 0; q < LANES; q++) {
+                    v4 x = look(from + code[q][n], frac[q][n]);
+                    sum[q] += x[3];
+                    x[3] = 1.0; /* the sum's slope is the same in every column */
+                    here[q] = x;
+                    behind[q] = running[q]; /* of the columns after this one */
+                    running[q] *= x;
+                }
+            }
+            for (int q = 0; q < LANES; q++) {
+                v4 value = running[q];
+                value[3] = sum[q];
+                by_scale += value * g[q];
+            }
+            for (int64_t n = 0; n < columns; n++) {
+                const v4 *here = at + LANES * n, *behind = after + LANES * n;
+                v4 *into = pulled + p->offset[n];
+                for (int q = 0; q < LANES; q++) {
+                    const v4 slope = before[q] * behind[q];
+                    v4 *to = into + code[q][n];
+                    const double f = frac[q][n];
+                    to[0] += slope * (1.0 - f);
+                    to[1] += slope * f;
+                    before[q] *= here[q];
+                }
             }
         }
-        for (int64_t n = 0; n < p->columns; n++) {
+        for (int64_t n = 0; n < columns; n++) {
             const int64_t width = p->width[n];
-            const double f = p->frac[i * p->columns + n];
-            v4 *here = p->grad_table + p->start[n] + p->code[i * p->columns + n] * width;
+            const double f = p->frac[i * columns + n];
+            v4 *here = p->grad_table + p->start[n] + p->code[i * columns + n] * width;
             const v4 *from = pulled + p->offset[n];
             for (int64_t s = 0; s < width; s++) here[s] += from[s] * (1.0 - f);
             if (f != 0.0)

@@ -51,8 +51,14 @@ class Settings:
     # Rows on which every component is fitted first, and rows on which scales are learned: limits of time.
     first_rows: int = 330
     scale_rows: int = 2000
-    # Rows up to which the posterior is exact; beyond, rows take part through as many inducing rows as scale_rows.
-    exact_rows: int = 10_000
+    # Rows up to which the posterior is that of all rows, a limit of memory: their covariance in float32 takes 4 GB.
+    # Beyond, rows take part through as many inducing rows as scale_rows.
+    exact_rows: int = 30_000
+    # Conjugate gradients on more than scale_rows: rows of the preconditioner, the residual where they stop in standard
+    # deviations of the noise (a tenth of the rounding's tolerance), and most steps.
+    preconditioner_rows: int = 1000
+    residual: float = 0.003
+    gradient_steps: int = 200
     # L-BFGS steps of the first fits and of the last one.
     first_iterations: int = 40
     iterations: int = 40

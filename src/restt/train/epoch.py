@@ -53,8 +53,9 @@ class LaunchedEpochs:
     largest: Tensor  # (): what the guard has to know of the weights after the last one
 
     def means(self, batches: Batches | StreamBatches) -> tuple[list[EpochMeans], np.ndarray, float]:
-        """What came of each epoch, the losses (K, S) once more, and what the guard has to know: here alone the loop
-        waits for the device.
+        """Results of each epoch, the losses (K, S) once more, and what the guard needs.
+
+        The loop waits for the device only here.
         """
         flat = torch.cat((self.totals.flatten(), self.largest.to(self.totals).view(1))).cpu().numpy()
         totals = flat[:-1].reshape(self.totals.shape)

@@ -1,9 +1,8 @@
-"""Training does not die: a run that explodes goes back to a good state and on with half the rate, its gradient
-clipped at the norm it had while all was well.
+"""The guard: a run that explodes is rolled back and continues with half the rate and a clipped gradient.
 
-Half the rate alone is often not enough. Late in a training Adam's second moments are small, and one batch with a
-gradient many times the usual moves all weights by several times the rate at once; a chain of N sites multiplies that
-N times. A clipped gradient cannot do this.
+The gradient is clipped at the norm it had before. Half the rate alone is often not enough. Late in a training Adam's
+second moments are small, and one batch with a gradient many times the usual moves all weights by several times the rate
+at once; a chain of N sites multiplies that N times. A clipped gradient cannot do this.
 
 Two snapshots are kept for each run. The newer is the state after a good epoch; the older, the *proven* one, is the
 state from which that good epoch was trained. An explosion often begins some steps before the loss shows it, so the

@@ -107,8 +107,10 @@ class RecordStream(Iterator[EpochRecord]):
         return next(self._epochs)
 
     def unwatched(self) -> RecordStream:
-        """The same records for who looks at the module after the last one only: before, it may hold the weights of a
-        later epoch than is told, and on a GPU a small training waits for nobody.
+        """Return the same records for a caller who looks at the module only after the last one.
+
+        Before that the module may hold the weights of a later epoch than the record's, so that a small training on a
+        GPU need not wait.
         """
         if self._leave_unwatched is not None:
             self._leave_unwatched()
@@ -156,9 +158,12 @@ def live_table(records: Iterable[EpochRecord], epochs: int, console: Any = None)
 
     Several runs show as mean and spread. ``console`` is a :class:`rich.console.Console`; standard output by default.
     """
-    from rich.console import Console, Group
-    from rich.live import Live
-
+    try:
+        from rich.console import Console, Group
+        from rich.live import Live
+    except ImportError:  # the extra `app` brings it
+        yield from _printed(records, epochs)
+        return
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     began, fresh = time.monotonic(), 0
@@ -175,6 +180,14 @@ def live_table(records: Iterable[EpochRecord], epochs: int, console: Any = None)
     finally:  # also where the loop is left early
         if not shown.is_terminal:
             shown.line()  # rich only ends the last line on a terminal
+
+
+def _printed(records: Iterable[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
+    """Pass records on and print one line for each."""
+    print("  ".join(COLUMNS))
+    for record in records:
+        print("  ".join(_line(record, epochs, math.nan)))
+        yield record
 
 
 def _table(lines: list[tuple[str, ...]]) -> Table:

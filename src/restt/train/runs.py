@@ -17,9 +17,9 @@ Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class RunsView:
-    """A module seen as S runs: inputs, outputs and all tensors have a leading axis S, of length 1 where
-    ``module.runs`` is None or absent.
+    """A module seen as S runs.
 
+    Inputs, outputs and all tensors have a leading axis S, of length 1 where ``module.runs`` is None or absent.
     ``weights`` are views (S, …) of all parameters and saved buffers: writing to them writes to the module.
     """
 

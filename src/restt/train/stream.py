@@ -68,10 +68,10 @@ class StreamData:
 
 
 class StreamBatches:
-    """The batches of an epoch, made of the lanes of a source; what :class:`~restt.train.data.Batches` is for rows in
-    memory.
+    """The batches of an epoch, made of the lanes of a source.
 
-    The order of rows is the source's. Each of several processes reads the lanes that its part of every batch is of.
+    :class:`~restt.train.data.Batches` is the same for rows in memory. The order of rows is the source's. Each of
+    several processes reads the lanes that its part of every batch is of.
     """
 
     def __init__(

@@ -167,8 +167,11 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         return self._free_run(u)
 
     def plot_kernel(self, order: int = 1, axes: Any = None) -> Any:
-        """Draw a kernel on new axes or those given, which are returned: order 1 as stems, order 2 as a map, higher
-        orders as the map of their first two lags with the others now (u(t))."""
+        """Draw a kernel on new axes or those given, which are returned.
+
+        Order 1 is drawn as stems, order 2 as a map, higher orders as the map of their first two lags with the others
+        at lag 0.
+        """
         from restt._common.drawing import require_matplotlib
 
         check_is_fitted(self)

@@ -13,7 +13,7 @@ from restt_bench.implementations.base import Implementation, TrainingStep, Work
 from restt_bench.parity import cotangent, output_and_gradients
 
 if TYPE_CHECKING:
-    from restt.baselines.tensor import full_tensor
+    from restt_baselines.tensor import full_tensor
 
 # Weights beyond which the model is only a way to run out of memory.
 MAX_WEIGHTS = 2**26
@@ -38,7 +38,7 @@ class FullTensor(Implementation):
         return case.feature_dim**case.sites * (5 * case.outputs + 4 * case.batch) * case.itemsize
 
     def _model(self, case: Case, seed: int) -> full_tensor.FullTensor:
-        from restt.baselines.tensor import (
+        from restt_baselines.tensor import (
             full_tensor,
         )  # brings scikit-learn, which a process for one step has no use for
 

@@ -301,6 +301,9 @@ class CompiledWhole(TrainingStep):
             self.loss = self.whole(self.x, self.target)
 
     def is_finite(self) -> bool:
-        """Of what it has trained: the loss is gone when another graph has run, and without guards every step must be
-        taken in the precision of the first."""
+        """Whether all trained parameters are finite.
+
+        The loss is not asked: it is gone when another graph has run, and without guards every step must be taken in the
+        precision of the first.
+        """
         return all(bool(parameter.isfinite().all()) for parameter in self.parameters)

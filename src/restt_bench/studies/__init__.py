@@ -1,4 +1,4 @@
-"""Everything measured that is no race of steps: each a function of device, settings and console that gives a result.
+"""Measurements other than timed steps: each is a function of device, settings and console that returns a result.
 
 A study prints its findings as they come and returns what a results file should hold, ``title`` and ``targets`` among
 it. Loaded when asked for: some need data sets, some a GPU.
@@ -14,29 +14,23 @@ if TYPE_CHECKING:
 
     from restt_bench.case import Settings
 
-# Name -> the file here, or the room of its own, and the function of it.
+# Name -> the file here, or another module, and its function.
 STUDIES = {
-    "import": "importing:import_time",
     "check": "kernel_checks:check_kernels",
     "tune": "kernel_tuning:tune_launches",
     "tune-step": "kernel_tuning:tune_step",
     "long-chain": "chains:long_chain",
     "ragged": "chains:ragged_widths",
-    "precision": "training:precision",
-    "guard": "training:guard",
-    "two-epochs": "training:two_epochs",
-    "overhead": "training:overhead",
+    "guard": "guard:guard",
     "networks": "networks:networks",
     "loops": "loops:loops",
     "means": "cpu_means:means",
     "crossover": "cpu_means:crossover",
-    "calibration": "calibration:calibration",
     "tables": "restt_bench.league:league",
     "stacking": "restt_bench.league:stacking",
     "search": "searching:search",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
-    "volterra": "volterra:volterra",
     "stream": "streaming:streaming",
     "serving": "serving:serving",
 }

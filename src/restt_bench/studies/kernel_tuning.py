@@ -99,8 +99,10 @@ def _sweep_cases() -> list[Record]:
 
 
 def step_cases() -> list[Record]:
-    """Constants of one run in tf32: narrow batch tiles near the best known, where the backward pass is cut, the output
-    site's batch, the weights'."""
+    """Launch constants of one run in tf32 to be timed.
+
+    Narrow batch tiles near the best known, where the backward pass is cut, the output site's batch, the weights'.
+    """
     small = [(8, 0, warps, stages, False) for warps in (2, 4) for stages in (3, 5)] + [(8, 0, 1, 5, False)]
     medium = [(8, 0, warps, stages, True) for warps in (2, 4) for stages in (3, 4)] + [(16, 0, 4, 5, True)]
     large = [(8, 1, warps, stages, True) for warps in (4, 8) for stages in (3, 4)]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from restt.baselines import make
 from restt.train import train
+from restt_baselines import make
 from restt_bench.case import Case, Settings
 from restt_bench.implementations.tensorkrowch import TensorKrowch
 from restt_bench.timing import measure_on

@@ -240,7 +240,8 @@ def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], tar
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
-    """
+    """Markdown that shows a picture, its path relative to the page.
+
     >>> print(_link(Path("my results/pictures/table3[1].png"), "docs"))
     ![table3\\[1\\]](../my%20results/pictures/table3%5B1%5D.png)
     """

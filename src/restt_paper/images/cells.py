@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from restt._common.errors import check_choice
-from restt.baselines import make
-from restt.baselines.network import NetworkClassifier
-from restt.baselines.tensor.swept import SweptClassifier
 from restt.train import train
 from restt.train.config import PAPER_RATES
+from restt_baselines import make
+from restt_baselines.network import NetworkClassifier
+from restt_baselines.tensor.swept import SweptClassifier
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
 from restt_paper.images.data import Images, load_images, training_rows
@@ -100,18 +100,20 @@ def paper_cell(profile: str, dataset: str, model: str, bond_dim: int, fraction: 
 
 
 def improved_cell(profile: str, dataset: str, recipe: str, bond_dim: int, fraction: float, epochs: int) -> Cell:
-    """A cell of the improved recipes. Their rates fall to zero or their weights are averaged, so the last epoch is the
-    result and no run has to be held out."""
+    """Make a cell of the improved recipes.
+
+    Their rates fall to zero or their weights are averaged, so the last epoch is the result and no run is held out.
+    """
     return recipe_cell("improved", profile, dataset, recipe, bond_dim, fraction, epochs=epochs, held_out=0)
 
 
 def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int, **changes: Any) -> Cell:
-    """The choice among the paper's rates for a recipe that leaves it open, by the whole training set whatever part is
-    used later.
+    """The choice among the paper's rates for a recipe that leaves it open.
 
-    A schedule that falls to zero is whole in fewer epochs too. At a constant rate the curves cross late (large rates
-    are ahead early and fluctuate to the end), so those trials are as long as the training itself. With ``paired=True``
-    among the changes the rates share their initial weights and batches.
+    It is made on the whole training set, whatever part is used later. A schedule that falls to zero is whole in fewer
+    epochs too. At a constant rate the curves cross late (large rates are ahead early and fluctuate to the end), so
+    those trials are as long as the training itself. With ``paired=True`` among the changes the rates share their
+    initial weights and batches.
     """
     chosen = sizes(profile)
     constant = RECIPES[recipe].training["schedule"] == "constant"
@@ -239,8 +241,11 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
 
 
 def _baseline(settings: Settings, context: Context) -> Result:
-    """Baselines that are a torch module train all seeds side by side, exactly as ResTT does; others one by one, those
-    that sweep with their accuracy after each sweep. No epoch of theirs is selected: they have no held-out runs."""
+    """Train a baseline on all seeds of a cell.
+
+    Torch modules train all seeds side by side, exactly as ResTT does; others one by one, those that sweep with their
+    accuracy after each sweep. No epoch is selected: baselines have no held-out runs.
+    """
     images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
     estimator = make(settings["baseline"], task="classification", **settings["params"])
     if not isinstance(estimator, NetworkClassifier):

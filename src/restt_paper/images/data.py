@@ -18,7 +18,8 @@ DATASETS = (*NAMES, "digits")
 
 
 def part_of(dataset: str, fraction: float) -> str:
-    """
+    """Name a part of a data set.
+
     >>> part_of("mnist", 0.05), part_of("fashion-mnist", 1.0)
     ('5 % of MNIST', 'Fashion-MNIST')
     """

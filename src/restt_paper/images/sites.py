@@ -97,8 +97,10 @@ SITE_MAPS: dict[str, type[Pixels] | type[Patches] | type[Products]] = {
 
 
 def image_orders(sites: int) -> Tensor:  # (8, N)
-    """Eight orders of a square of sites: row by row or column by column, each line in the same direction or in turns
-    (a snake), from the start or from the end.
+    """Eight orders of a square of sites.
+
+    Row by row or column by column, each line in the same direction or in turns (a snake), from the start or from the
+    end.
 
     >>> image_orders(4).tolist()[:4]
     [[0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 3, 2], [2, 3, 1, 0]]
@@ -115,8 +117,9 @@ def image_orders(sites: int) -> Tensor:  # (8, N)
 
 
 class ReorderedSites(nn.Module):
-    """A ResTT whose run k sees the sites in order k mod ``orders`` of :func:`image_orders`; with ``run_ids`` these are
-    the runs' numbers.
+    """A ResTT whose run k sees the sites in order k mod ``orders`` of :func:`image_orders`.
+
+    ``run_ids`` are the runs' numbers where they are not 0, 1, ….
 
     >>> model = ReorderedSites(ResTT(4, 2, bond_dim=3, outputs=2, runs=3), orders=8)
     >>> model(torch.rand(5, 4, 2)).shape
@@ -157,8 +160,7 @@ class ReorderedSites(nn.Module):
 
 
 def seen_through(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
-    """The views of an image: with pairs of rows and columns :func:`mirrored_and_moved`, with fours
-    :func:`moved_and_turned`."""
+    """Views of an image: :func:`mirrored_and_moved` for pairs of numbers, :func:`moved_and_turned` for fours."""
     return mirrored_and_moved(x, views) if len(views[0]) == 2 else moved_and_turned(x, views)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt.baselines import available
-from restt.baselines.tensor import tree_sweeps
+from restt_baselines import available
+from restt_baselines.tensor import tree_sweeps
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.claim import RULE, claims_table
 from restt_paper.engine.experiment import Experiment

@@ -39,8 +39,10 @@ FIRST_BOND_DIMS = {"paper": PRINTED, "quick": (20,)}
 
 
 def cells(profile: str) -> list[Cell]:
-    """One cell per data set, model, bond dimension and fraction, the paper's r first, large ones first; then ResTT on
-    the first images."""
+    """One cell per data set, model, bond dimension and fraction, then ResTT on the first images.
+
+    The paper's r comes first, large ones before small ones.
+    """
     chosen = sizes(profile)
     random = [
         paper_cell(profile, dataset, model, bond_dim, fraction)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt.baselines import available
+from restt_baselines import available
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.claim import RULE, claims_table
 from restt_paper.engine.experiment import Experiment

@@ -51,8 +51,7 @@ MAP_SIZES = {
 
 
 def trainability_map(settings: Mapping[str, Any], path: str | PathLike[str], seed: int) -> dict[str, Any]:
-    """Train every point of a map whose settings are those of a :class:`MapSizes`, draw it, and return what was
-    measured."""
+    """Train every point of a map, draw it, and return the measurements; settings are those of :class:`MapSizes`."""
     images, labels = _images(settings, seed)
     classes = int(labels.max()) + 1
     cells, points = [], []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from restt.pages.shell import Cell, DataTable, render
+from restt_app.pages.shell import Cell, DataTable, render
 from restt_paper.engine.report import COMMITS, QUICK_MEANS, Report, Section, commit_in_words
 from restt_paper.page.differences import Difference, compared, worse
 from restt_paper.page.league import League, leagues

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from restt.pages.numbers import signed
-from restt.pages.shell import Cell, DataTable
+from restt_app.pages.numbers import signed
+from restt_app.pages.shell import Cell, DataTable
 from restt_paper.engine.table import Table
 
 # A column of the paper -> the columns of ours that stand for the same, {} being what the pattern found.
@@ -45,7 +45,8 @@ class Number:
 
     @classmethod
     def read(cls, text: str) -> Number | None:
-        """
+        """Read a number as tables show it; None where there is none.
+
         >>> Number.read("98.87 ± 0.07"), Number.read("–"), Number.read("4.610").digit
         (Number(value=98.87, spread=0.07, digit=0.01), None, 0.01)
         """

@@ -26,8 +26,10 @@ OVERFIT = 2.0
 
 @dataclass(frozen=True)
 class Errors:
-    """Of all models on one data set: N(0, ·) read as ``reading``, training rows, d, and each model's result, None where
-    it is absent."""
+    """Results of all models on one data set.
+
+    N(0, ·) read as ``reading``, training rows, d, and each model's result, None where it is absent.
+    """
 
     reading: str
     rows: int

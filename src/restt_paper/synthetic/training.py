@@ -100,7 +100,7 @@ def rmse_of_runs(
 
 def linear_regression(dataset: Dataset, validation_fraction: float) -> dict[str, Any]:
     """The same of least squares on all entries of all sites: nothing to choose, and no initialisation to repeat."""
-    from restt.baselines import make
+    from restt_baselines import make
 
     (x, y), _ = hold_out(dataset, validation_fraction)
     model = make("lr", task="regression").fit(x.flatten(1).numpy(), y.numpy())

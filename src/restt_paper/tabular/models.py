@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from restt.baselines import make
-from restt.baselines.boosting import SMALL_TABLES
-from restt.baselines.table6_settings import PAPER_SETTINGS
 from restt.estimators import ResTTRegressor
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
+from restt_baselines import make
+from restt_baselines.boosting import SMALL_TABLES
+from restt_baselines.table6_settings import PAPER_SETTINGS
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
 from restt_paper.tabular.search import COMMON, Candidate, best_average, best_candidate, candidates, cross_validate
@@ -232,7 +232,8 @@ def _seeded(name: str, params: Mapping[str, Any], split: int) -> Any:
 
 
 def _baseline_params(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """
+    """Parameters of a baseline from a cell's settings.
+
     >>> _baseline_params("rr", {"alpha": 10.0})
     {'alpha': 10.0, 'log_target': False}
     """

@@ -1,6 +1,4 @@
-"""ResTT's settings on small tables, and which of them suit a training part: cross-validation of all candidates, folds
-and candidates side by side.
-"""
+"""ResTT's settings on small tables, chosen by cross-validation with folds and candidates side by side."""
 
 from __future__ import annotations
 

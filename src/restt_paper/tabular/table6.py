@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from restt._common.errors import check_choice
-from restt.baselines import available
 from restt.data.dataset import PAPER_SPLIT_SEED
+from restt_baselines import available
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Experiment
 from restt_paper.engine.store import Store

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sklearn.dummy import DummyClassifier
 
-from restt.baselines import registry
+from restt_baselines import registry
 from restt_paper.engine.store import Store
 from restt_paper.engine.table import NOT_YET
 from restt_paper.images import accuracy, choices, data, improved, table2, table4, table5, training_curves
@@ -42,7 +42,7 @@ def on_digits(monkeypatch):
 @pytest.fixture
 def stand_in(monkeypatch):
     """A baseline comes to be: one file and one line."""
-    file = types.ModuleType("restt.baselines.stand_in")
+    file = types.ModuleType("restt_baselines.stand_in")
     file.TASKS = ("classification",)
     file.make = lambda task, **params: DummyClassifier(**params)
     monkeypatch.setitem(sys.modules, file.__name__, file)

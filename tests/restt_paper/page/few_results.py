@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import restt_paper
-from tests.pages.conftest import NASTY
+from tests.restt_app.pages.conftest import NASTY
 
 MADE = {"commit": "0123456789abcdef", "dirty": False, "command": "restt bench tables", "seed": 0, "device": "a CPU"}
 

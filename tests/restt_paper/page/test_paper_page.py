@@ -12,7 +12,7 @@ import restt_paper
 from restt_paper.commands import write_report
 from restt_paper.page.league import leagues
 from restt_paper.page.speed import speed
-from tests.pages.conftest import NASTY
+from tests.restt_app.pages.conftest import NASTY
 from tests.restt_paper.page.few_results import fill
 
 COMMITTED = Path(__file__).parents[3] / "results"

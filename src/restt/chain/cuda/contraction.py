@@ -171,8 +171,11 @@ def _forward(
     precision: str,
     keep: bool,
 ) -> tuple[Tensor, ...]:
-    """The output and, with ``keep``, for the backward pass: all states, the sum of those that left for the output, and
-    the cores as its sweep reads them; each empty where it would be a copy of something else."""
+    """Compute the output and, with ``keep``, what the backward pass needs.
+
+    That is all states, the sum of those that left for the output, and the cores as its sweep reads them; each empty
+    where it would be a copy of something else.
+    """
     roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
     first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
     batch = x.shape[-3]

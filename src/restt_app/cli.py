@@ -1,0 +1,287 @@
+"""The command line: parses, calls public functions, prints."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+import warnings
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import restt
+from restt_app.cli_tables import explain, fit, info, predict
+from restt_paper import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+app = typer.Typer(
+    help="Residual tensor trains: one model for every feature interaction, from order 1 to N.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+data_app = typer.Typer(help="Data sets: what there is, and getting it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+STOPPED = 130  # the exit code of Ctrl-C, as shells have it
+
+
+def main() -> None:
+    """Entry point: what went wrong is one line on stderr, not a traceback.
+
+    Exit codes: 0 done, 1 the data or the run, 2 the command itself, 130 stopped by Ctrl-C.
+    """
+    _replace_what_cannot_be_shown()
+    debug = "--debug" in sys.argv[1:]
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.showwarning = _show_warning
+        try:
+            code = app(prog_name="restt", standalone_mode=False) or 0
+            sys.stdout.flush()
+        except (typer.Abort, KeyboardInterrupt):
+            code = STOPPED
+        except BrokenPipeError:
+            code = 1
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            code = _tell(error)
+    if code == STOPPED:  # which newer versions of the parser return
+        print("restt: stopped", file=sys.stderr)
+    if code:
+        # What is left in a pipe nobody reads, or for a disk that is full, would be tried again on the way out.
+        _leave_the_rest_unsaid()
+    sys.exit(code)
+
+
+def _tell(error: Exception) -> int:
+    """Say in a line what went wrong; the exit code. What no user can have caused is raised again."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # how the parser tells of a wrong command
+        error.show()
+        return int(error.exit_code)
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        advice = "; free some, or write elsewhere" if error.errno == errno.ENOSPC else ""
+        text = f"{error.strerror}{where}{advice}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {error or 'try fewer rows or columns'}"
+    elif isinstance(error, (ValueError, TypeError, OSError, ImportError, RuntimeError)):
+        text = " ".join(str(error).split())
+    else:
+        raise error
+    print(f"restt: {text}", file=sys.stderr)
+    return 1
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"restt: note: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _leave_the_rest_unsaid() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _replace_what_cannot_be_shown() -> None:
+    """A terminal without ± or σ shows "?" there; stderr never stops at such a character."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"restt {restt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (fit, predict, explain, info):
+    app.command()(command)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for all that is made.")] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(min=0, help="Of splits, fit and resamples.")] = 0,
+) -> None:
+    """The tour: fit a bundled table, compare with baselines, predict, explain, and write the page."""
+    from restt_app.demo import run
+
+    run(output, seed=seed)
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor. Studies: "
+            "check, tune, tune-step, long-chain, ragged, guard, networks, loops, means, crossover, tables, stacking, "
+            "search, long-tables, explain, stream, serving. Groups: scaling, all."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder for the results; default results/bench.")] = None,
+    device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="torch's CPU threads.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Timed rounds of quick implementations.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Seconds of timed calls per implementation and case.")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Also where our step spends its time.")] = False,
+    plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check and tune.")] = 1,
+) -> None:
+    """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
+    from restt_bench import run
+
+    chosen = names or (["all"] if quick else ["main"])
+    flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory), ("profile", profile)) if given]
+    values = {"device": device, "threads": threads, "seed": seed, "rounds": rounds, "budget": budget}
+    # Without the output folder: a results file holds no path of the machine it was made on.
+    settings = [f"--{name} {value}" for name, value in values.items() if value is not None]
+    run(
+        chosen,
+        quick=quick,
+        output=output,
+        device=device,
+        threads=threads,
+        seed=seed,
+        rounds=rounds,
+        budget=budget,
+        memory=memory,
+        profile=profile,
+        plots=plots,
+        workers=workers,
+        command=" ".join(["restt bench", *chosen, *flags, *settings]),
+    )
+
+
+@app.command()
+def meanfield(
+    topology: Annotated[str, typer.Argument(help="residual, plain, linear or volterra.")] = "residual",
+    sites: Annotated[int, typer.Option(min=1, help="Number of sites N.")] = 196,
+    bond_dim: Annotated[int, typer.Option(min=1, help="Bond dimension r.")] = 100,
+    sigma2: Annotated[float | None, typer.Option(help="σ_w²; left out, the stable value.")] = None,
+    second_moment: Annotated[float, typer.Option(help="E Σ_i x(n,i)²; the trigonometric map's is 1.")] = 1.0,
+    init: Annotated[str, typer.Option(help="paper, balanced or orthogonal.")] = "paper",
+    runs: Annotated[int, typer.Option(min=0, help="Also measure on this many random models; 0 for theory only.")] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    picture: Annotated[Path | None, typer.Option(help="Save q and χ along the chain as png, svg or pdf.")] = None,
+) -> None:
+    """Will signals and gradients survive this chain? The mean-field theory's answer, before any training."""
+    from restt_app.stability import show
+
+    show(topology, sites, bond_dim, "auto" if sigma2 is None else sigma2, second_moment, init, runs, seed, picture)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; all; pack or unpack.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="For pack and unpack: the .tar.gz file.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="quick (default; smaller, clearly marked) or paper (the real thing).")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of results; default results/<profile>.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Compute a table or figure of the paper, show it beside the paper's numbers, and keep the results.
+
+    Results are kept cell by cell: a stopped run goes on where it was, finished
+    cells are not computed again, several processes may fill one folder together.
+
+    `pack FILE` bundles a folder of results in one file, `unpack FILE` brings them
+    back and overwrites nothing.
+    """
+    from restt_paper import commands
+
+    if what in ("pack", "unpack"):
+        if file is None:
+            raise ValueError(f"restt reproduce {what} needs a file")
+        if what == "pack":
+            commands.pack(file, profile, output)
+        elif not commands.unpack(file, profile, output):
+            raise typer.Exit(1)
+    elif file is not None:
+        raise ValueError(f"restt reproduce {what} takes no file, got {file}")
+    else:
+        commands.reproduce(what, profile or "quick", output, device)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder that holds the folders of results.")] = Path("results"),
+    output: Annotated[Path, typer.Option(help="The Markdown page.")] = Path("docs/results.md"),
+    page: Annotated[Path, typer.Option(help="The HTML page, which holds everything it shows.")] = Path(
+        "docs/report.html"
+    ),
+) -> None:
+    """Show everything measured beside the paper's numbers: in the terminal, as Markdown and as one HTML page."""
+    from restt_paper.commands import write_report
+
+    write_report(results, output, page).print()
+    print(output)
+    print(page)
+
+
+@data_app.command("list")
+def list_data() -> None:
+    """The data sets, and which are on this machine."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "task", "shape", "source", "here")
+    absent = []
+    for name in restt.data.available():
+        about = restt.data.describe(name)
+        absent += [] if about.ready else [name]
+        table.add_row(name, about.task, about.shape, about.source, "yes" if about.ready else "no")
+    Console().print(table)
+    # Below the table, which a narrow terminal cuts: these lines are there to be copied.
+    for name in absent:
+        print(f"restt data fetch {name}")
+
+
+@data_app.command("fetch")
+def fetch_data(name: Annotated[str, typer.Argument(help="A name from `restt data list`.")]) -> None:
+    """Bring a data set to this machine and check its hash."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    restt.data.describe(name)  # a wrong name is told before anything is drawn
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(path: str, done: int, total: int) -> None:
+            if path not in tasks:
+                tasks[path] = progress.add_task(path, total=total)
+            progress.update(tasks[path], completed=done)
+
+        paths = restt.data.fetch(name, progress=report)
+    if not paths:
+        print(f"{name} needs no file")
+    for path in paths:
+        print(path)

@@ -1,0 +1,219 @@
+"""The commands for people's own tables: each parses, calls the public function of :mod:`restt.workflow`, and prints.
+
+Standard output holds results alone; what is said on the way goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Options that several commands share.
+Model = Annotated[Path, typer.Argument(help="The folder that `restt fit` wrote.")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help="CSV or Parquet, also compressed; - is standard input.")]
+Delimiter = Annotated[str, typer.Option(help="Between fields; found out by default.")]
+Encoding = Annotated[str, typer.Option(help="Such as utf-8 or latin-1; found out by default.")]
+Missing = Annotated[
+    list[str] | None, typer.Option(metavar="TEXT", help="Also means a missing value, like NA and ?. Repeat for more.")
+]
+Layout = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[COLUMN=]LAYOUT",
+        help="How numbers or dates are written: 1,234.5 or 1234,5, d/m/Y or m/d/Y. Repeat for more.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for programs on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where in the program an error arose.")]
+
+
+def fit(
+    data: Data,
+    target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the model; a new one.")],
+    task: Annotated[str, typer.Option(help="regression, classification, or auto: by the target.")] = "auto",
+    drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out. Repeatable.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Use a column that looks like an identifier.")
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Take a column of numbers as categories.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the estimator.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of splits, fit and resamples.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    delimiter: Delimiter = "auto",
+    encoding: Encoding = "auto",
+    missing: Missing = None,
+    layout: Layout = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a model to a table, score it on rows it has not seen beside a linear model and boosting, and save it.
+
+    The types of the columns are found out and shown. The model folder holds the model, card.json for programs and
+    README.md for people. With --force these three are replaced if they are as restt wrote them; other files stay.
+
+    Examples:
+
+    `restt fit houses.csv --target price -o model`
+
+    `restt fit patients.csv.gz -t outcome -o model --task classification --drop name --missing unknown`
+
+    `zcat big.csv.gz | restt fit - -t y -o model --json > card.json`
+    """
+    from restt_app import workflow
+    from restt_app.workflow import shown
+    from restt_app.workflow.columns import left_out
+    from restt_app.workflow.folder import CARD, check_output
+
+    check_output(output, force=force)
+    say = shown.console(quiet)
+    parameters = dict(shown.read_setting(text) for text in setting or [])
+    with say.status("reading"):
+        table = workflow.read_table(
+            data,
+            delimiter=delimiter,
+            encoding=encoding,
+            missing=missing or (),
+            category=category or (),
+            drop=drop or (),
+            keep=keep or (),
+            layout=layout or (),
+        )
+    say.print(shown.columns_table(table.columns.values(), target))
+    before = [*table.notes, *left_out(column for column in table.columns.values() if column.name != target)]
+    shown.tell(say, before)
+    with shown.progress(say) as progress:
+        fitted = workflow.fit_table(
+            table, target, task=task, parameters=parameters, seed=seed, device=device, progress=progress
+        )
+    folder = fitted.save(output, force=force)
+    shown.tell(say, fitted.card.notes[len(before) :])
+    if as_json:
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        print(json.dumps({"model": str(folder), "card": card}, ensure_ascii=False))
+        return
+    shown.console(quiet, stderr=False).print(shown.scores_table(fitted.card))
+    print(folder)
+
+
+def predict(
+    model: Model,
+    data: Data,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A new CSV file; standard output by default.")
+    ] = None,
+    interval: Annotated[float, typer.Option(help="What the intervals of a regression hold; 0 for none.")] = 0.9,
+    carry: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Put a column of DATA in front, such as an id.")
+    ] = None,
+    delimiter: Delimiter = "auto",
+    encoding: Encoding = "auto",
+    missing: Missing = None,
+    layout: Layout = None,
+    force: Force = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object per row instead of CSV; with --output a summary of the run."),
+    ] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Predict the rows of a table: values with an interval, or classes with their probabilities.
+
+    Columns the model does not use, such as the target, are left out with a note. Rows are read and written in chunks.
+
+    Examples:
+
+    `restt predict model new.csv -o predictions.csv --interval 0.8 --carry id`
+
+    `cat new.csv | restt predict model - | head`
+    """
+    from restt_app import workflow
+    from restt_app.workflow import shown
+    from restt_app.workflow.predicting import check_new_output
+
+    if output is not None:
+        check_new_output(output, force=force)
+    say = shown.console(quiet)
+    with shown.counted_rows(say, output is not None) as count:
+        predictions = workflow.Predictions(
+            model,
+            data,
+            interval=interval or None,
+            carry=carry or (),
+            progress=count,
+            delimiter=delimiter,
+            encoding=encoding,
+            missing=missing or (),
+            layout=layout or (),
+        )
+        written = workflow.write_predictions(predictions, output, lines=as_json and output is None, force=force)
+    shown.tell(say, predictions.notes)
+    if written is not None:
+        summary = {"output": str(written), "rows": predictions.rows, "notes": predictions.notes}
+        print(json.dumps(summary, ensure_ascii=False) if as_json else written)
+
+
+def explain(
+    model: Model,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page; a new file.")] = Path("page.html"),
+    rows: Annotated[int, typer.Option(min=1, help="Rows that can be explored one by one.")] = 200,
+    delimiter: Delimiter = "auto",
+    encoding: Encoding = "auto",
+    missing: Missing = None,
+    layout: Layout = None,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a page on a model: how good it is, what it uses, and why it predicts what it does. It needs no network.
+
+    Example:
+
+    `restt explain model data.csv -o page.html`
+    """
+    from restt_app import workflow
+    from restt_app.workflow import shown
+
+    notes: list[str] = []
+    say = shown.console(quiet)
+    with say.status("explaining"):
+        page = workflow.explain_table(
+            model,
+            data,
+            output,
+            rows=rows,
+            force=force,
+            notes=notes,
+            delimiter=delimiter,
+            encoding=encoding,
+            missing=missing or (),
+            layout=layout or (),
+        )
+    shown.tell(say, notes)
+    print(json.dumps({"page": str(page), "notes": notes}, ensure_ascii=False) if as_json else page)
+
+
+def info(as_json: Json = False) -> None:
+    """Versions, devices, which backend contracts chains and why, threads, folders, data sets, extras."""
+    from restt_app import workflow
+    from restt_app.workflow import shown
+
+    found = workflow.info()
+    if as_json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(shown.info_lines(found)))

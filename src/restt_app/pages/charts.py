@@ -1,0 +1,345 @@
+"""The charts of the pages, each from plain numbers to one SVG drawing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from restt_app.pages.numbers import percent, short, signed
+from restt_app.pages.svg import CHARACTER, LONGEST_LABEL, Canvas, Scale, cut, padded
+
+WIDTH, SMALL = 440.0, 320.0
+ROW = 26.0
+# Classes of the style sheet for lines of several outputs or models; beyond them nothing can be told apart.
+SERIES = 6
+# Shades of a surface on either side of zero.
+SHADES = 5
+# Names of programs are longer than those of columns.
+LONG_NAME = 28
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its interval, in a row of its own; ``ours`` stands out."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    ours: bool = False
+
+
+def intervals(rows: Sequence[Interval], label: str, unit: str) -> Markup:
+    """Numbers side by side, each a dot on its interval."""
+    left, right, top = _room([row.name for row in rows]), WIDTH - 66, 6.0
+    bottom = top + ROW * len(rows)
+    canvas = Canvas(WIDTH, bottom + 42, label)
+    ends = [end for row in rows for end in (row.value, row.low, row.high) if end is not None]
+    x = Scale(*padded(ends, 0.08), left, right)
+    canvas.x_axis(x, bottom, top, unit)
+    for place, row in enumerate(rows):
+        y = top + ROW * (place + 0.5)
+        kind = "ours" if row.ours else "other"
+        told = f"{row.name}: {short(row.value)}"
+        if row.low is not None and row.high is not None:
+            told += f" ({short(row.low)} to {short(row.high)})"
+            canvas.line(x(row.low), y, x(row.high), y, f"whisker {kind}")
+        canvas.text(left - 10, y + 4, cut(row.name), f"name {kind}", "end")
+        canvas.add("circle", cx=x(row.value), cy=y, r=5.0, class_=f"dot {kind}", tip=told)
+        canvas.text(right + 8, y + 4, short(row.value, 3), f"value {kind}")
+    return canvas.markup()
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of the whole, and a part of it that is drawn darker."""
+
+    name: str
+    share: float
+    part: float | None = None
+    tip: str | None = None
+
+
+def bars(rows: Sequence[Bar], label: str, unit: str) -> Markup:
+    """Shares as bars from zero, named on the left and numbered on the right."""
+    left, right, top = _room([row.name for row in rows]), WIDTH - 62, 6.0
+    bottom = top + ROW * len(rows)
+    canvas = Canvas(WIDTH, bottom + (28 if unit else 8), label)
+    most = max([row.share for row in rows] + [row.part or 0.0 for row in rows] + [1e-12])
+    x = Scale(min(0.0, *(row.share for row in rows)), most, left, right)
+    canvas.line(x(0.0), top, x(0.0), bottom, "axis")
+    for place, row in enumerate(rows):
+        y = top + ROW * place + 4
+        told = row.tip or f"{row.name}: {percent(row.share)}"
+        canvas.text(left - 10, y + 13, cut(row.name), "name", "end")
+        solid = row.share if row.part is None else row.part
+        for share, class_ in ((row.share, "bar soft"), (solid, "bar")):
+            start, end = sorted((x(0.0), x(share)))
+            wide = max(1.5, end - start)
+            canvas.add("rect", x=start, width=wide, y=y, height=ROW - 8, rx=3, class_=class_, tip=told)
+        canvas.text(right + 8, y + 13, percent(row.share), "value")
+    if unit:
+        canvas.text((left + right) / 2, bottom + 20, unit, "label", "middle")
+    return canvas.markup()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart. ``spread`` is half the width of the band around it."""
+
+    name: str
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+
+
+def curves(
+    x: Sequence[float],
+    lines: Sequence[Line],
+    label: str,
+    x_name: str,
+    y_name: str,
+    *,
+    marks: Sequence[float] = (),
+    note: tuple[str, float] | None = None,
+) -> Markup:
+    """Effects along a column of numbers. ``marks`` are where rows lie, ``note`` a level with a name (missing)."""
+    left, right, top, bottom = 48.0, SMALL - 10, 24.0, 168.0
+    canvas = Canvas(SMALL, 206, label)
+    ends = [value + side * band for line in lines for value, band in _banded(line) for side in (-1, 1)]
+    y = Scale(*padded([*ends, 0.0, *([note[1]] if note else [])]), bottom, top)
+    across = Scale(min(x), max(x), left, right)
+    canvas.x_axis(across, bottom, top, cut(x_name, 34))
+    canvas.y_axis(y, left, right, cut(y_name, 40))
+    canvas.line(left, y(0.0), right, y(0.0), "axis")
+    for mark in marks:
+        canvas.line(across(mark), bottom - 5, across(mark), bottom, "rug")
+    if note:
+        canvas.line(left, y(note[1]), right, y(note[1]), "dashed")
+        canvas.text(right, y(note[1]) - 4, note[0], "tick", "end")
+    for place, line in enumerate(lines[:SERIES]):
+        pairs = list(_banded(line))
+        if any(band > 0 for _, band in pairs):
+            upper = [(across(at), y(value + band)) for at, (value, band) in zip(x, pairs, strict=True)]
+            lower = [(across(at), y(value - band)) for at, (value, band) in zip(x, pairs, strict=True)]
+            canvas.path([*upper, *reversed(lower)], f"band s{place}", closed=True)
+        canvas.path([(across(at), y(value)) for at, value in zip(x, line.y, strict=True)], f"line s{place}")
+    _hover_columns(canvas, x, lines[:SERIES], across, y, x_name)
+    return canvas.markup()
+
+
+def level_bars(names: Sequence[str], lines: Sequence[Line], label: str, x_name: str, y_name: str) -> Markup:
+    """Effects of a column's levels: a bar up or down for each."""
+    left, right, top, bottom = 48.0, SMALL - 10, 24.0, 168.0
+    canvas = Canvas(SMALL, 206, label)
+    y = Scale(*padded([value for line in lines for value in line.y] + [0.0], 0.1), bottom, top)
+    canvas.y_axis(y, left, right, cut(y_name, 40))
+    canvas.line(left, y(0.0), right, y(0.0), "axis")
+    slot = (right - left) / len(names)
+    fits = max(3, int(slot / CHARACTER))
+    for place, name in enumerate(names):
+        if max(len(cut(other, 12)) for other in names) <= fits or place % math.ceil(len(names) / 6) == 0:
+            canvas.text(left + slot * (place + 0.5), bottom + 16, cut(name, max(fits, 8)), "tick", "middle")
+        for turn, line in enumerate(lines[:SERIES]):
+            wide = min(46.0, slot * 0.7) / min(len(lines), SERIES)
+            start = left + slot * (place + 0.5) + wide * (turn - min(len(lines), SERIES) / 2)
+            value = line.y[place]
+            head, foot = sorted((y(value), y(0.0)))
+            told = f"{x_name} = {name}: {signed(value)}" + (f" ({line.name})" if len(lines) > 1 else "")
+            canvas.add(
+                "rect", x=start, width=wide, y=head, height=max(1.0, foot - head), class_=f"fill s{turn}", tip=told
+            )
+    canvas.text((left + right) / 2, bottom + 34, cut(x_name, 34), "label", "middle")
+    return canvas.markup()
+
+
+def surface(
+    names: tuple[str, str],
+    grids: tuple[Sequence[float | str], Sequence[float | str]],
+    values: np.ndarray,  # (G, H)
+    label: str,
+    output: str,
+) -> Markup:
+    """What two columns add together, as shades from the lowest to the highest."""
+    left, right, top, bottom = 62.0, WIDTH - 12, 26.0, 262.0
+    canvas = Canvas(WIDTH, 336, label)
+    limit = float(np.abs(values).max()) or 1.0
+    wide, high = (right - left) / len(grids[0]), (bottom - top) / len(grids[1])
+    for i, at in enumerate(grids[0]):
+        for j, other in enumerate(grids[1]):
+            value = float(values[i, j])
+            told = f"{names[0]} = {short(at)}, {names[1]} = {short(other)}: {signed(value)}"
+            canvas.add(
+                "rect",
+                x=left + wide * i,
+                y=bottom - high * (j + 1),
+                width=wide + 0.3,
+                height=high + 0.3,
+                class_=_shade(value / limit),
+                tip=told,
+            )
+    for place in _shown(len(grids[0]), (right - left) / 58):
+        canvas.text(left + wide * (place + 0.5), bottom + 16, cut(short(grids[0][place], 3), 9), "tick", "middle")
+    for place in _shown(len(grids[1]), 6):
+        canvas.text(left - 7, bottom - high * (place + 0.5) + 4, cut(short(grids[1][place], 3), 8), "tick", "end")
+    canvas.text((left + right) / 2, bottom + 34, cut(names[0], 40), "label", "middle")
+    canvas.text(2, 14, cut(names[1], 44), "label")
+    _key(canvas, limit, left, right, bottom + 50, output)
+    return canvas.markup()
+
+
+def predicted_observed(
+    observed: Sequence[float],
+    predicted: Sequence[float],
+    ends: Sequence[tuple[float, float]] | None,
+    label: str,
+    name: str,
+) -> Markup:
+    """Each row as a dot, its interval as a line; on the diagonal a prediction is right."""
+    left, right, top, bottom = 58.0, WIDTH - 12, 26.0, 300.0
+    canvas = Canvas(WIDTH, 342, label)
+    extent = padded([*observed, *predicted], 0.04)
+    x, y = Scale(*extent, left, right), Scale(*extent, bottom, top)
+    canvas.x_axis(x, bottom, top, cut(f"predicted {name}", 44))
+    canvas.y_axis(y, left, right, cut(f"observed {name}", 44))
+    canvas.line(x(extent[0]), y(extent[0]), x(extent[1]), y(extent[1]), "dashed")
+    for place, (seen, said) in enumerate(zip(observed, predicted, strict=True)):
+        told, inside = f"predicted {short(said)}, observed {short(seen)}", True
+        if ends is not None:
+            low, high = ends[place]
+            inside = low <= seen <= high
+            told += f", interval {short(low)} to {short(high)}" + ("" if inside else ": outside")
+            low, high = max(low, extent[0]), min(high, extent[1])
+            canvas.line(x(said), y(low), x(said), y(high), "whisker faint")
+        canvas.add("circle", cx=x(said), cy=y(seen), r=3.2, class_="point" if inside else "point out", tip=told)
+    return canvas.markup()
+
+
+def reliability(bins: Sequence[tuple[float, float, int]], label: str, x_name: str, y_name: str) -> Markup:
+    """What was said beside what came true, a dot per bin, as large as it has rows; on the diagonal both agree."""
+    left, right, top, bottom = 50.0, WIDTH - 16, 26.0, 300.0
+    canvas = Canvas(WIDTH, 342, label)
+    x, y = Scale(0.0, 1.0, left, right), Scale(0.0, 1.0, bottom, top)
+    canvas.x_axis(x, bottom, top, x_name)
+    canvas.y_axis(y, left, right, y_name)
+    canvas.line(left, bottom, right, top, "dashed")
+    canvas.path([(x(said), y(true)) for said, true, _ in bins], "line s0")
+    most = max((count for _, _, count in bins), default=1)
+    for said, true, count in bins:
+        told = f"said {percent(said)}, came true {percent(true)} ({count:,} rows)"
+        radius = 4.0 + 7.0 * math.sqrt(count / most)
+        canvas.add("circle", cx=x(said), cy=y(true), r=radius, class_="point", tip=told)
+    return canvas.markup()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one name; ``kind`` is ours, other or limit."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    kind: str = "other"
+
+
+def log_lines(series: Sequence[Series], label: str, x_name: str, y_name: str) -> Markup:
+    """Sizes against sizes, both by their logarithms; a straight line is a power."""
+    left, right, top, bottom = 58.0, WIDTH - 14, 26.0, 262.0
+    canvas = Canvas(WIDTH, 306, label)
+    ups = [value for one in series for _, value in one.points]
+    overs = [value for one in series for value, _ in one.points]
+    x = Scale(min(overs) / 1.1, max(overs) * 1.1, left, right, log=True)
+    y = Scale(min(ups) / 1.4, max(ups) * 1.4, bottom, top, log=True)
+    for over in sorted(set(overs)):
+        canvas.line(x(over), top, x(over), bottom, "grid")
+    kept = -math.inf
+    for over in sorted(set(overs)):
+        if x(over) - kept > 34:
+            canvas.text(x(over), bottom + 16, short(over), "tick", "middle")
+            kept = x(over)
+    canvas.text((left + right) / 2, bottom + 34, x_name, "label", "middle")
+    canvas.y_axis(y, left, right, y_name)
+    for one in sorted(series, key=lambda one: one.kind == "ours"):
+        places = [(x(over), y(up)) for over, up in one.points]
+        canvas.path(places, f"line {one.kind}")
+        for (over, up), place in zip(one.points, places, strict=True):
+            told = f"{one.name}: {short(up)} {y_name} at {x_name} {short(over)}"
+            canvas.add("circle", cx=place[0], cy=place[1], r=4.0, class_=f"dot {one.kind}", tip=told)
+    return canvas.markup()
+
+
+def log_bars(rows: Sequence[tuple[str, float, str]], label: str, unit: str) -> Markup:
+    """Sizes of very different scale as bars by their logarithm; (name, value, kind: ours, other or limit)."""
+    left, right, top = _room([name for name, _, _ in rows], LONG_NAME), WIDTH - 66, 6.0
+    bottom = top + ROW * len(rows)
+    canvas = Canvas(WIDTH, bottom + 42, label)
+    values = [value for _, value, _ in rows]
+    x = Scale(10.0 ** math.floor(math.log10(min(values)) - 0.3), max(values), left, right, log=True)
+    canvas.x_axis(x, bottom, top, unit)
+    for place, (name, value, kind) in enumerate(rows):
+        y = top + ROW * place + 4
+        canvas.text(left - 10, y + 13, cut(name, LONG_NAME), f"name {kind}", "end")
+        told = f"{name}: {short(value)} {unit}"
+        canvas.add("rect", x=left, width=x(value) - left, y=y, height=ROW - 8, rx=3, class_=f"bar of-{kind}", tip=told)
+        canvas.text(right + 8, y + 13, short(value, 3), f"value {kind}")
+    return canvas.markup()
+
+
+def _room(names: Sequence[str], longest: int = LONGEST_LABEL) -> float:
+    """Space on the left for names."""
+    return 16 + CHARACTER * max((len(cut(name, longest)) for name in names), default=4)
+
+
+def _banded(line: Line) -> list[tuple[float, float]]:
+    spread = line.spread if line.spread is not None else [0.0] * len(line.y)
+    return list(zip(line.y, spread, strict=True))
+
+
+def _hover_columns(
+    canvas: Canvas, x: Sequence[float], lines: Sequence[Line], across: Scale, y: Scale, x_name: str
+) -> None:
+    """Invisible strips that say the values where one points, at most a few dozen."""
+    step = max(1, len(x) // 40)
+    places = [across(at) for at in x[::step]]
+    edges = [places[0], *((a + b) / 2 for a, b in itertools.pairwise(places)), places[-1]]
+    for turn, place in enumerate(range(0, len(x), step)):
+        said = ", ".join(
+            signed(line.y[place]) if len(lines) == 1 else f"{line.name} {signed(line.y[place])}" for line in lines
+        )
+        canvas.add(
+            "rect",
+            x=edges[turn],
+            y=y.end,
+            width=max(0.5, edges[turn + 1] - edges[turn]),
+            height=y.start - y.end,
+            class_="hover",
+            tip=f"{x_name} = {short(x[place])}: {said}",
+        )
+
+
+def _shade(share: float) -> str:
+    """Class of the style sheet for a value between −1 and 1.
+
+    >>> _shade(1.0), _shade(-0.5), _shade(0.02)
+    ('d5', 'd-3', 'd0')
+    """
+    step = min(SHADES, math.floor(abs(share) * SHADES + 0.5))
+    return f"d{'-' if share < 0 and step else ''}{step}"
+
+
+def _shown(count: int, room: float) -> range:
+    return range(0, count, max(1, math.ceil(count / max(1.0, room))))
+
+
+def _key(canvas: Canvas, limit: float, left: float, right: float, top: float, output: str) -> None:
+    """The shades of a surface from the lowest to the highest, and what they mean."""
+    steps = range(-SHADES, SHADES + 1)
+    wide = (right - left) / len(steps)
+    for place, step in enumerate(steps):
+        canvas.add("rect", x=left + wide * place, y=top, width=wide + 0.3, height=8, class_=_shade(step / SHADES))
+    canvas.text(left, top + 22, signed(-limit), "tick")
+    canvas.text((left + right) / 2, top + 22, cut(f"added to {output}", 36), "tick", "middle")
+    canvas.text(right, top + 22, signed(limit), "tick", "end")

@@ -1,0 +1,220 @@
+"""The page of a model: what it predicts and how well, what it has learned, and an explorer of single rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from restt._common.errors import check_int, shown
+from restt_app.pages.explorer import explored, predictions
+from restt_app.pages.learned import Learned, learned
+from restt_app.pages.numbers import percent, seconds, short
+from restt_app.pages.quality import calibration, calibration_of, headline, scores
+from restt_app.pages.shell import Cell, DataTable, render
+
+COVERAGE = 0.9
+# Share of the variance from which on a page says that interactions matter.
+NOTICED = 0.005
+
+
+def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | None = None, rows: int = 200) -> str:
+    """One self-contained HTML page about a fitted estimator.
+
+    Parameters
+    ----------
+    model : fitted ResTTRegressor or ResTTClassifier
+    X : table (B, C)
+        Rows to look into, with the columns of the fit.
+    y : (B,), optional
+        What was observed for them.
+    card : dict, optional
+        The model card as plain JSON (``restt.workflow.Card.to_json``): scores, calibration, source, settings. What it
+        does not have is left out of the page, or for the calibration taken from X and y.
+    rows : int
+        The most rows of the explorer; fewer where their curves would make the page large.
+
+    Returns
+    -------
+    str
+        HTML that needs no network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from restt import ResTTRegressor
+    >>> X = np.random.default_rng(0).random((60, 3))
+    >>> model = ResTTRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
+    >>> page = model_page(model, X, X[:, 0], card={"target": "height"}, rows=5)
+    >>> page.startswith("<!doctype html>"), "What predicts height" in page
+    (True, True)
+    """
+    if not (hasattr(model, "numbers") and hasattr(model, "explain_local")):
+        raise TypeError(f"model must be a fitted ResTTRegressor or ResTTClassifier, got {shown(model)}")
+    rows = check_int("rows", rows, minimum=1)
+    known = dict(card or {})
+    numbers = model.numbers(X)
+    if len(numbers) == 0:
+        raise ValueError("X must have at least one row, got none")
+    if y is not None and len(y) != len(numbers):
+        raise ValueError(f"y must have one entry per row of X, {len(numbers)}, got {len(y)}")
+    target = str(known.get("target") or "y")
+    classes = list(model.classes_) if hasattr(model, "classes_") else None
+    outputs = _outputs(model, target, classes)
+    said = predictions(model, X, coverage=COVERAGE)
+    found = learned(model, X, numbers, outputs)
+    checked = calibration(known, target)
+    if checked is None and y is not None:
+        checked = calibration_of(said, y, classes, target, COVERAGE)
+    data = explored(
+        model,
+        X,
+        y,
+        rows,
+        ranking=found.ranking,
+        numbers=numbers,
+        outputs=outputs,
+        target=target,
+        coverage=COVERAGE,
+    )
+    sections = [
+        ("scores", "How well"),
+        ("learned", "What it learned"),
+        ("interactions", "Interactions"),
+        ("effects", "Effects"),
+        ("explorer", "Explorer"),
+        ("made", "How it was made"),
+    ]
+    context = {
+        "title": f"What predicts {target}",
+        "eyebrow": f"Model page · {'classification' if classes else 'regression'}",
+        "heading": f"What predicts {target}",
+        "summary": _summary(model, known, found, classes),
+        "facts": _facts(model, known, found, len(numbers)),
+        "sections": sections,
+        "scores": scores(known),
+        "held_out": _held_out(known),
+        "calibration": checked,
+        "learned": found,
+        "explorer": data,
+        "columns": _columns(known),
+        "made": _made(known, model),
+        "notes": [str(note) for note in known.get("notes") or []],
+    }
+    return render("model.html.j2", context, scripts=["explorer.js"])
+
+
+def _outputs(model: Any, target: str, classes: list[Any] | None) -> tuple[str, ...]:
+    """Names for people of what is predicted, one per decision."""
+    if classes is not None:
+        return tuple(f"{target} = {label}" for label in (classes[1:] if len(classes) == 2 else classes))
+    count = model.target_.outputs
+    return (target,) if count == 1 else tuple(f"{target} {place + 1}" for place in range(count))
+
+
+def _summary(model: Any, card: Mapping[str, Any], found: Learned, classes: list[Any] | None) -> list[str]:
+    """Two or three sentences, the first thing that is read."""
+    source = card.get("source") or {}
+    used = source.get("rows_used") or source.get("rows")
+    fitted = f", fitted on {used:,} rows" if used else ""
+    what = f"one of {len(classes)} classes" if classes else "a number"
+    told = [f"A residual tensor train of bond {model.module_.bond_dim} that predicts {what}{fitted}."]
+    if not any(found.order_shares):
+        return [*told, "It says the same of every row."]
+    beyond = 1 - found.order_shares[0]
+    if beyond < NOTICED:
+        told.append(f"Single columns explain {percent(found.order_shares[0])} of what it says: it is nearly additive.")
+    else:
+        told.append(f"Interactions of columns make up {percent(beyond)} of what it says.")
+    return told
+
+
+def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> list[dict[str, str]]:
+    facts = []
+    best = headline(card)
+    if best is not None:
+        name, score = best
+        whole = score.get("low") is not None and score.get("high") is not None
+        remark = f"{short(score['low'], 3)} to {short(score['high'], 3)}" if whole else ""
+        facts.append({"name": f"{name} on held-out rows", "value": short(score["value"], 3), "remark": remark})
+    source = card.get("source") or {}
+    facts += [
+        {"name": "rows", "value": f"{source.get('rows', rows):,}", "remark": str(source.get("file") or "")},
+        {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": ""},
+        {"name": "from interactions", "value": percent(sum(found.order_shares[1:])), "remark": "of the variance"},
+        {
+            "name": "parameters",
+            "value": f"{model.module_.num_parameters():,}",
+            "remark": f"bond {model.module_.bond_dim}, {model.solver_} solver",
+        },
+    ]
+    return facts
+
+
+def _held_out(card: Mapping[str, Any]) -> str:
+    held = card.get("held_out") or {}
+    if not held:
+        return ""
+    rows = f" on {held['rows']:,} rows" if held.get("rows") else ""
+    method = f" ({held['method']})" if held.get("method") else ""
+    return f"Measured{rows} that no fit had seen{method}; lines are 95 % intervals. All models saw the same rows."
+
+
+def _columns(card: Mapping[str, Any]) -> DataTable | None:
+    """The table that was read, a row per column."""
+    rows = []
+    for column in card.get("columns") or []:
+        missing = column.get("missing") or 0
+        rows.append(
+            (
+                Cell(str(column.get("name", ""))),
+                Cell(str(column.get("kind", ""))),
+                Cell(f"{missing:,}", missing),
+                Cell(_extent(column), kind="wide"),
+                Cell("yes" if column.get("used", True) else "no", None, str(column.get("note") or "")),
+            )
+        )
+    if not rows:
+        return None
+    return DataTable("Columns", ("column", "kind", "missing", "values", "used"), tuple(rows), frozenset({2}))
+
+
+def _extent(column: Mapping[str, Any]) -> str:
+    if column.get("range"):
+        low, high = column["range"]
+        return f"{short(low)} to {short(high)}"
+    levels = [str(level) for level in column.get("levels") or []]
+    count = column.get("distinct") or len(levels)
+    shown_ = ", ".join(levels[:6])
+    return f"{shown_}, … ({count} levels)" if count > 6 else shown_
+
+
+def _made(card: Mapping[str, Any], model: Any) -> list[tuple[str, str]]:
+    """What is needed to make the model again."""
+    source = card.get("source") or {}
+    facts = [
+        ("file", source.get("file")),
+        ("SHA-256", source.get("sha256")),
+        ("delimiter", repr(source["delimiter"]) if source.get("delimiter") else None),
+        ("encoding", source.get("encoding")),
+        ("held out", (card.get("held_out") or {}).get("method")),
+        ("settings", _listed(card.get("settings"))),
+        ("versions", _listed(card.get("versions"))),
+        ("created", card.get("created")),
+        ("took", seconds(card["seconds"]) if card.get("seconds") else None),
+        ("solver", model.solver_),
+        ("precision", getattr(model, "precision_", None)),
+    ]
+    return [(name, str(value)) for name, value in facts if value]
+
+
+def _listed(entries: Mapping[str, Any] | None) -> str:
+    """Format settings as names and values.
+
+    >>> _listed({"bond_dim": 8, "seed": 0, "penalty": {"chain": 1}})
+    'bond_dim 8, seed 0, penalty {"chain": 1}'
+    """
+    return ", ".join(
+        f"{name} {value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)}"
+        for name, value in (entries or {}).items()
+    )

@@ -1,0 +1,30 @@
+"""People's own tables: from a file to a model with a card, from a model to predictions and a page.
+
+    fitted = restt.workflow.fit_table("data.csv", "y")
+    fitted.save("model")
+    restt.workflow.predict_table("model", "new.csv")
+    restt.workflow.explain_table("model", "data.csv", "page.html")
+
+The command line does the same with the same functions.
+"""
+
+from restt_app.workflow.card import Card
+from restt_app.workflow.fitting import FittedTable, fit_table
+from restt_app.workflow.folder import load as load_table
+from restt_app.workflow.machine import info
+from restt_app.workflow.predicting import Predictions, explain_table, predict_table, write_predictions
+from restt_app.workflow.table import Table, read_table
+
+__all__ = [
+    "Card",
+    "FittedTable",
+    "Predictions",
+    "Table",
+    "explain_table",
+    "fit_table",
+    "info",
+    "load_table",
+    "predict_table",
+    "read_table",
+    "write_predictions",
+]

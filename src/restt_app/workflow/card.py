@@ -1,0 +1,118 @@
+"""The model card: what a model was made from, how well it does on rows it never saw, and how it was made. Plain JSON.
+
+The card lies as ``card.json`` beside the model; pages and the next ``predict`` read it. Its keys:
+
+``version``
+    1; raised when a card of today could be misread by yesterday's code.
+``task``
+    ``"regression"`` or ``"classification"``.
+``target``
+    Name of the column that is predicted.
+``classes``
+    The labels in the order of the model's probabilities, spelled as in the file; empty for regression.
+``source``
+    ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its bytes
+    (None in memory), ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, and, of a text file,
+    ``delimiter`` and ``encoding``.
+``columns``
+    One entry for each column of the file but the target, in the file's order: ``name``; ``kind``, one of ``number``,
+    ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; ``missing``, how many values are, and
+    ``distinct``, how many are different (both 0 where unread); ``used`` whether the model has it; ``inputs``, the names
+    under which the model has it (a date may be several); ``note``, why it was left out or what was decided, or "".
+    ``layout`` is how its text is written, such as ``1,234.5``, ``1234,5 kg`` or ``%m/%d/%Y``: new tables are read by
+    it. Only of columns in use: the unit in ``layout``, ``range`` [least, largest] of numbers and of dates (as text), or
+    ``levels``, those that two rows or more share, the most frequent first and at most 100.
+``target_column``
+    The same entry for the target.
+``held_out``
+    ``method`` (such as ``"5 folds"`` or ``"20 % of the rows"``), ``rows`` that were predicted without being seen,
+    ``trained_on``, rows of each fit that predicted them, and ``metrics`` of ResTT on them, by name.
+``scores``
+    ``{"model", "metric", "value", "low", "high"}`` of ``"ResTT"``, ``"linear"`` and ``"boosting"`` on the same rows.
+    Metrics: ``r2`` and ``rmse``, or ``log_loss`` and ``accuracy``. [low, high] holds 95 % of bootstrap resamples of the
+    held-out rows.
+``calibration``
+    On the held-out rows. Regression: ``coverage``, pairs ``{"expected", "observed", "width"}`` of how many rows an
+    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals), and
+    ``rows``, up to 500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
+    Classification: ``of``, the class whose probability is meant (None: whichever was predicted), and ``bins`` of
+    ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right.
+``settings``
+    The estimator's parameters that are not at their defaults, and ``seed``.
+``versions``, ``created``, ``seconds``
+    Of the software, when (UTC), and how long reading, scoring and fitting took.
+``notes``
+    Sentences a reader of the model should know, in the order they came up.
+``stored``
+    Sentences on what of the table the model folder holds.
+``files``
+    SHA-256 of each file of the folder by name, of ``card.json`` without this entry (JSON with sorted keys). Only files
+    that are still the same are replaced by another model. Empty in a card that was not saved; no part of ``==``.
+
+>>> card = Card(task="regression", target="y", notes=["one row had no y"])
+>>> Card.from_json(card.to_json()) == card
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from restt._common.errors import check_choice, shown
+from restt_app.workflow.columns import Column
+
+TASKS = ("classification", "regression")
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about a fitted table; the keys are described in :mod:`restt_app.workflow.card`."""
+
+    task: str
+    target: str
+    classes: list[Any] = field(default_factory=list)
+    source: dict[str, Any] = field(default_factory=dict)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+    target_column: dict[str, Any] = field(default_factory=dict)
+    held_out: dict[str, Any] = field(default_factory=dict)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    calibration: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict, compare=False)
+    version: int = VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain JSON: dicts, lists, text, numbers, None."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any) -> Card:
+        """The card that :meth:`to_json` gave; ValueError for what is none or comes from a newer restt."""
+        if not isinstance(content, dict) or not isinstance(content.get("version"), int):
+            raise ValueError(f"a model card must be a JSON object with a version, got {shown(content)}")
+        if content["version"] > VERSION:
+            raise ValueError(
+                f"the model card has version {content['version']}, this restt reads up to {VERSION}: use a newer one"
+            )
+        known = {one.name for one in fields(cls)}
+        if unknown := sorted(set(content) - known):
+            raise ValueError(f"a model card has no entry {unknown[0]!r}; it has {sorted(known)}")
+        if missing := sorted({"task", "target"} - set(content)):
+            raise ValueError(f"the model card lacks {missing[0]!r}")
+        check_choice("task of the model card", content["task"], TASKS)
+        blank = cls("", "")
+        for name, value in content.items():
+            kind = type(getattr(blank, name))
+            if not isinstance(value, (int, float) if kind is float else kind):
+                raise ValueError(f"{name!r} of the model card must be a {kind.__name__}, got {shown(value)}")
+        card = cls(**content)
+        for column in [*card.columns, *([card.target_column] if card.target_column else [])]:
+            Column.from_json(column)
+        return card

@@ -1,0 +1,243 @@
+"""From a model folder and a table to predictions, chunk by chunk, and to a page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from restt._common.errors import check_int, check_new_file, shown
+from restt._common.files import whole_file, write_bytes_atomic
+from restt_app.workflow.cells import write_csv, write_lines
+from restt_app.workflow.columns import Column, exact
+from restt_app.workflow.fitting import FittedTable
+from restt_app.workflow.folder import load
+from restt_app.workflow.layouts import Layout
+from restt_app.workflow.table import check_column, model_frame, opened, relaid
+
+PAGE_ROWS = 20_000  # of a table, the first that a page is made from
+
+
+class Predictions:
+    """Predictions of a table, one data frame for each chunk of its rows; iterate once.
+
+    Parameters
+    ----------
+    model : path or FittedTable
+        A folder that :meth:`FittedTable.save` wrote, or what it was written from.
+    data : path, "-" or data frame
+    interval : float or None
+        What an interval of a regression holds, or None for none.
+    carry : sequence of str
+        Columns of the data to put in front of the predictions, unchanged.
+    progress : callable, optional
+        ``progress(rows)`` is called with the rows predicted so far after each chunk.
+    delimiter, encoding, missing
+        As in :func:`read_table`.
+    layout : str, sequence of str, or mapping of columns
+        How numbers and dates of this table are written, as in :func:`read_table`; by default as in the fit.
+
+    Attributes
+    ----------
+    notes : list of str
+        What a reader should know; complete once the last chunk has been taken.
+    rows : int
+        Rows predicted so far.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | FittedTable,
+        data: Any,
+        *,
+        interval: float | None = 0.9,
+        carry: Sequence[str] = (),
+        progress: Callable[[int], None] | None = None,
+        delimiter: str = "auto",
+        encoding: str = "auto",
+        missing: Sequence[str] = (),
+        layout: Layout = (),
+    ) -> None:
+        if interval is not None and not 0.0 < interval < 1.0:
+            raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
+        self.fitted = model if isinstance(model, FittedTable) else load(model)
+        *self._columns, _ = relaid([*self.fitted.columns, self.fitted.target_column], layout)
+        self.notes: list[str] = []
+        self.rows = 0
+        self._interval, self._carry, self._progress = interval, list(dict.fromkeys(carry)), progress
+        self._data, self._options = data, {"delimiter": delimiter, "encoding": encoding, "missing": missing}
+
+    def __iter__(self) -> Iterator[Any]:
+        card, columns = self.fitted.card, self._columns
+        with opened(self._data, **self._options) as source:
+            for name in self._carry:
+                check_column("carry", name, source.columns)
+                if name in self._names:
+                    raise ValueError(f"carry names the column {name!r}, and a result has that name: rename the column")
+            self.notes += [*source.notes, *extra_columns(source.columns, self.fitted)]
+            if card.task == "regression" and self._interval is not None and not self._has_intervals:
+                self.notes.append("no intervals: this model was trained by gradients, which know none")
+            for chunk, carried in source.chunks(carry=self._carry):
+                if len(chunk) == 0:
+                    continue
+                found = self._predicted(model_frame(columns, chunk, self.rows + 1))
+                self.rows += len(chunk)
+                results = pd.DataFrame(dict(zip(self._names, found, strict=True)))
+                yield pd.concat([carried.reset_index(drop=True), results], axis=1)
+                if self._progress is not None:
+                    self._progress(self.rows)
+            if self.rows == 0:
+                raise ValueError(f"{source.label} has column names but no rows")
+
+    @property
+    def _has_intervals(self) -> bool:
+        return getattr(self.fitted.estimator, "solver_", "") == "posterior"
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Names of the results, in the order of :meth:`_predicted`."""
+        if self.fitted.card.task == "classification":
+            return ["prediction", *(f"probability {label}" for label in self.fitted.estimator.classes_.tolist())]
+        return ["prediction", "low", "high"] if self._interval is not None and self._has_intervals else ["prediction"]
+
+    def _predicted(self, x: Any) -> list[Any]:
+        model = self.fitted.estimator
+        if self.fitted.card.task == "classification":
+            probabilities = model.predict_proba(x)
+            return [model.classes_[probabilities.argmax(axis=1)], *probabilities.T]
+        ends = model.predict_interval(x, self._interval).T if len(self._names) > 1 else ()
+        return [np.asarray(model.predict(x)), *ends]
+
+
+def predict_table(model: str | PathLike[str] | FittedTable, data: Any, **options: Any) -> Any:
+    """Predictions of a whole table as a pandas data frame.
+
+    ``prediction``, and for regression ``low`` and ``high``, between which a new value lies with the probability
+    ``interval``; for classification ``probability …`` of each class. ``options`` are those of :class:`Predictions`.
+
+    >>> import numpy as np, pandas as pd
+    >>> from restt.workflow import fit_table, predict_table
+    >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
+    >>> fitted = fit_table(data.assign(y=data.a > data.b), "y", parameters={"epochs": 2})
+    >>> predict_table(fitted, data).columns.tolist()
+    ['prediction', 'probability False', 'probability True']
+    """
+    return pd.concat(list(Predictions(model, data, **options)), ignore_index=True)
+
+
+def write_predictions(
+    predictions: Predictions, output: str | PathLike[str] | None, *, lines: bool = False, force: bool = False
+) -> Path | None:
+    """Write predictions as CSV, or as one JSON object per line, to a new file, whole or not at all.
+
+    Numbers are written exactly. In CSV, text that a spreadsheet would run as a formula gets an apostrophe in front.
+    ``output`` None is standard output, which gets each chunk as soon as it is there.
+    """
+    if output is None:
+        _write(predictions, sys.stdout, lines)
+        sys.stdout.flush()
+        return None
+    target = check_new_output(output, force=force)
+    with whole_file(target, text=True) as file:
+        _write(predictions, file, lines)
+    return target
+
+
+def _write(predictions: Predictions, file: IO[str], lines: bool) -> None:
+    for place, frame in enumerate(predictions):
+        if lines:
+            write_lines(frame, file)
+        else:
+            write_csv(frame, file, header=place == 0)
+
+
+def explain_table(
+    model: str | PathLike[str] | FittedTable,
+    data: Any,
+    output: str | PathLike[str],
+    *,
+    rows: int = 200,
+    force: bool = False,
+    notes: list[str] | None = None,
+    delimiter: str = "auto",
+    encoding: str = "auto",
+    missing: Sequence[str] = (),
+    layout: Layout = (),
+) -> Path:
+    """Write the page of a model: one HTML file that needs no network; up to ``rows`` rows of ``data`` can be explored.
+
+    ``notes`` is a list to which is added what a reader should know.
+    """
+    from restt_app.pages import model_page
+
+    check_int("rows", rows, minimum=1)
+    target = check_new_output(output, force=force)
+    fitted = model if isinstance(model, FittedTable) else load(model)
+    told: list[str] = [] if notes is None else notes
+    frames, answers, seen = [], [], 0
+    aim = fitted.card.target
+    *columns, answer = relaid([*fitted.columns, fitted.target_column], layout)
+    with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
+        told += [*source.notes, *extra_columns([name for name in source.columns if name != aim], fitted)]
+        for chunk in source.chunks():
+            frames.append(model_frame(columns, chunk, seen + 1))
+            if aim in source.columns:
+                answers.append(_answers(fitted, answer, chunk[aim], seen + 1))
+            seen += len(chunk)
+            if seen >= PAGE_ROWS:
+                told.append(f"the page is made from the first {PAGE_ROWS} rows")
+                break
+        if seen == 0:
+            raise ValueError(f"{source.label} has column names but no rows")
+    # As objects: chunks have categories of their own.
+    x = pd.concat([frame.astype(dict.fromkeys(_texts(frame), object)) for frame in frames], ignore_index=True)
+    y = np.concatenate(answers)[:PAGE_ROWS] if answers else None
+    page = model_page(fitted.estimator, x.iloc[:PAGE_ROWS], y, card=fitted.card.to_json(), rows=rows)
+    return write_bytes_atomic(target, page.encode())
+
+
+def _texts(frame: Any) -> list[str]:
+    return [name for name in frame.columns if frame[name].dtype == "category"]
+
+
+def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -> np.ndarray:
+    """The target's true values or labels; NaN or None where they are missing."""
+    values = column.values(series, first_row)
+    if fitted.card.task == "regression":
+        return np.asarray(values)
+    there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
+    labels = np.full(len(values), None, dtype=object)
+    codes, found = pd.factorize(series[there])
+    classes = fitted.card.classes
+    known = dict(zip(exact(column.kind, fitted.target_column.layout, classes), classes, strict=True))
+    names = [
+        known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
+    ]
+    labels[there] = np.array([*names, None], dtype=object)[codes]
+    return labels
+
+
+def extra_columns(names: Sequence[str], fitted: FittedTable) -> list[str]:
+    """A note on the columns that the model does not use, if there are any."""
+    known = {column.name for column in fitted.columns}
+    extra = [name for name in names if name not in known]
+    if not extra:
+        return []
+    listed = ", ".join(repr(name) for name in extra[:5]) + (f" and {len(extra) - 5} more" if len(extra) > 5 else "")
+    return [f"not used: {listed}" + (" (the target)" if extra == [fitted.card.target] else "")]
+
+
+def check_new_output(output: str | PathLike[str], *, force: bool) -> Path:
+    """``output`` if a file may be written there: asked before the work begins."""
+    target = check_new_file("output", output)
+    if target.exists() and not force:
+        raise FileExistsError(
+            f"output {str(target)!r} is there already: name another, or replace it with force (--force)"
+        )
+    return target

@@ -1,0 +1,126 @@
+"""How tables, scores, progress and the machine look in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from restt_app.workflow.card import Card
+from restt_app.workflow.columns import Column
+from restt_app.workflow.folder import METRIC_WORDS, holds, interval
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MOST_SHOWN = 60  # columns of a wide table
+
+
+def console(quiet: bool = False, *, stderr: bool = True) -> Console:
+    """Where people read: standard error, so that standard output holds results alone."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet)
+
+
+def tell(say: Console, notes: Iterable[str]) -> None:
+    """What a reader should know, a line each."""
+    for note in notes:
+        say.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def columns_table(columns: Iterable[Column], target: str | None = None) -> Table:
+    """What each column holds and what becomes of it."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("column", "holds", "missing", "")
+    listed = list(columns)
+    for column in listed[:MOST_SHOWN]:
+        note = "the target" if column.name == target else column.note
+        entry = column.to_json()
+        table.add_row(*(escape(cell) for cell in (column.name, holds(entry), str(column.missing or ""), note)))
+    if len(listed) > MOST_SHOWN:
+        table.add_row("…", f"{len(listed) - MOST_SHOWN} more", "", "")
+    return table
+
+
+def scores_table(card: Card) -> Table:
+    """The scores of all models on the held-out rows."""
+    from rich.table import Table
+
+    held = card.held_out
+    table = Table(title=f"{held['rows']} held-out rows ({held['method']}), value [95 % interval]", title_justify="left")
+    table.add_column("model")
+    metrics = list(dict.fromkeys(one["metric"] for one in card.scores))
+    for name in metrics:
+        table.add_column(METRIC_WORDS[name], justify="right")
+    found = {(one["model"], one["metric"]): interval(one).replace("[", "\\[") for one in card.scores}
+    for model in dict.fromkeys(one["model"] for one in card.scores):
+        table.add_row(model, *(found[model, name] for name in metrics))
+    return table
+
+
+@contextmanager
+def progress(say: Console) -> Iterator[Callable[[str, float], None]]:
+    """A bar with the time left, to be told ``(what, share)``; it is gone when the work is done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    parts = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    with Progress(*parts, TimeRemainingColumn(), console=say, transient=True, disable=say.quiet) as bar:
+        task = bar.add_task("fitting", total=1.0)
+
+        def tell(what: str, share: float) -> None:
+            bar.update(task, description=what, completed=share)
+
+        yield tell
+
+
+@contextmanager
+def counted_rows(say: Console, wanted: bool) -> Iterator[Callable[[int], None] | None]:
+    """A line with the rows done so far, to be told their number; None where it is not ``wanted``."""
+    if not wanted:
+        yield None
+        return
+    with say.status("predicting") as line:
+        yield lambda rows: line.update(f"predicting: {rows} rows")
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """A parameter given as ``name=value``, the value as JSON where it is JSON, else as text.
+
+    >>> read_setting("bond_dim=16"), read_setting("solver=gradient")
+    (('bond_dim', 16), ('solver', 'gradient'))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--set must be given as NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def info_lines(found: dict[str, Any]) -> list[str]:
+    """What :func:`restt.workflow.info` found, for people."""
+    versions = found["versions"]
+    lines = [
+        f"restt {versions['restt']} ({found['commit']})",
+        f"platform    {found['platform']}, {found['threads']} thread(s)",
+        "versions    " + ", ".join(f"{name} {version}" for name, version in versions.items() if name != "restt"),
+    ]
+    for device, backend in zip(found["devices"], found["backends"], strict=True):
+        lines.append(f"device      {device['name']}: {device['description']}, {device['free']} free")
+        lines.append(f"  backend   {backend['backend']} for {backend['dtype']}: {backend['why']}")
+        lines += [f"    not {name}: {why}" for name, why in backend["not"].items()]
+    lines.append(f"cache       {found['cache']}")
+    ready = [name for name, here in found["data"]["sets"].items() if here]
+    away = [name for name, here in found["data"]["sets"].items() if not here]
+    lines.append(f"data        here: {', '.join(ready)}" + (f"; not here: {', '.join(away)}" if away else ""))
+    lines += [f"  looked in {folder}" for folder in found["data"]["folders"]]
+    for extra, packages in found["extras"].items():
+        state = f"lacks {', '.join(packages)}: pip install 'restt[{extra}]'" if packages else "installed"
+        lines.append(f"extra       {extra}: {state}")
+    return lines

@@ -1,0 +1,103 @@
+"""A matrix product state optimised by sweeps with conjugate gradients and singular values.
+
+E. M. Stoudenmire, D. J. Schwab, "Supervised learning with tensor networks" (2016); ``dmrg.py`` has the
+algorithm. From the source: [cos, sin] of each pixel, the quadratic cost on one-hot labels, two sites at a time, all
+rows in every step, a label index that moves with the centre, adaptive bonds.
+
+Chosen on 2000 MNIST images of 14×14 pixels held out of the training set, with 2000 or 8000 to train on. The angle: the
+source's π/2 gives 64 % (bond 20, 2 sweeps, 2000 images), 0.8 gives 92 %, since site vectors that turn less make images
+neighbours that are alike. The penalty, which also keeps the discarded weight small: 1e-3 for a few thousand rows (94 %,
+at bond 40 95 %), less with more of them. The start: the source's code sums random training images; here the cores span
+the training images' leading density matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_int, check_positive
+from restt.features.formulas import on_the_sphere
+from restt_baselines.tensor.dmrg import LabelledTrain, Step, Sweeps, spanned
+from restt_baselines.tensor.swept import Sweep, SweptClassifier
+
+TASKS = ("classification",)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MPSClassifier(SweptClassifier):
+    """Parameters beyond :class:`restt_baselines.tensor.swept.SweptClassifier`'s:
+
+    bond_dim : int
+        Largest bond.
+    cutoff : float
+        Share of the squared singular values that a split may discard before its bond grows.
+    steps : int
+        Conjugate gradient steps at each bond.
+    penalty : float
+        Of the squared norm of the bond tensor, per row.
+    start_bond, start_rows : int
+        Bond of the train before the first sweep, and the random rows whose density matrices choose its cores.
+    angle : float
+        How far a column turns its site vector from one end of its range to the other.
+
+    Attributes
+    ----------
+    steps_ : list of restt_baselines.tensor.dmrg.Step
+        Costs, discarded weight and bond at every bond of the last sweep.
+    """
+
+    bond_dim: int = 60
+    cutoff: float = 1e-10
+    steps: int = 4
+    penalty: float = 1e-3
+    start_bond: int = 10
+    start_rows: int = 2000
+    angle: float = 0.8
+
+    steps_: list[Step] = field(init=False)
+
+    def site_vectors(self, values: Tensor) -> Tensor:  # (B, C) -> (N, B, 2)
+        angle = check_positive("angle", self.angle)
+        return on_the_sphere(values.T.unsqueeze(-1), angle).contiguous()
+
+    def start(self, x: Tensor, target: Tensor, generator: torch.Generator) -> tuple[LabelledTrain, Sweep]:
+        if len(x) < 2:
+            raise ValueError(f"mps-dmrg has bonds between sites and needs at least 2 columns, got {len(x)}")
+        start_bond = check_int("start_bond", self.start_bond, minimum=1)
+        start_rows = check_int("start_rows", self.start_rows, minimum=1)
+        rows = torch.randperm(x.shape[1], generator=generator)[:start_rows].to(x.device)
+        train = spanned(x, target.shape[1], start_bond, rows)
+        sweeps = Sweeps(
+            train,
+            x,
+            target,
+            bond_dim=check_int("bond_dim", self.bond_dim, minimum=1),
+            cutoff=check_positive("cutoff", self.cutoff, allow_zero=True),
+            steps=check_int("steps", self.steps, minimum=1),
+            penalty=check_positive("penalty", self.penalty, allow_zero=True),
+        )
+        return train, lambda: self._there_and_back(sweeps)
+
+    def _there_and_back(self, sweeps: Sweeps) -> float:
+        self.steps_ = [*sweeps.to_the_right(), *sweeps.to_the_left()]
+        return self.steps_[-1].costs[-1] / len(sweeps.target)
+
+    def work(self, columns: int, outputs: int) -> float:
+        return 2.0 * columns * (2 * self.steps + 1) * outputs * (2 * self.bond_dim) ** 2
+
+    def _device(self) -> torch.device:
+        return self.model_.cores[0].device
+
+
+def make(task: str, **params: Any) -> MPSClassifier:
+    """The estimator.
+
+    >>> X, y = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0, 1, 1, 0]
+    >>> make("classification", sweeps=2, random_state=0).fit(X, y).predict(X)
+    array([0, 1, 1, 0])
+    """
+    return MPSClassifier(**params)

@@ -1,0 +1,135 @@
+"""The pages in a real browser: a clean console, tables that sort, an explorer that answers, nothing too wide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from restt_paper.commands import write_report
+from tests.restt_paper.page.few_results import fill
+
+PHONE, DESK = 390, 1200
+COMMITTED = Path(__file__).parents[3] / "results"
+
+
+@pytest.fixture(scope="module")
+def address(page, tmp_path_factory):
+    file = tmp_path_factory.mktemp("model") / "page.html"
+    file.write_text(page, encoding="utf-8")
+    return file.as_uri()
+
+
+def show(browser, address, width=DESK, theme="light"):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [
+        {"name": "prefers-color-scheme", "value": theme},
+        {"name": "prefers-reduced-motion", "value": "reduce"},
+    ]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(address)
+
+
+CHECKED = frozenset({"color-contrast", "label", "svg-img-alt", "heading-order"})
+
+
+def violations(browser, axe, checked=CHECKED):
+    """What axe finds, as a rule and the place; ``checked`` are rules that must have found something to check."""
+    browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+    browser.execute_script(axe)
+    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert checked <= {one["id"] for one in found["passes"]}
+    return [(one["id"], node["target"]) for one in found["violations"] for node in one["nodes"]]
+
+
+def too_wide(browser):
+    return browser.execute_script("return document.documentElement.scrollWidth - innerWidth")
+
+
+def sort(browser, column):
+    """The texts of a column of the first table after a click on its heading, and the way it says it is sorted."""
+    return browser.execute_script(
+        """
+        const table = document.querySelector("table.sortable"), column = arguments[0];
+        table.tHead.rows[0].cells[column].querySelector("button").click();
+        return [[...table.tBodies[0].rows].map(row => Number(row.cells[column].dataset.value)),
+                table.tHead.rows[0].cells[column].getAttribute("aria-sort")];
+        """,
+        column,
+    )
+
+
+def test_the_model_page_works(browser, address):
+    show(browser, address)
+    browser.get_log("browser")
+    show(browser, address)
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return document.querySelectorAll('svg').length") > 10
+    values, way = sort(browser, 1)
+    assert (values, way) == ([0.4, 0.7, 0.9], "ascending")
+    assert sort(browser, 1) == [[0.9, 0.7, 0.4], "descending"]
+
+
+def test_the_explorer_answers(browser, address):
+    show(browser, address)
+    by = browser.find_element
+    before = by("id", "ex-facts").text
+    by("id", "ex-next").click()
+    assert by("id", "ex-facts").text != before
+    browser.execute_script(
+        "const v = document.getElementById('ex-value'); v.value = v.max; v.dispatchEvent(new Event('input'))"
+    )
+    assert "instead of" in by("id", "ex-answer").text
+    # By keyboard alone: the button has the focus, Enter picks its column.
+    minis = browser.find_elements("css selector", "button.mini")
+    browser.execute_script("arguments[0].focus()", minis[1])
+    minis[1].send_keys("\ue007")
+    assert minis[1].get_attribute("aria-pressed") == "true"
+    browser.execute_script(
+        "document.querySelector('#ex-minis circle').dispatchEvent("
+        "new PointerEvent('pointermove', {bubbles: true, clientX: 50, clientY: 50}))"
+    )
+    assert "this row" in browser.execute_script("return document.getElementById('tip').textContent")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_model_page_can_be_read_by_everybody(browser, address, axe, theme):
+    show(browser, address, PHONE, theme)
+    assert too_wide(browser) <= 0
+    assert violations(browser, axe) == []
+
+
+def test_print_opens_what_is_closed(browser, address):
+    show(browser, address)
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.querySelectorAll('details:not([open])').length") == 0
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script("return document.querySelectorAll('details[open]').length") == 0
+
+
+def test_the_paper_page_can_be_read_by_everybody(browser, axe, tmp_path):
+    write_report(fill(tmp_path), tmp_path / "page.md", tmp_path / "page.html")
+    for theme in ("light", "dark"):
+        show(browser, (tmp_path / "page.html").as_uri(), PHONE, theme)
+        assert too_wide(browser) <= 0
+        assert violations(browser, axe, {"color-contrast", "svg-img-alt", "heading-order"}) == []
+
+
+def test_the_paper_page_works(browser, tmp_path):
+    write_report(COMMITTED, tmp_path / "page.md", tmp_path / "page.html")
+    address = (tmp_path / "page.html").as_uri()
+    browser.get_log("browser")
+    show(browser, address)
+    assert browser.get_log("browser") == []
+    found = browser.execute_script(
+        """
+        const table = document.querySelector("#table2 table.sortable");
+        table.tHead.rows[0].cells[2].querySelector("button").click();
+        return [...table.tBodies[0].rows].map(row => Number(row.cells[2].dataset.value));
+        """
+    )
+    assert len(found) == 11
+    assert found == sorted(found)
+    show(browser, address, PHONE)
+    assert too_wide(browser) <= 0

@@ -1,0 +1,157 @@
+"""The page of a model, read as text: what is in it, what is escaped, what is left out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+
+from restt import ResTTRegressor
+from restt_app.pages import model_page
+from tests.restt_app.pages.conftest import NASTY
+
+
+class Reader(HTMLParser):
+    """Tags and the texts of scripts, as a browser would find them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.scripts, self.headings, self.inside = [], [], [], None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "script":
+            self.scripts.append((dict(attributes), ""))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        if self.inside in ("h1", "h2", "h3"):
+            self.headings.append(data)
+
+
+def explorer(page):
+    return next(json.loads(text) for about, text in Reader(page).scripts if about.get("type") == "application/json")
+
+
+def test_names_of_columns_stay_text(page):
+    read = Reader(page)
+    assert [about.get("type") for about, _ in read.scripts] == ["application/json", None]
+    assert f"What predicts price {NASTY}" in read.headings
+    assert NASTY in explorer(page)["names"]
+
+
+def test_nothing_is_fetched_and_only_the_own_script_may_run(page):
+    read = Reader(page)
+    assert not [tag for tag, about in read.tags if "src" in about or tag in ("link", "iframe", "object")]
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", page)
+    policy = next(about["content"] for tag, about in read.tags if about.get("http-equiv"))
+    script = next(text for about, text in read.scripts if not about)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{allowed}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_what_the_card_says_is_on_the_page(page):
+    text = re.sub(r"<[^>]+>", " ", page)
+    for said in ("R²", "0.8 to 0.95", "5 folds", "5 points fewer", "1 observed values lie outside", "3.2 s", "0" * 64):
+        assert said in text
+    assert page.index(">ResTT<") < page.index(">boosting<") < page.index(">linear<")
+
+
+def test_curves_are_the_models_own_predictions(page, regressor, table):
+    X, _ = table
+    found = explorer(page)
+    row = 7
+    place = found["row"][row] - 1
+    for column in found["columns"]:
+        name = found["names"][column["column"]]
+        for point, steps in zip(column["grid"], column["steps"][row][0], strict=True):
+            changed = X.iloc[[place]].copy()
+            changed[name] = [point]
+            wanted = regressor.predict(changed)[0]
+            assert found["predicted"][row][0] + steps * found["unit"] == pytest.approx(wanted, abs=2 * found["unit"])
+
+
+def test_shapley_values_sum_to_the_decision(page, regressor, table):
+    X, y = table
+    found, target = explorer(page), regressor.target_
+    for row, place in enumerate(np.array(found["row"]) - 1):
+        wanted = regressor.predict(X.iloc[[place]])[0]
+        decision = found["decision"][row][0]
+        assert target.decode((decision - target.mean[None]) / target.scale)[0] == pytest.approx(wanted, abs=1e-3)
+        assert found["base"][0] + sum(found["shapley"][row][0]) == pytest.approx(decision, abs=1e-4)
+        assert sum(found["orders"][row][0]) == pytest.approx(decision, abs=1e-4)
+        assert found["observed"][row] == pytest.approx(y[place])
+        low, high = found["interval"][row]
+        assert low < wanted < high
+
+
+def test_without_a_card_the_page_says_what_is_missing(regressor, table):
+    page = model_page(regressor, table[0], rows=5)
+    assert "The model card has no scores" in page
+    assert "Calibration is not shown" in page
+    assert len(explorer(page)["row"]) == 5
+    assert explorer(page)["observed"] is None
+
+
+def test_observed_values_stand_in_for_held_out_rows(regressor, table):
+    page = model_page(regressor, *table, rows=5)
+    assert "which the model may have been fitted on" in page
+    assert "it holds" in page
+
+
+def test_classes_have_probabilities(classifier, table):
+    X, y = table
+    page = model_page(classifier, X, np.digitize(y, [0.0, 1.0]), card={"target": "band"}, rows=8)
+    found = explorer(page)
+    assert found["outputs"] == ["band = 0", "band = 1", "band = 2"]
+    assert np.allclose(np.sum(found["predicted"], axis=1), 1, atol=1e-4)
+    assert "Reliability" in page
+    assert 'class="line s2"' in page
+
+
+@pytest.mark.parametrize("kind", ["array", "polars"])
+def test_other_kinds_of_tables(kind):
+    rng = np.random.default_rng(1)
+    X, y = rng.random((40, 3)), rng.random(40)
+    given = X if kind == "array" else pl.DataFrame({f"c{n}": X[:, n] for n in range(3)}).with_columns(word=pl.lit("a"))
+    model = ResTTRegressor(epochs=5, random_state=0).fit(given, y)
+    found = explorer(model_page(model, given, y, rows=4))
+    assert len(found["columns"]) == 3
+    assert found["interval"] is None
+
+
+def test_the_explorer_is_bounded(regressor, table, monkeypatch):
+    monkeypatch.setattr("restt_app.pages.explorer.NUMBERS", 1000)
+    assert len(explorer(model_page(regressor, *table))["row"]) == 13
+
+
+def test_a_model_that_says_one_thing():
+    X = np.random.default_rng(0).random((30, 2))
+    y = np.full(30, 2.0)
+    page = model_page(ResTTRegressor(random_state=0).fit(X, y), X, y, rows=3)
+    assert "It says the same of every row." in page
+    assert "the model is additive" in page
+    assert explorer(page)["predicted"] == [[2.0]] * 3
+
+
+def test_bad_arguments(regressor, table):
+    X, y = table
+    with pytest.raises(TypeError, match="model must be a fitted"):
+        model_page(object(), X)
+    with pytest.raises(ValueError, match="y must have one entry per row of X, 90, got 3"):
+        model_page(regressor, X, y[:3])
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        model_page(regressor, X, rows=0)

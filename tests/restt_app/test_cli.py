@@ -1,0 +1,200 @@
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import restt
+from restt_app.cli import app, main
+from restt_paper import EXPERIMENTS, experiment
+from restt_paper.engine.archive import pack
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Store
+
+runner = CliRunner()
+
+
+def test_version_and_help():
+    assert runner.invoke(app, ["--version"]).output.strip() == f"restt {restt.__version__}"
+    shown = runner.invoke(app, ["--help"]).output
+    for command in ("fit", "predict", "explain", "info", "demo", "bench", "data", "meanfield", "reproduce", "report"):
+        assert command in shown
+
+
+def test_data_list_names_every_set():
+    shown = runner.invoke(app, ["data", "list"]).output
+    for name in restt.data.available():
+        assert name in shown
+
+
+def test_data_list_keeps_the_commands_whole_in_a_narrow_terminal(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("restt.data.loading.search_folders", lambda home: (tmp_path,))
+    shown = runner.invoke(app, ["data", "list"]).output.splitlines()
+    for name in ("mnist", "fashion-mnist", "boston", "ale"):
+        assert f"restt data fetch {name}" in shown
+    assert "restt data fetch digits" not in shown
+
+
+def test_meanfield_tells_the_phase_and_the_remedy(tmp_path):
+    picture = tmp_path / "profile.png"
+    words = ["meanfield", "plain", "--sites", "100", "--bond-dim", "10", "--sigma2", "0.8", "--picture", str(picture)]
+    shown = runner.invoke(app, words).output
+    assert "phase: vanish; stable σ_w²: 1.0" in shown
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    stable = runner.invoke(app, ["meanfield", "residual", "--sites", "40", "--bond-dim", "8", "--runs", "8"]).output
+    assert "phase: trainable" in stable
+    assert "measured" in stable
+
+
+def test_reproduce_help_names_every_experiment():
+    shown = runner.invoke(app, ["reproduce", "--help"]).output
+    for name in (*EXPERIMENTS, "all", "pack", "unpack", "quick", "paper"):
+        assert name in shown
+
+
+def test_reproduce_pack_unpack_report(tmp_path, monkeypatch):
+    for folder in ("there", "here"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    shown = runner.invoke(app, ["reproduce", "table1", "--profile", "paper", "--device", "cpu"]).output
+    assert "3919400" in shown
+    assert "results in results/paper" in shown
+    words = ["reproduce", "pack", "../results.tar.gz", "--profile", "paper"]
+    assert "1 results of results/paper" in runner.invoke(app, words).output
+    monkeypatch.chdir(tmp_path / "here")
+    assert (
+        "1 results written to results/paper" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
+    )
+    assert "1 were there already" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
+    shown = runner.invoke(app, ["report", "--output", "page.md"]).output
+    assert "3922020" in shown
+    assert "| ResTT | 100 | 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
+    assert "docs/report.html" in shown
+    assert "3922020" in Path("docs/report.html").read_text()
+
+
+def test_unpack_says_what_it_kept_and_fails(tmp_path):
+    for folder in ("there", "here"):
+        runner.invoke(app, ["reproduce", "table1", "--output", str(tmp_path / folder), "--device", "cpu"])
+    (path,) = (tmp_path / "here").glob("table1/*.json")
+    path.write_text(path.read_text().replace("3922020", "3922021"))
+    runner.invoke(app, ["reproduce", "pack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "there")])
+    done = runner.invoke(app, ["reproduce", "unpack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "here")])
+    assert done.exit_code == 1
+    assert "kept, and different in the file: table1/parameters-" in done.output
+    assert "3922021" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["table1", "--profile", "full"], "profile must be one of"),
+        (["table1", "--device", "gpu"], "device must be"),
+        (["table1", "a.tar.gz"], "takes no file"),
+        (["pack"], "needs a file"),
+        (["pack", "a.tar.gz", "--profile", "full"], "profile must be one of"),
+        (["unpack", "missing.tar.gz"], r"file must be a file, got 'missing\.tar\.gz', which is not there"),
+        (["table1", "--device", "xpu"], "device must be"),
+    ],
+)
+def test_mistakes_of_reproduce_are_named(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError), match=expected):
+        runner.invoke(app, ["reproduce", *words], catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["reproduce", "table1", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["reproduce", "pack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["reproduce", "pack", "afolder"], "file must be a file, got the folder 'afolder'"),
+        (["reproduce", "unpack", "afolder"], "file must be a file, got the folder 'afolder'"),
+        (["reproduce", "unpack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
+        (["report", "--results", "afile"], "results must be a folder, got the file 'afile'"),
+        (["report", "--output", "."], "output must be a file, got the folder '.'"),
+        (["report", "--output", "afile/z.md"], "output must be a file, got 'afile/z.md', but 'afile' is no folder"),
+    ],
+)
+def test_paths_of_the_wrong_kind_are_named_with_their_argument(words, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("afile").touch()
+    Path("afolder").mkdir()
+    Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
+    pack("a.tar.gz", "there")
+    with pytest.raises(ValueError, match="must be") as error:
+        runner.invoke(app, words, catch_exceptions=False)
+    assert str(error.value) == expected
+
+
+def test_unpack_refuses_another_profile_than_that_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
+    pack("a.tar.gz", "there")
+    for output in ([], ["--output", "here"]):
+        words = ["reproduce", "unpack", "a.tar.gz", "--profile", "paper", *output]
+        with pytest.raises(ValueError, match=r"profile must be that of a\.tar\.gz, 'quick', got 'paper'"):
+            runner.invoke(app, words, catch_exceptions=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "there"]
+    words = ["reproduce", "unpack", "a.tar.gz", "--profile", "quick"]
+    assert "1 results written to results/quick" in runner.invoke(app, words).output
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp_path, monkeypatch):
+    measured = {"lr": 1e-4, "final": [98.0], "selected": [98.0], "best_on_test": [98.0]}
+    Store(tmp_path / "paper").compute(experiment("table2").cells("paper")[-1], lambda cell: measured)
+    shown = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", shown)
+    page = tmp_path / "page.md"
+    words = ["--results", str(tmp_path), "--output", str(page), "--page", str(tmp_path / "page.html")]
+    monkeypatch.setattr("sys.argv", ["restt", "report", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    shown.flush()
+    assert end.value.code == 0
+    assert str(page) in shown.buffer.getvalue().decode(encoding)
+    assert "–" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["data", "fetch", "nonsense"], "name must be one of"),
+        (["reproduce", "table99"], "name must be one of"),
+        (["meanfield", "ring"], "topology must be one of"),
+        (["bench", "fastest"], "name must be one of"),
+        pytest.param(
+            ["bench", "--device", "cuda"],
+            "device is 'cuda', but torch finds no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
+)
+def test_mistakes_are_one_line_not_a_traceback(words, expected, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["restt", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capfd.readouterr()
+    assert end.value.code == 1
+    assert said.out == ""
+    assert_one_line(said.err, expected)
+
+
+def test_a_mistake_of_a_process_is_one_line_too():
+    done = subprocess.run([sys.executable, "-m", "restt", "meanfield", "ring"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert_one_line(done.stderr, "topology must be one of")
+
+
+def assert_one_line(said: str, expected: str) -> None:
+    assert said.startswith("restt: ")
+    assert len(said.splitlines()) == 1
+    assert expected in said
+    assert "Traceback" not in said

@@ -1,0 +1,180 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from restt import ResTTClassifier, ResTTRegressor
+from restt_app.workflow import Card, fit_table, fitting, read_table
+
+QUICK = {"epochs": 2}
+
+
+def test_a_regression_from_end_to_end(fitted, tree_frame):
+    card = fitted.card
+    assert isinstance(fitted.estimator, ResTTRegressor)
+    assert (card.task, card.target, card.classes) == ("regression", "height", [])
+    assert card.source["rows"] == card.source["rows_used"] == 60
+    assert [column["name"] for column in card.columns] == ["girth", "kind", "planted", "watered"]
+    assert fitted.estimator.feature_names_in_.tolist() == [
+        *("girth", "kind", "planted", "planted month", "planted weekday", "watered")
+    ]
+    assert card.target_column["range"] == [tree_frame.height.min(), tree_frame.height.max()]
+    assert {one["model"] for one in card.scores} == {"ResTT", "linear", "boosting"}
+    assert card.held_out["metrics"]["r2"] > 0.6
+    assert [pair["expected"] for pair in card.calibration["coverage"]] == [0.5, 0.8, 0.9, 0.95]
+    assert card.settings == {"seed": 0, "device": "auto"}
+    assert any("regression, since 'height' has" in note for note in card.notes)
+    assert card.seconds > 0
+    assert Card.from_json(json.loads(json.dumps(card.to_json(), allow_nan=False))) == card
+
+
+def test_a_classification_from_end_to_end(labelled):
+    card = labelled.card
+    assert isinstance(labelled.estimator, ResTTClassifier)
+    assert (card.task, card.classes) == ("classification", ["small", "tall"])
+    assert card.held_out["metrics"]["accuracy"] > 0.7
+    assert card.calibration["of"] == "tall"
+    assert card.settings["epochs"] == 20
+    json.dumps(card.to_json(), allow_nan=False)
+
+
+def frame(y, **columns):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": rng.normal(size=len(y)), "b": rng.normal(size=len(y)), **columns, "y": y})
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "classes"),
+    [
+        ([0, 1] * 20, "classification", [0, 1]),
+        ([1.5, 2.5] * 20, "classification", ["1.5", "2.5"]),
+        (list(range(10)) * 4, "classification", list(range(10))),
+        (list(range(20)) * 2, "regression", []),
+        ([0.5, 1.5, 2.5, 3.5] * 10, "regression", []),
+        (["no", "yes"] * 20, "classification", ["no", "yes"]),
+        ([True, False] * 20, "classification", [False, True]),
+    ],
+)
+def test_the_task_is_told_by_the_target(y, task, classes):
+    card = fit_table(frame(y), "y", parameters=QUICK).card
+    assert (card.task, card.classes) == (task, classes)
+    assert any(note.startswith(f"{task}, since") for note in card.notes)
+
+
+def test_the_task_can_be_named():
+    assert fit_table(frame([0, 1, 2, 3] * 10), "y", task="regression", parameters=QUICK).card.task == "regression"
+    card = fit_table(frame(list(range(12)) * 4), "y", task="classification", parameters=QUICK).card
+    assert card.classes == list(range(12))
+
+
+def test_rows_without_a_target_are_left_out_and_said():
+    y = [float(row) for row in range(40)]
+    y[3] = y[7] = np.nan
+    card = fit_table(frame(y), "y", parameters=QUICK).card
+    assert card.source["rows"] == 40
+    assert card.source["rows_used"] == card.held_out["rows"] == 38
+    assert "2 rows without a value in 'y' were left out" in card.notes
+
+
+def test_of_very_many_rows_some_are_drawn(monkeypatch):
+    monkeypatch.setattr(fitting, "FIT_ROWS", 30)
+    y = np.arange(50.0)
+    y[::10] = np.nan
+    data = frame(y, copy=np.arange(50.0) * 2 + 0.5)
+    fitted = fit_table(data, "y", parameters={"epochs": 150, "feature_map": "identity"})
+    assert fitted.card.source["rows_used"] == 30
+    assert any("fitted to 30 of the rows" in note for note in fitted.card.notes)
+    assert fitted.card.held_out["metrics"]["r2"] > 0.9  # rows and targets still belong together
+
+
+def test_the_last_fits_warnings_become_notes():
+    card = fit_table(frame(np.random.default_rng(0).normal(size=40)), "y", parameters={"epochs": 1, "lr": 10.0}).card
+    assert any("ResTTRegressor" in note for note in card.notes)
+
+
+def test_progress_goes_from_nothing_to_one():
+    told = []
+    fit_table(frame([0, 1] * 20), "y", parameters=QUICK, progress=lambda what, share: told.append((what, share)))
+    shares = [share for _, share in told]
+    assert shares == sorted(shares)
+    assert len(told) == 16
+    assert told[-1] == ("fitting all rows", pytest.approx(1.0))
+
+
+def test_a_table_that_was_read_is_taken(tree_frame):
+    table = read_table(tree_frame, drop=["planted"])
+    assert fit_table(table, "height", parameters=QUICK).estimator.n_features_in_ == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        (frame([1.0] * 20), {}, "target 'y' has one value, 1.0, in all rows: there is nothing to predict"),
+        (frame(["x"] * 20), {}, "target 'y' has one value, 'x'"),
+        (frame([1.0, 2.0, 3.0]), {}, "3 rows have a value in the target 'y': at least 10"),
+        (frame([np.nan] * 20), {}, "0 rows have a value in the target"),
+        (frame(pd.date_range("2020", periods=20)), {}, "target 'y' holds dates"),
+        (frame(["u", "v"] * 10), {"task": "regression"}, "must hold numbers for regression, got 'u' in row 1"),
+        (frame([f"t{row}" for row in range(150)]), {}, "has 150 different values, and at most 100 classes"),
+        (frame([*"u" * 20, "v"]), {}, "must have two classes of at least 2 rows each, got 'u' 20 times, 'v' 1 times"),
+        (frame([0, 1] * 10), {"task": "ranking"}, "task must be one of"),
+        (frame([0, 1] * 10), {"seed": -1}, "seed must be at least 0"),
+        (frame([0, 1] * 10), {"device": "abacus"}, "device must be"),
+        (frame([0, 1] * 10), {"parameters": {"bond": 3}}, "parameters has 'bond', which ResTTClassifier does not take"),
+        (frame([0, 1] * 10), {"drop": ["y"]}, "drop names the target 'y', which cannot be left out"),
+        (frame([0, 1] * 10), {"drop": ["a", "b"]}, "no column is left to predict 'y' from: 'a' was left out: as asked"),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(data, options, expected):
+    with pytest.raises(ValueError, match=expected):
+        fit_table(data, "y", **options)
+
+
+def test_a_target_that_is_not_there_is_named_with_those_that_are(tree_frame):
+    with pytest.raises(
+        ValueError, match=r"target names the column 'Height', .*\(did you mean 'height'\?\); there are 'girth'"
+    ):
+        fit_table(tree_frame, "Height")
+
+
+def test_a_table_that_was_read_is_not_read_otherwise(tree_frame):
+    with pytest.raises(ValueError, match="drop is told to read_table"):
+        fit_table(read_table(tree_frame), "height", drop=["kind"])
+
+
+def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
+    rows = 40
+    data = frame(
+        np.random.default_rng(1).normal(size=rows),
+        name=[f"Jane Doe {row}" for row in range(rows)],
+        customer_id=np.arange(rows) * 1_000_003 + 77_000_000,
+        site=["Elm Street"] * rows,
+        secret=[f"dropped {row}" for row in range(rows)],
+        kind=["common"] * 20 + ["usual"] * 19 + ["Only One"],
+    )
+    fitted = fit_table(data, "y", parameters=QUICK, drop=["secret"])
+    columns = {column["name"]: column for column in fitted.card.columns}
+    assert [name for name in columns if not columns[name]["used"]] == ["name", "customer_id", "site", "secret"]
+    assert columns["kind"]["levels"] == ["common", "usual"]
+    assert columns["kind"]["distinct"] == 3
+    assert columns["name"]["distinct"] == 40
+    folder = fitted.save(tmp_path / "model")
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        for value in ("Jane Doe", "7700000", "77000000", "Elm Street", "dropped 1"):
+            assert value.encode() not in content
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| secret | unread |  | left out: as asked |" in page
+    assert "## What is stored" in page
+    assert any("held-out rows" in sentence for sentence in fitted.card.stored)
+    assert "Only One" not in (folder / "card.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rows", [30, 600])
+def test_a_class_of_one_row_and_one_of_two_are_fitted_and_said(rows):
+    y = [*"v" * 2, "once", *"u" * (rows - 3)]
+    card = fit_table(frame(y), "y", parameters={"epochs": 1}).card
+    assert card.classes == ["once", "u", "v"]
+    assert "the class 'once' of 'y' is in one row only: little is learned about it" in card.notes
+    assert np.isfinite(card.held_out["metrics"]["log_loss"])

@@ -1,0 +1,161 @@
+import errno
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
+from restt_app.workflow.predicting import _answers
+from restt_app.workflow.source import Source
+
+
+@pytest.fixture
+def new_file(tree_frame, tmp_path):
+    path = tmp_path / "new.csv"
+    tree_frame.to_csv(path, index=False)
+    return path
+
+
+def test_predictions_are_the_estimators_own(fitted, tree_frame, new_file, tmp_path):
+    folder = fitted.save(tmp_path / "model")
+    found = predict_table(folder, new_file, interval=0.8, carry=["height"])
+    assert found.columns.tolist() == ["height", "prediction", "low", "high"]
+    inside = (found.low <= found.prediction) & (found.prediction <= found.high)
+    assert inside.all()
+    covered = ((found.low <= tree_frame.height) & (tree_frame.height <= found.high)).mean()
+    assert 0.6 <= covered <= 1.0
+    pd.testing.assert_frame_equal(predict_table(fitted, tree_frame, interval=0.8), found.drop(columns="height"))
+    assert predict_table(fitted, new_file, interval=None).columns.tolist() == ["prediction"]
+    wider = predict_table(fitted, new_file, interval=0.99)
+    assert (wider.high - wider.low > found.high - found.low).all()
+
+
+def test_classes_come_with_their_probabilities(labelled, tree_frame):
+    found = predict_table(labelled, tree_frame)
+    assert found.columns.tolist() == ["prediction", "probability small", "probability tall"]
+    np.testing.assert_allclose(found["probability small"] + found["probability tall"], 1.0)
+    assert (found.prediction == np.where(found["probability tall"] > 0.5, "tall", "small")).all()
+
+
+def test_chunks_change_nothing(fitted, new_file, monkeypatch):
+    whole = predict_table(fitted, new_file)
+    monkeypatch.setattr(Source.chunks, "__defaults__", (25,))
+    told = []
+    pd.testing.assert_frame_equal(predict_table(fitted, new_file, progress=told.append), whole, rtol=1e-9)
+    assert told == [25, 50, 60]
+
+
+def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):
+    predictions = Predictions(fitted, tree_frame.assign(colour="green"))
+    assert len(list(predictions)) == 1
+    assert predictions.rows == 60
+    assert predictions.notes == ["not used: 'height', 'colour'"]
+    predictions = Predictions(fitted, tree_frame)
+    list(predictions)
+    assert predictions.notes == ["not used: 'height' (the target)"]
+
+
+def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree_frame, monkeypatch):
+    monkeypatch.setattr(fitted.estimator, "solver_", "gradient")
+    predictions = Predictions(fitted, tree_frame)
+    (frame,) = predictions
+    assert frame.columns.tolist() == ["prediction"]
+    assert any("no intervals" in note for note in predictions.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        (lambda frame: frame.drop(columns=["girth", "kind"]), {}, r"lacks the column\(s\) 'girth', 'kind'"),
+        (
+            lambda frame: frame.assign(girth="wide"),
+            {},
+            "column 'girth' must hold numbers as in the fit, got 'wide' in row 1",
+        ),
+        (lambda frame: frame.iloc[:0], {}, "no rows"),
+        (lambda frame: frame, {"interval": 1.5}, "interval must lie between 0 and 1"),
+        (lambda frame: frame, {"carry": ["id"]}, "carry names the column 'id'"),
+    ],
+)
+def test_what_cannot_be_predicted_is_named(change, options, expected, fitted, tree_frame):
+    with pytest.raises(ValueError, match=expected):
+        predict_table(fitted, change(tree_frame), **options)
+
+
+def test_files_are_csv_and_whole_or_absent(fitted, tree_frame, tmp_path, monkeypatch):
+    path = write_predictions(Predictions(fitted, tree_frame), tmp_path / "out" / "p.csv")
+    found = pd.read_csv(path)
+    pd.testing.assert_frame_equal(found, predict_table(fitted, tree_frame), rtol=1e-9)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match="there already"):
+        write_predictions(Predictions(fitted, tree_frame), path)
+    with pytest.raises(ValueError, match="lacks the column"):
+        write_predictions(Predictions(fitted, tree_frame[["kind"]]), path, force=True)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_predictions(Predictions(fitted, tree_frame), path, force=True)
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == ["p.csv"]
+
+
+def test_lines_of_json(labelled, tree_frame, monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    write_predictions(Predictions(labelled, tree_frame, carry=["girth"]), None, lines=True)
+    records = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert len(records) == 60
+    assert sorted(records[0]) == ["girth", "prediction", "probability small", "probability tall"]
+    assert records[0]["girth"] is None
+
+
+def test_the_page_is_given_inputs_and_answers_in_the_models_terms(fitted, labelled, new_file, tmp_path, monkeypatch):
+    given = {}
+
+    def model_page(model, X, y=None, *, card, rows=200):
+        given.update(model=model, X=X, y=y, card=card, rows=rows)
+        return "<html>ä</html>"
+
+    pages = type("pages", (), {"model_page": staticmethod(model_page)})
+    monkeypatch.setitem(__import__("sys").modules, "restt_app.pages", pages)
+    monkeypatch.setattr(Source.chunks, "__defaults__", (25,))
+    notes = []
+    page = explain_table(fitted, new_file, tmp_path / "page.html", rows=7, notes=notes)
+    assert page.read_text(encoding="utf-8") == "<html>ä</html>"
+    assert given["X"].columns.tolist() == fitted.estimator.feature_names_in_.tolist()
+    assert len(given["X"]) == len(given["y"]) == 60
+    assert given["card"] == fitted.card.to_json()
+    assert given["rows"] == 7
+    assert notes == []
+    np.testing.assert_allclose(fitted.estimator.predict(given["X"]), predict_table(fitted, new_file).prediction)
+    with pytest.raises(FileExistsError, match="there already"):
+        explain_table(fitted, new_file, page)
+    explain_table(labelled, new_file, page, force=True, notes=notes)
+    assert given["y"] is None
+    assert notes == ["not used: 'height'"]
+
+
+def test_a_saved_model_predicts_the_same(labelled, tree_frame, tmp_path):
+    loaded = load_table(labelled.save(tmp_path / "model"))
+    pd.testing.assert_frame_equal(predict_table(loaded, tree_frame), predict_table(labelled, tree_frame))
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [([0, 1, 2] * 14, [0, 1, None]), ([1.5, 2.5, 2.5] * 14, ["1.5", "2.5", None]), ([*"uvu"] * 14, ["u", "v", None])],
+)
+def test_answers_are_the_models_labels(y, expected, tmp_path):
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": y})
+    fitted = fit_table(frame, "y", parameters={"epochs": 1})
+    path = tmp_path / "new.csv"
+    frame.iloc[:2].to_csv(path, index=False)
+    path.write_text(path.read_text() + "0.5,NA\n")
+    with Source(path) as source:
+        (chunk,) = source.chunks()
+    assert _answers(fitted, fitted.target_column, chunk["y"], 1).tolist() == expected
+    assert set(fitted.estimator.classes_) >= set(expected[:2])

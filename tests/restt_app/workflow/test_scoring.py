@@ -1,0 +1,119 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_squared_error
+
+from restt_app.workflow import scoring
+from restt_app.workflow.scoring import cost, score
+
+
+def numbers(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = pd.DataFrame(rng.normal(size=(rows, 2)), columns=["a", "b"])
+    return x, (2 * x.a + rng.normal(0, 0.5, rows)).to_numpy()
+
+
+def by_name(honest):
+    return {(one["model"], one["metric"]): one for one in honest.scores}
+
+
+def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
+    x, y = numbers(100)
+    spent = []
+    honest = score(LinearRegression, x, y, None, 0, lambda what, share: spent.append(share))
+    assert honest.held_out["method"] == "5 folds"
+    assert honest.held_out["rows"] == 100
+    assert honest.held_out["trained_on"] == 80
+    assert sum(spent) == pytest.approx(cost(100))
+    predicted = np.array([row["predicted"] for row in honest.calibration["rows"]])
+    observed = np.array([row["observed"] for row in honest.calibration["rows"]])
+    assert len(observed) == 100
+    assert honest.held_out["metrics"]["r2"] == pytest.approx(r2_score(observed, predicted))
+    assert honest.held_out["metrics"]["rmse"] == pytest.approx(root_mean_squared_error(observed, predicted))
+    own = by_name(honest)["ResTT", "r2"]
+    assert own["low"] < own["value"] < own["high"]
+    assert own["high"] - own["low"] < 0.1
+
+
+def test_a_model_that_knows_nothing_scores_nothing():
+    x, y = numbers(100)
+    found = by_name(score(DummyRegressor, x, y, None, 0, lambda *_: None))
+    assert found["ResTT", "r2"]["value"] < 0.01
+    assert found["linear", "r2"]["value"] > 0.9
+    assert found["boosting", "r2"]["value"] > 0.7
+
+
+def test_of_many_rows_a_part_is_held_out_that_no_model_was_fitted_to(monkeypatch):
+    monkeypatch.setattr(scoring, "MOST_TRAINED", 300)
+    seen = []
+
+    class Remembering(LinearRegression):
+        def fit(self, X, y):
+            seen.append(X.index.to_numpy())
+            return super().fit(X, y)
+
+        def predict(self, X):
+            seen.append(X.index.to_numpy())
+            return super().predict(X)
+
+    x, y = numbers(600)
+    honest = score(Remembering, x, y, None, 0, lambda *_: None)
+    assert honest.held_out["method"] == "20 % of the rows"
+    assert honest.held_out["rows"] == 120
+    kept, held = seen
+    assert (len(kept), len(held)) == (300, 120)
+    assert not set(kept) & set(held)
+
+
+def test_classes_are_scored_by_their_probabilities():
+    x, y = numbers(120)
+    classes = np.array(["down", "up"], dtype=object)
+    labels = np.where(y > 0, "up", "down").astype(object)
+
+    class Sure(DummyClassifier):
+        def predict_proba(self, X):
+            up = np.where(X.a > 0, 0.9, 0.1)
+            return np.stack([1 - up, up], axis=1)
+
+    honest = score(Sure, x, labels, classes, 0, lambda *_: None)
+    up = np.where(x.a > 0, 0.9, 0.1)
+    assert honest.held_out["metrics"]["log_loss"] == pytest.approx(
+        log_loss(labels, np.stack([1 - up, up], axis=1)), rel=1e-4
+    )
+    assert honest.held_out["metrics"]["accuracy"] == accuracy_score(labels, np.where(x.a > 0, "up", "down"))
+    assert honest.calibration["of"] == "up"
+    low, high = honest.calibration["bins"]
+    assert low["rows"] == int((x.a <= 0).sum())
+    assert high["predicted"] == pytest.approx(0.9, abs=1e-5)
+    assert high["observed"] == pytest.approx((labels == "up")[x.a > 0].mean())
+
+
+def test_a_class_that_a_fold_has_not_seen_costs_but_breaks_nothing():
+    x, _ = numbers(40)
+    labels = np.array(["a", "b"] * 19 + ["a", "rare"], dtype=object)
+    honest = score(DummyClassifier, x, labels, np.unique(labels), 0, lambda *_: None)
+    assert np.isfinite(honest.held_out["metrics"]["log_loss"])
+    assert honest.calibration["of"] is None
+
+
+def test_baselines_take_gaps_and_categories_of_any_number():
+    rng = np.random.default_rng(0)
+    rows = 500
+    codes = rng.integers(300, size=rows)
+    x = pd.DataFrame(
+        {"a": rng.normal(size=rows), "many": pd.Categorical(codes.astype(str)), "few": pd.Categorical(["u", "v"] * 250)}
+    )
+    x.loc[::5, "a"] = np.nan
+    x.loc[::7, "few"] = np.nan
+    y = np.nan_to_num(x.a.to_numpy()) + (x.few == "u").to_numpy()
+    found = by_name(score(DummyRegressor, x, y, None, 0, lambda *_: None))
+    assert found["linear", "r2"]["value"] > 0.8
+    assert found["boosting", "r2"]["value"] > 0.8
+
+
+def test_the_same_seed_gives_the_same_scores():
+    x, y = numbers(60)
+    first, again, other = (score(LinearRegression, x, y, None, seed, lambda *_: None).scores for seed in (1, 1, 2))
+    assert first == again != other

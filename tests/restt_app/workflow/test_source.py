@@ -1,0 +1,159 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+import threading
+
+import pytest
+
+from restt_app.workflow.source import Source
+
+ROWS = "größe;name\n1,5;Jürgen\n2;–\n"
+
+
+def read(path, **options):
+    with Source(path, **options) as source:
+        (chunk,) = source.chunks()
+        return source, chunk
+
+
+@pytest.mark.parametrize(
+    ("encoding", "found"),
+    [
+        ("utf-8", "utf-8"),
+        ("utf-8-sig", "utf-8-sig"),
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "utf-16-le"),
+        ("utf-16-be", "utf-16-be"),
+        ("utf-32", "utf-32"),
+        ("cp1252", "cp1252"),
+    ],
+)
+def test_encodings_are_found(encoding, found, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(ROWS.encode(encoding))
+    source, chunk = read(path)
+    assert source.encoding == found
+    assert chunk.columns.tolist() == ["größe", "name"]
+    assert chunk["name"].tolist() == ["Jürgen", "–"]
+    assert bool(source.notes) == (found == "cp1252")
+
+
+def test_bytes_without_a_meaning_in_windows_letters_are_latin_1(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n\x81\xe4,1\n")
+    assert read(path)[0].encoding == "latin-1"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
+def test_delimiters_are_found(delimiter, tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [["first", "second", "third"], ["1.5", "x", "2"], ["2.5", '"y, z"', ""]]
+    path.write_text("\n".join(delimiter.join(row) for row in rows))
+    source, chunk = read(path)
+    assert source.delimiter == delimiter
+    assert chunk["second"].tolist() == ["x", "y, z"]
+    assert chunk["third"].isna().tolist() == [False, True]
+
+
+def test_commas_of_decimals_are_no_delimiter(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a;b\n1,5;2,5\n3,5;4,5\n")
+    assert read(path)[0].delimiter == ";"
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_files_are_read_whatever_they_are_called(compress, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(compress(b"a,b\n1,x\n"))
+    assert read(path)[1]["b"].tolist() == ["x"]
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + bytes(range(49, 58)) * 9)[:-12])
+    with pytest.raises(ValueError, match=r"a\.csv\.gz is damaged"):
+        Source(path)
+
+
+def test_standard_input_and_pipes_are_read_more_than_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n")))
+    with Source("-") as source:
+        assert source.label == "standard input"
+        assert [len(chunk) for _ in range(2) for chunk in source.chunks()] == [1, 1]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a,b\n1,x\n",))
+    writer.start()
+    with Source(pipe) as source:
+        assert [len(chunk) for _ in range(2) for chunk in source.chunks()] == [1, 1]
+    writer.join()
+
+
+def test_rows_come_in_chunks(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,2\n" * 5)
+    with Source(path) as source:
+        assert [len(chunk) for chunk in source.chunks(2)] == [2, 2, 1]
+
+
+def test_missing_values_have_many_words(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "a,b\n" + "".join(f"{word},x\n" for word in ("", "NA", "NaN", "null", "?", "None", "N/A", "gone", "0"))
+    )
+    _, chunk = read(path, missing=["gone"])
+    assert chunk["a"].isna().tolist() == [True] * 8 + [False]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        (b"", {}, "is empty: expected a line of column names"),
+        (b"\n\n", {}, "is empty"),
+        (b"1,2\n3,4\n", {}, "begins with numbers"),
+        (b"a,b,a\n1,2,3\n", {}, "has 2 columns named 'a'"),
+        (b"a,b\n1,2,3\n", {}, "is no table of 2 column"),
+        (b"a,b\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
+        (b"a\0b\0\0\0\1,\n", {}, "neither text nor Parquet"),
+        (b"a,b\n\xe4,1\n", {"encoding": "utf-8"}, "cannot be read as utf-8: byte 0xe4"),
+        (b"a,b\n1,2\n", {"encoding": "utf-16"}, "cannot be read as utf-16"),
+        (b"a,b\n1,2\n", {"encoding": "esperanto"}, "encoding must be"),
+        (b"a,b\n1,2\n", {"delimiter": "::"}, "delimiter must be"),
+        (b"PAR1....", {}, "begins like Parquet but is damaged"),
+    ],
+)
+def test_what_is_no_table_is_named(content, options, expected, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=expected):
+        read(path, **options)
+
+
+def test_a_column_without_a_name_gets_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",b\n0,x\n")
+    assert read(path)[0].columns == ["column 1", "b"]
+
+
+def test_damaged_notes_of_pandas_in_a_parquet_file_are_named(tmp_path):
+    pa, pq, pd = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pandas"))
+    table = pa.Table.from_pandas(pd.DataFrame({"a": [1.0, 2.0]}))
+    notes = table.schema.metadata[b"pandas"].replace(b'"name"', b'"nbme"')
+    pq.write_table(table.replace_schema_metadata({b"pandas": notes}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged: its notes on its columns cannot be read"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path):
+    pa, pq = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [k * 0.1 for k in range(500)]}), path, use_dictionary=False, compression="GZIP")
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    middle = chunk.data_page_offset + chunk.total_compressed_size // 2
+    content[middle : middle + 40] = bytes(40)
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"a\.parquet is damaged: "):
+        read(path)

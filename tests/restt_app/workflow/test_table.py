@@ -1,0 +1,247 @@
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from restt_app.workflow import read_table
+from restt_app.workflow.columns import Column
+from restt_app.workflow.source import Source
+from restt_app.workflow.table import model_frame
+
+
+def write(path, **columns):
+    pd.DataFrame(columns).to_csv(path, index=False, sep=";")
+    return path
+
+
+def only(path, **options):
+    table = read_table(path, **options)
+    return table.columns["x"], table.values["x"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "layout", "values"),
+    [
+        (["1", "2.5", "-3e2"], "number", "1234.5", [1, 2.5, -300]),
+        (["1,5", "2", "-3e2"], "number", "1234,5", [1.5, 2, -300]),
+        (["1,5", "2", "1.234,5"], "number", "1.234,5", [1.5, 2, 1234.5]),
+        (["1,234,567", "2.5", "12"], "number", "1,234.5", [1234567, 2.5, 12]),
+        (["1 234,5", "2", "1\u202f234\u202f567"], "number", "1 234,5", [1234.5, 2, 1234567]),
+        (["1'234.5", "2", "1’234"], "number", "1'234.5", [1234.5, 2, 1234]),
+        (["12", "-7", "1400"], "number", "1234", [12, -7, 1400]),
+        (["$37,056", "-$1,234,567.5", "$ 3"], "number", "$1,234.5", [37056, -1234567.5, 3]),
+        (["44.0%", "3 %", "-0.5%"], "number", "1234.5%", [44, 3, -0.5]),
+        (["1,5 kg", "2kg", "3 kg"], "number", "1234,5 kg", [1.5, 2, 3]),
+        (["80 m2", "95 m2", "100 m2"], "number", "1234 m2", [80, 95, 100]),
+        (["EUR 5", "EUR 7.25", "EUR 9"], "number", "EUR1234.5", [5, 7.25, 9]),
+        (["5 kg", "500 g", "1 kg"], "category", "text", ["5 kg", "500 g", "1 kg"]),
+        (["+", "-", "+"], "boolean", "+/-", ["+", "-", "+"]),
+        (["1970-01-02", "1970-01-03T12:00:00", "1969-12-31"], "date", "ISO8601", [1, 2.5, -1]),
+        (["02.01.1970", "31.01.1970", "01.02.1970"], "date", "%d.%m.%Y", [1, 30, 31]),
+        (["01/02/1970", "01/31/1970", "02/01/1970"], "date", "%m/%d/%Y", [1, 30, 31]),
+        (["31-01-1970", "02-01-1970", "01-02-1970"], "date", "%d-%m-%Y", [30, 1, 31]),
+        (
+            ["31/01/1970 12:00:00", "02/01/1970 00:00:00", "01/02/1970 06:00:00"],
+            "date",
+            "%d/%m/%Y %H:%M:%S",
+            [30.5, 1, 31.25],
+        ),
+        (["02-Jan-1970", "31-Jan-1970", "01-Feb-1970"], "date", "%d-%b-%Y", [1, 30, 31]),
+        (["True", "false", "TRUE"], "boolean", "true/false", ["true", "false", "true"]),
+        (["yes", "No", "no"], "boolean", "yes/no", ["yes", "no", "no"]),
+        (["a", "b ", "a"], "category", "text", ["a", "b", "a"]),
+        (["01234", "98765", "00001"], "category", "text", ["01234", "98765", "00001"]),
+        (["0", "1", "3+"], "category", "text", ["0", "1", "3+"]),
+    ],
+)
+def test_kinds_are_told_by_the_text(texts, kind, layout, values, tmp_path):
+    column, read = only(write(tmp_path / "a.csv", x=texts, other=["u", "v", "w"]))
+    assert (column.kind, column.layout) == (kind, layout)
+    assert list(read) == values
+
+
+def test_missing_values_are_counted_and_kept(tmp_path):
+    column, values = only(write(tmp_path / "a.csv", x=["1", "", "?"], other=["u", "v", "w"]))
+    assert column.missing == 2
+    assert np.isnan(values).tolist() == [False, True, True]
+
+
+def test_a_column_that_changes_its_kind_on_the_way_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Source.chunks, "__defaults__", (3,))
+    words = ["1", "2", "3", "4,5", "5", "6", "7", "8"]
+    path = write(
+        tmp_path / "a.csv", x=words, when=[*["03/04/2020"] * 6, "04/25/2020", "01/01/2020"], other=list("abcdefgh")
+    )
+    table = read_table(path)
+    assert table.values["x"].tolist() == [1, 2, 3, 4.5, 5, 6, 7, 8]
+    assert table.columns["when"].layout == "%m/%d/%Y"
+    assert table.columns["when"].range == ["2020-01-01", "2020-04-25"]
+    assert list(table.values["other"]) == list("abcdefgh")
+
+
+def test_the_chunks_do_not_change_what_is_read(tree_frame, tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    tree_frame.to_csv(path, index=False)
+    whole = read_table(path)
+    monkeypatch.setattr(Source.chunks, "__defaults__", (7,))
+    parts = read_table(path)
+    assert parts.columns == whole.columns
+    pd.testing.assert_frame_equal(
+        parts.frame().astype({"kind": str, "watered": str}), whole.frame().astype({"kind": str, "watered": str})
+    )
+
+
+def test_a_date_becomes_days_and_what_varies_with_the_calendar():
+    days = pd.Series(pd.date_range("2020-01-01", periods=800, freq="7h"))
+    table = read_table(pd.DataFrame({"when": days, "long": days.dt.normalize() + pd.to_timedelta(np.arange(800), "D")}))
+    frame = table.frame()
+    assert frame.columns.tolist() == [
+        *("when", "when weekday", "when hour"),
+        *("long", "long month", "long weekday"),
+    ]
+    assert frame["when weekday"].tolist() == days.dt.day_of_week.tolist()
+    np.testing.assert_allclose(frame["when hour"], days.dt.hour, atol=1e-6)
+    assert frame["long month"].max() == 12
+
+
+def test_columns_that_say_nothing_are_left_out_and_why(tmp_path):
+    rows = 30
+    path = write(
+        tmp_path / "a.csv",
+        number=range(1, rows + 1),
+        customer_id=np.arange(rows) * 17 + 3,
+        one=["x"] * rows,
+        none=[""] * rows,
+        name=[f"name {row}" for row in range(rows)],
+        once=["x", *[""] * (rows - 1)],
+        years=range(1990, 1990 + rows),
+        kept=np.arange(rows) % 4,
+    )
+    table = read_table(path, drop=["kept"])
+    notes = {name: column.note for name, column in table.columns.items() if not column.used}
+    assert notes == {
+        "number": "left out: numbers the rows",
+        "customer_id": "left out: numbers the rows",
+        "one": "left out: has one value",
+        "none": "left out: holds nothing but missing values",
+        "name": "left out: names the rows (30 different texts in 30 rows)",
+        "kept": "left out: as asked",
+    }
+    kept = read_table(path, keep=["number", "name"], category=["years"])
+    assert kept.frame().columns.tolist() == ["number", "name", "once", "years", "kept"]
+    assert kept.columns["years"].kind == "category"
+
+
+def test_a_dropped_column_may_hold_anything(tmp_path):
+    rows = 30
+    mixed = [*map(str, range(rows - 1)), "oops"]
+    path = write(tmp_path / "a.csv", x=np.arange(rows) / 7, mixed=mixed, infinite=["inf", *["1"] * (rows - 1)])
+    table = read_table(path, drop=["mixed", "infinite"])
+    assert list(table.columns) == ["x", "mixed", "infinite"]
+    assert table.frame().columns.tolist() == list(table.values) == ["x"]
+    assert (table.columns["mixed"].kind, table.columns["mixed"].used) == ("unread", False)
+    assert Column.from_json(table.columns["mixed"].to_json()) == table.columns["mixed"]
+    frame = pd.DataFrame({"x": np.arange(rows) / 7, "lists": [[1]] * rows})
+    assert read_table(frame, drop=["lists"]).frame().columns.tolist() == ["x"]
+
+
+def test_numbers_with_text_among_them_are_refused_with_the_way_out(tmp_path):
+    path = write(tmp_path / "a.csv", x=[*map(str, range(29)), "broken"], other=[*"ab"] * 15)
+    with pytest.raises(ValueError, match=r"column 'x' holds numbers and text, such as 'broken' in row 30.*--missing"):
+        read_table(path)
+    assert read_table(path, missing=["broken"]).columns["x"].missing == 1
+    assert read_table(path, category=["x"]).columns["x"].kind == "category"
+
+
+def test_mixed_objects_of_a_data_frame_are_refused():
+    frame = pd.DataFrame({"x": pd.Series([1.5, "two", 3.0], dtype=object), "y": [1, 2, 3]})
+    with pytest.raises(ValueError, match="holds numbers and text, such as 'two' in row 2"):
+        read_table(frame)
+
+
+def test_infinity_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="infinite value in row 2"):
+        read_table(write(tmp_path / "a.csv", x=["1", "inf"], y=["a", "b"]))
+
+
+def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
+    frame = tree_frame.assign(
+        day=[datetime.date(2020, 1, 1 + row % 28) for row in range(60)],
+        cost=[decimal.Decimal("1.25") * row for row in range(60)],
+        count=pd.array([None, *range(59)], dtype="Int64"),
+        code=pd.Categorical([f"c{row % 3}" for row in range(60)]),
+        text=[str(row % 5) for row in range(60)],
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    kinds = {
+        **{"girth": "number", "kind": "category", "planted": "date", "watered": "boolean", "height": "number"},
+        **{"day": "date", "cost": "number", "count": "number", "code": "category", "text": "number"},
+    }
+    for data in (frame, tmp_path / "a.parquet"):
+        table = read_table(data)
+        assert {name: column.kind for name, column in table.columns.items()} == kinds
+        assert table.columns["count"].missing == 1
+        assert table.values["cost"][2] == 2.5
+        assert sorted(table.columns["code"].levels) == ["c0", "c1", "c2"]
+    assert read_table(pl.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"]})).columns["b"].kind == "category"
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "expected"),
+    [
+        (3, TypeError, "data must be a path"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "columns of the same name"),
+        (pd.DataFrame({"a": [[1], [2]]}), ValueError, "column 'a' holds values of type object"),
+        (pd.DataFrame({"a": []}), ValueError, "no rows"),
+    ],
+)
+def test_what_is_no_table_is_refused(data, error, expected):
+    with pytest.raises(error, match=expected):
+        read_table(data)
+
+
+def test_no_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n")
+    with pytest.raises(ValueError, match=r"a\.csv has column names but no rows"):
+        read_table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("argument", ["category", "drop", "keep"])
+def test_unknown_columns_are_named(argument, tmp_path):
+    path = write(tmp_path / "a.csv", x=["1", "2"], y=["a", "b"])
+    with pytest.raises(
+        ValueError, match=rf"{argument} names the column 'X', which is not there \(did you mean 'x'\?\)"
+    ):
+        read_table(path, **{argument: ["X"]})
+
+
+def test_a_new_table_is_read_by_the_old_ones_columns(tmp_path):
+    columns = list(
+        read_table(write(tmp_path / "a.csv", x=["1.5", "2"], b=["yes", "no"], c=["u", "v"])).columns.values()
+    )
+    columns = [Column.from_json(column.to_json()) for column in columns]
+    new = pd.DataFrame({"c": ["v", None], "extra": [1, 2], "x": ["1.5", "7"], "b": ["No", "YES"]})
+    frame = model_frame(columns, new)
+    assert frame["x"].tolist() == [1.5, 7.0]
+    assert model_frame(columns, new.assign(x=["05", "1"]))["x"].tolist() == [5.0, 1.0]
+    assert frame["b"].tolist() == ["no", "yes"]
+    assert frame["c"].isna().tolist() == [False, True]
+    with pytest.raises(ValueError, match="column 'x' must hold numbers as in the fit, got 'seven' in row 12"):
+        model_frame(columns, new.assign(x=["1", "seven"]), first_row=11)
+    with pytest.raises(ValueError, match=r"lacks the column\(s\) 'x', 'b'"):
+        model_frame(columns, new[["c"]])
+
+
+def test_a_column_named_like_a_part_of_a_date_is_refused():
+    dates = pd.date_range("2020-01-01", periods=20, freq="3D")
+    with pytest.raises(ValueError, match="column 'when weekday' has the name that a part of the date 'when' gets"):
+        read_table(pd.DataFrame({"when": dates, "when weekday": range(20, 40)}))
+
+
+def test_words_that_pandas_takes_for_dates_are_categories(tmp_path):
+    rows = "\n".join(f"{k},{'today' if k % 3 else 'now'}" for k in range(12))
+    (tmp_path / "a.csv").write_text(f"x,when\n{rows}\n")
+    assert read_table(tmp_path / "a.csv").columns["when"].kind == "category"

@@ -1,0 +1,157 @@
+"""Measures how far predictions of the default regressor move under changes that should not matter.
+
+    python tools/check_continuity.py FOLDER --workers 2
+
+1. Invariance: on every regression of FOLDER (``*.csv.gz``, last column ``target``), y is scaled, shifted and negated,
+   columns are permuted, rescaled and negated, rows are permuted, a constant column is added, numbers become float32.
+   The move is the root mean square difference of predictions of held-out rows over the model's error there.
+2. One row more: nested samples of n and n + 1 rows of one table, for 40 values of n and the limits of the settings.
+   The move of n is the mean over seeds; its ratio is to the median of the eight nearest values of n.
+
+Written to results/tabular/continuity.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.model_selection import train_test_split
+
+from restt import ResTTRegressor
+from restt._common.files import write_json_atomic
+from restt._common.provenance import provenance
+from restt.prior import Settings
+
+RECORD = Path(__file__).resolve().parent.parent / "results" / "tabular" / "continuity.json"
+LEAST_VALUES, MOST_ROWS, TEST_ROWS = 10, 1000, 1000
+CHANGES = (
+    *("y negated", "y × 1000", "y / 1000", "y + 1000 sd", "columns permuted", "columns rescaled", "columns negated"),
+    *("rows permuted", "constant column", "float32"),
+)
+# Seeds of a sample size: more where a fit takes seconds.
+FEW_ROWS, SEEDS_OF_FEW, SEEDS_OF_MANY = 1000, 8, 3
+CONTINUITY_TABLE = "california-housing"
+
+
+def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    """Columns and target of a table."""
+    frame = pd.read_csv(path)
+    return frame.drop(columns="target"), frame["target"].to_numpy(float)
+
+
+def changed(change: str, x: pd.DataFrame, y: np.ndarray, fit: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, Any]:
+    """The table, its target and the fit's rows after a change."""
+    rng, numbers = np.random.default_rng(0), x.select_dtypes("number").columns
+    if change == "y negated":
+        return x, -y, fit
+    if change == "y × 1000":
+        return x, y * 1000, fit
+    if change == "y / 1000":
+        return x, y / 1000, fit
+    if change == "y + 1000 sd":
+        return x, y + 1000 * y.std(), fit
+    if change == "columns permuted":
+        return x[rng.permutation(x.columns)], y, fit
+    if change == "columns rescaled":
+        return x.assign(**{name: x[name] * 1000 + 5 for name in numbers}), y, fit
+    if change == "columns negated":
+        return x.assign(**{name: -x[name] for name in numbers}), y, fit
+    if change == "rows permuted":
+        return x, y, rng.permutation(fit)
+    if change == "constant column":
+        return x.assign(constant=1.0), y, fit
+    return x.astype(dict.fromkeys(numbers, np.float32)), y, fit
+
+
+def moves_of(path: Path) -> list[dict[str, Any]]:
+    """The move of every change on one table."""
+    x, y = read(path)
+    fit, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=0)
+    fit, test = fit[:MOST_ROWS], test[:TEST_ROWS]
+    plain = ResTTRegressor(random_state=0).fit(x.iloc[fit], y[fit]).predict(x.iloc[test])
+    error = float(np.sqrt(np.mean((plain - y[test]) ** 2)))
+    found = []
+    for change in CHANGES:
+        other_x, other_y, rows = changed(change, x, y, fit)
+        predicted = ResTTRegressor(random_state=0).fit(other_x.iloc[rows], other_y[rows]).predict(other_x.iloc[test])
+        slope, shift = np.polyfit(other_y, y, 1)  # back to y, which the changes leave or map to a line of it
+        move = float(np.sqrt(np.mean((slope * predicted + shift - plain) ** 2))) / error
+        found.append({"table": path.name.split(".")[0], "change": change, "move": move})
+    return found
+
+
+def step_of(path: Path, count: int, seed: int) -> dict[str, Any]:
+    """How far predictions move from ``count`` rows to one more."""
+    x, y = read(path)
+    order = np.random.default_rng(seed).permutation(len(y))
+    test = order[-TEST_ROWS:]
+    models = [ResTTRegressor(random_state=0).fit(x.iloc[order[:n]], y[order[:n]]) for n in (count, count + 1)]
+    first, second = (model.predict(x.iloc[test]) for model in models)
+    return {"rows": count, "seed": seed, "move": float(np.sqrt(np.mean((first - second) ** 2)) / y.std())}
+
+
+def run(task: tuple[Any, ...]) -> Any:
+    """One task in a worker, on one thread."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return moves_of(*task) if len(task) == 1 else step_of(*task)
+
+
+def sizes(most: int) -> list[int]:
+    """Forty numbers of rows from 30 up to ``most``, and the limits of the settings with their neighbours."""
+    limits = {limit + d for limit in (Settings().first_rows, Settings().scale_rows) for d in (-1, 0)}
+    return sorted({*np.geomspace(30, most, 40).astype(int).tolist(), *(one for one in limits if one <= most)})
+
+
+def ratios(steps: pd.DataFrame) -> dict[int, float]:
+    """The mean move of each number of rows over the median of the eight nearest ones."""
+    moves = steps.groupby("rows")["move"].mean()
+    found = {}
+    for k, rows in enumerate(moves.index):
+        near = np.delete(np.arange(len(moves)), k)
+        near = near[np.argsort(np.abs(near - k), kind="stable")[:8]]
+        found[int(rows)] = float(moves.iloc[k] / moves.iloc[near].median())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--most", type=int, default=6000, help="rows of the largest sample")
+    given = parser.parse_args()
+    regressions: list[tuple[Any, ...]] = []
+    for path in sorted(given.folder.glob("*.csv.gz")):
+        target = pd.read_csv(path)["target"]
+        if pd.api.types.is_numeric_dtype(target) and target.nunique() > LEAST_VALUES:
+            regressions.append((path,))
+    table = given.folder / f"{CONTINUITY_TABLE}.csv.gz"
+    steps = [
+        (table, count, seed)
+        for count in sizes(given.most)
+        for seed in range(SEEDS_OF_FEW if count <= FEW_ROWS else SEEDS_OF_MANY)
+    ]
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        found = pool.map(run, [*steps[::-1], *regressions], chunksize=1)  # the longest first
+    moves = [one for each in found[len(steps) :] for one in each]
+    record = {
+        "title": "Moves of predictions under changes that should not matter",
+        "largest_move": max(one["move"] for one in moves),
+        "one_row_more": ratios(pd.DataFrame(found[: len(steps)])),
+        "invariance": moves,
+        "steps": found[: len(steps)],
+        "provenance": provenance(seed=0, command="python tools/check_continuity.py FOLDER"),
+    }
+    write_json_atomic(RECORD, record)
+    print("largest move", record["largest_move"], "largest ratio", max(record["one_row_more"].values()))
+
+
+if __name__ == "__main__":
+    main()
