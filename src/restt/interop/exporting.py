@@ -44,8 +44,9 @@ def export(
     head: Callable[[Tensor], Tensor] | None = None,
     row_shape: tuple[int, ...] | None = None,
 ) -> Path:
-    """Write ``head(model(feature_map(x)))`` as one graph with a dynamic batch; its size does not grow with N, but with
-    that of diagonal cores.
+    """Write ``head(model(feature_map(x)))`` as one graph with a dynamic batch.
+
+    Its size does not grow with N, but for diagonal cores.
 
     Parameters
     ----------
