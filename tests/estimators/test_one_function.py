@@ -100,6 +100,8 @@ def test_copies_predict_the_same(case: Case, tmp_path: Path) -> None:
         np.testing.assert_allclose(copy.predict(case.rows), predicted, rtol=1e-9, atol=1e-9 * case.scale.min())
         np.testing.assert_allclose(copy.predict_interval(case.rows), interval, rtol=1e-8, atol=1e-8)
     assert copies[0].fit_report_ == case.model.fit_report_
+    size = sum(file.stat().st_size for file in (tmp_path / "model").iterdir())
+    assert size <= 2e6 + 3 * 8 * case.model.module_.num_parameters()
 
 
 def test_a_given_bond_is_kept_and_its_error_reported() -> None:

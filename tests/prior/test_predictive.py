@@ -40,7 +40,7 @@ def made(seed: int, outputs: int = 1, extra: float = 0.02) -> Predictive:
     for theta, component in zip(thetas, settings.components, strict=True):
         process = Process(kernel, theta, component, settings)
         own = process.noise(data.rows, data.level) / (data.weights * data.precision)
-        roots.append(root_of(process.covariance(data.rows), torch.arange(20), own, data.z))
+        roots.append(root_of(process.covariance(data.rows), 20, own, data.z))
     arrays = (np.stack([getattr(one, name) for one in roots]) for name in ("root", "mean"))
     quantiles = residual_quantiles(rng.standard_normal((60, outputs)), np.ones(60))
     slopes = 0.1 * rng.standard_normal(kernel.layout.numbers + 1)

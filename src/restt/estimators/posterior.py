@@ -134,7 +134,7 @@ def _fit_prior(
     if parameters._shown:
         print(
             f"closed form · {fitted.evaluations} evaluations of the evidence · "
-            f"{fitted.rounding.kind}, bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
+            f"bond {fitted.module.bond_dim}, {fitted.rounding.kind} · noise {fitted.prior.noise:.3g} · "
             f"leave-one-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )

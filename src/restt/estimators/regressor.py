@@ -32,12 +32,12 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
     and an additive part; the hyper-parameters (relevance and length of each column, weights of these terms, noise and
     how it grows) maximise the log marginal likelihood plus hyper-priors that were learned on other tables, on up to
     2,000 rows. A few such processes under different hyper-priors are averaged by stacking weights, from leave-one-out
-    residuals, and outliers are down-weighted by Student-t noise. The posterior is exact for up to 10,000 rows; its mean
-    is rounded to a train of bond r, and its variance and the noise make the predictive distribution
-    (``predict_distribution``, ``predict_interval``, ``return_std``). Rows whose y is absurdly far from all others are
-    left out, with a warning.
+    residuals, and outliers are down-weighted by Student-t noise. The posterior is that of all rows up to 30,000; its
+    mean is a train, rounded to bond r or with diagonal cores, and its variance and the noise make the predictive
+    distribution (``predict_distribution``, ``predict_interval``, ``return_std``). Rows whose y is absurdly far from all
+    others are left out, with a warning.
 
-    A table of more than 10,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
+    A table of more than 30,000 rows is solved on a sample of 8,000, and that train is then refined on all rows by
     gradients, without anything to choose: penalised by its distance from the start in the prior's own coordinates, less
     so the more rows there are, and kept where it predicts a tenth of the rows (at most 20,000), held out from both, the
     better. Those rows also set the width of intervals. Memory grows with the table, not with its site vectors.
@@ -51,7 +51,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         :class:`restt.prior.Settings`. ``"quick"`` uses 400 rows and few steps, ``"auto"`` 2,000 rows, ``"best"`` 4,000.
     bond_dim : "auto" or int
         Width r of the chain's state: how much interaction the model can hold. ``"auto"`` is the least r that keeps the
-        train within 0.03 of the noise from the exact posterior, at most 64.
+        train within 0.03 of the noise from the exact posterior, and diagonal cores where none up to 64 does.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
@@ -72,17 +72,18 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
 
     Attributes
     ----------
-    module_ : restt.ResTT
+    module_ : restt.ResTT or restt.DiagonalTT
         The model, with a runs axis of one.
     prior_ : restt.prior.Prior
         The learned hyper-parameters, to be printed or plotted: relevance, length and share of a straight line of each
         column, noise, power of the transform of y.
     spread_ : restt.prior.Predictive
-        What the predictive distribution needs, with up to 1,000 rows of the training table.
+        What the predictive distribution needs, with up to 768 rows of the training table.
     fit_report_ : dict
         What was done: seconds, rows, rows that the hyper-parameters were learned on, weights of the averaged processes,
-        bond, error and tolerance of the rounding, leave-one-out R², what was left out; for a long table whether the
-        refinement was kept. It prints as a few lines.
+        whether the ``train`` is rounded or diagonal, its bond, error and tolerance of the rounding, error of the
+        predictive standard deviation (``spread_error``), leave-one-out R² (of held-out rows in a long table), what was
+        left out; for a refined table whether the refinement was kept. It prints as a few lines.
     feature_importances_ : ndarray (C,)
         Each column's share in the variance of the predictions.
     encoding_ : Encoding

@@ -69,7 +69,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     averaged, less the two main effects for a pair. Averaged over the background it is zero.
 
     Its spread says how sure it is. A model in closed form has that of the same term of the function under its
-    prior given the rows it kept (at most 1,000: with more rows in the fit it is wider than it need be). A model trained
+    prior given the rows of the fit, seen through its inducing rows. A model trained
     by gradients has that over its members, which is how much the initial weights matter, not what rows leave open.
 
     Parameters

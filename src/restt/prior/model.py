@@ -21,7 +21,7 @@ from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
 from restt.prior.report import Prior
-from restt.prior.root import inducing_rows, root_of
+from restt.prior.root import root_of
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
 from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
@@ -271,11 +271,10 @@ def _predictive(
     covariances = [one.process.covariance(data.rows) for one in members.posteriors]
     noises = [one.process.noise(data.rows, data.level) for one in members.posteriors]
     most = min(settings.inducing_rows, _most_inducing(len(shares), parameters))
-    order = inducing_rows(weighted(covariances, shares), most)
-    for count in (*(size for size in _FIRST_INDUCING if size < len(order)), len(order)):
-        chosen = order[:count].sort().values
+    most = min(most, len(table))
+    for count in (*(size for size in _FIRST_INDUCING if size < most), most):
         roots = [
-            root_of(covariance, chosen, noise / (data.weights * data.precision), members.targets)
+            root_of(covariance, count, noise / (data.weights * data.precision), members.targets)
             for covariance, noise in zip(covariances, noises, strict=True)
         ]
         within = weighted([one.left_out_variance + noise for one, noise in zip(roots, noises, strict=True)], shares)
@@ -291,7 +290,7 @@ def _predictive(
         tuple(one.process.component for one in members.posteriors),
         shares,
         settings,
-        table[chosen.cpu().numpy()],
+        table[:count],
         torch.stack([one.root for one in roots]).cpu().numpy(),
         torch.stack([one.mean for one in roots]).cpu().numpy(),
         len(table),

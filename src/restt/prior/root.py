@@ -6,7 +6,9 @@ With inducing rows Z, all rows X, noise D and q(x) = L⁻¹ k_Z(x), L Lᵀ = K_Z
 
 It is the posterior variance itself where Z are all rows. Without row i, of leverage h_i = a_iᵀ(1 + A Aᵀ)⁻¹a_i, the
 variance there is k - q·q + D h/(1 - h), and the residual of the mean, by the same downdate, (t - m)/(1 - h). An
-inducing row is left out of Z too, so that what it is expected to be off by is what a new row is.
+inducing row is left out of Z too, so that what it is expected to be off by is what a new row is. For the same reason Z
+are the first rows, a random sample: rows chosen to represent the others, by pivoted
+Cholesky, leave less open at the rows of the fit than at new ones.
 """
 
 from __future__ import annotations
@@ -20,8 +22,6 @@ from restt.prior.gp import cholesky
 
 # On the diagonal of K_ZZ, relative to it.
 _JITTER = 1e-10
-# Less of a pivot is rounding: no row is left that the chosen ones do not determine.
-_LEAST_PIVOT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,36 +35,16 @@ class Root:
 
 
 @torch.no_grad()
-def inducing_rows(covariance: Tensor, count: int) -> Tensor:  # (B, B) -> (M,)
-    """At most ``count`` rows by pivoted Cholesky, each the one that those before it determine least."""
-    total = len(covariance)
-    count = min(count, total)
-    left = covariance.diagonal().clone()
-    least = _LEAST_PIVOT * float(left.max())
-    lower = covariance.new_zeros(count, total)
-    chosen: list[int] = []
-    for k in range(count):
-        pivot = int(left.argmax())
-        if float(left[pivot]) <= least:
-            break
-        line = (covariance[pivot] - lower[:k, pivot] @ lower[:k]) / left[pivot].sqrt()
-        lower[k], left = line, left - line.square()
-        left[pivot] = -1.0
-        chosen.append(pivot)
-    return torch.tensor(chosen, device=covariance.device)
-
-
-@torch.no_grad()
 def root_of(
     covariance: Tensor,  # (B, B)
-    chosen: Tensor,  # (M,)
+    count: int,  # M: the first rows are inducing ones
     own: Tensor,  # (B,): variance of each row's noise
     targets: Tensor,  # (B, O)
 ) -> Root:
     """The root of one member given all rows."""
-    among = covariance[chosen][:, chosen]
+    among = covariance[:count, :count]
     lower = cholesky(among.clone(), _JITTER * among.diagonal())
-    seen = torch.linalg.solve_triangular(lower, covariance[chosen], upper=False)  # (M, B): q of every row
+    seen = torch.linalg.solve_triangular(lower, covariance[:count], upper=False)  # (M, B): q of every row
     scaled = seen * own.rsqrt()
     inner, directions = torch.linalg.eigh(scaled @ scaled.T)
     inner = inner.clamp(min=0)
@@ -78,10 +58,10 @@ def root_of(
     mean = inverse.T @ weights
     left_out = targets - (targets - seen.T @ weights) / rest[:, None]
     left_out_variance = unseen + own * leverage / rest
-    if len(chosen) < len(covariance):
+    if count < len(covariance):
         half = (1 + inner).rsqrt()[:, None] * (directions.T @ inverse)
-        given = among, inverse.T @ inverse, half.T @ half, mean, own[chosen], targets[chosen]
-        left_out[chosen], left_out_variance[chosen] = _without(*given)
+        given = among, inverse.T @ inverse, half.T @ half, mean, own[:count], targets[:count]
+        left_out[:count], left_out_variance[:count] = _without(*given)
     return Root(root, mean, left_out, left_out_variance)
 
 
