@@ -12,6 +12,8 @@ _LAZY = {
     "Topology": "restt.topology",
     "ResTT": "restt.module",
     "ResTTClassifier": "restt.estimators",
+    "ResTTNetClassifier": "restt.estimators",
+    "ResTTNetRegressor": "restt.estimators",
     "ResTTRegressor": "restt.estimators",
     "ResTTSearchCV": "restt.estimators",
     "VolterraRegressor": "restt.volterra",
@@ -37,6 +39,8 @@ _SUBMODULES = (
 __all__ = [
     "ResTT",
     "ResTTClassifier",
+    "ResTTNetClassifier",
+    "ResTTNetRegressor",
     "ResTTRegressor",
     "ResTTSearchCV",
     "Topology",
@@ -72,7 +76,14 @@ if TYPE_CHECKING:
         train,
         workflow,
     )
-    from restt.estimators import ResTTClassifier, ResTTRegressor, ResTTSearchCV, load
+    from restt.estimators import (
+        ResTTClassifier,
+        ResTTNetClassifier,
+        ResTTNetRegressor,
+        ResTTRegressor,
+        ResTTSearchCV,
+        load,
+    )
     from restt.module import ResTT
     from restt.topology import Topology
     from restt.volterra import VolterraRegressor

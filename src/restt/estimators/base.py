@@ -1,343 +1,81 @@
-"""How the regressor and the classifier are fitted, from the table to the fitted attributes."""
+"""What every estimator has, whatever its y means and however it is fitted: outputs, explanations, export, files."""
 
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Self
+from collections.abc import Callable
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_consistent_length
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
 
-from restt import chain
-from restt._common.compat_sklearn import fit_context
-from restt._common.devices import fitting_threads
-from restt._common.errors import shown
-from restt.data import Stream
-from restt.estimators.advice import warn_of_odd_rows
-from restt.estimators.columns import chosen_columns
-from restt.estimators.encoding import KNOTS, Encoding, fit_encoding, site_covariances
-from restt.estimators.fitted import FittedResTT
+from restt._common.compat_sklearn import StrOptions
+from restt._common.ranks import read_group
+from restt.estimators.encoding import Encoding
 from restt.estimators.forks import refuse_lost_threads
-from restt.estimators.gradient import (
-    EncodedExamples,
-    Examples,
-    Fit,
-    Prepared,
-    begin_training,
-    check_same_shape,
-    encode,
-    encode_stream,
-    multiplication,
-    new_module,
-    own_outputs,
-    train_config,
-    why_it_failed,
-)
-from restt.estimators.history import History
-from restt.estimators.progress import fits_are_unwatched, shown_progress, told_to_callbacks, with_callbacks
-from restt.estimators.settings import Settings, check_fits, settle
-from restt.estimators.streams import Sample, survey
-from restt.estimators.tables import ArrayTable, read_sample_weight, read_x
-from restt.estimators.targets import Target
-from restt.train import EpochRecord, Event
+from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.streams import Sample
+from restt.estimators.tables import read_sample_weight, read_x
+from restt.estimators.targets import Labels, Values
+from restt.module import ResTT
 
-WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Estimator = TypeVar("Estimator", bound="BaseResTT")
 
 
-class BaseResTT(FittedResTT):
-    """Everything but what y means."""
+def of_one_fit(
+    method: Callable[Concatenate[Estimator, Given], Answer],
+) -> Callable[Concatenate[Estimator, Given], Answer]:
+    """Have a method read one fit from its first line to its last, also where another thread refits meanwhile."""
+
+    @wraps(method)
+    def reading(self: Estimator, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return method(self._as_it_is(), *args, **kwargs)
+
+    return reading
+
+
+class BaseResTT(BaseEstimator):
+    """The fitted attributes, and what is read off them."""
+
+    # Of the parameters that every estimator has; checked when a fit begins.
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "categorical_features": ["array-like", None],
+        "handle_unknown": [StrOptions({"error", "other"})],
+        "handle_missing": [StrOptions({"average", "error"})],
+        "device": [str, torch.device, list, tuple],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    categorical_features: Any
+    handle_unknown: str
+    handle_missing: str
+    device: Any
+    random_state: Any
+    verbose: int | bool
+
+    module_: ResTT
+    encoding_: Encoding
+    target_: Any
+    site_means_: Tensor | None  # (N, I)
+    site_covariances_: Tensor | None  # (N, I, I)
+    precision_: str
+    n_features_in_: int
+    _before: dict[str, Any]
 
     @abstractmethod
     def _read_y(self, y: Any) -> np.ndarray:
         """Targets checked, as an array."""
-
-    @abstractmethod
-    def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None) -> Target:
-        """What turns targets into outputs and back, learned from the rows of a first fit.
-
-        ``classes`` are those that ``partial_fit`` of a classifier was told.
-        """
-
-    @property
-    @abstractmethod
-    def _loss(self) -> str:
-        """The training's loss."""
-
-    def _is_solved(self, columns: int, *, stepwise: bool) -> bool:
-        """Whether these parameters mean the posterior solver, for a fit of its own or one in steps."""
-        return False
-
-    def _has_enough(self, given: Examples) -> bool:
-        """Whether the rows are enough for it; otherwise gradients are used."""
-        return True
-
-    def _solve(self, given: Examples) -> None:
-        """Fit by the posterior solver."""
-        raise NotImplementedError
-
-    def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
-        """Labels whose shares a random split of ``held`` rows keeps."""
-        return None
-
-    def _finish(self, examples: Examples) -> None:
-        """Whatever is still to be learned once the weights are, on held-out rows where there are some."""
-
-    @with_callbacks
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model; with ``warm_start`` go on from the last fit.
-
-        A fit that ends worse than the mean of y (or the shares of the classes) on its own rows, or that exploded again
-        and again, gives a ConvergenceWarning.
-
-        Parameters
-        ----------
-        X : table of shape (B, C)
-            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array. Rows that
-            do not fit into memory are a :func:`restt.data.stream`, which names its target: y is then None. Columns are
-            learned from 50,000 rows of it, and the training is on all.
-        y : (B,) targets
-            For regression also (B, O).
-        sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there. A warning is given where
-            they sum to less than one row a column, and where most rows are exact copies of others.
-
-        Returns
-        -------
-        self
-        """
-        unwatched = fits_are_unwatched() and not self._shown and not self.__dict__.get("_skl_callbacks")
-        made = self._for_a_fit()
-        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh(), unwatched=unwatched)
-        records = shown_progress(records, epochs, self._shown)
-        try:
-            for _ in told_to_callbacks(self, records, epochs, X, y, made._state_of_this_epoch):
-                pass
-        finally:  # a training that was stopped is a fit too, of the epochs it has had
-            del records  # which a callback may have left before their end
-            self._become(made)
-        return self
-
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit_epochs(
-        self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None
-    ) -> Iterator[EpochRecord]:
-        """Fit, one epoch for each step of the iteration; after each the estimator can predict. Leave the loop to stop.
-
-        ``validation`` is (X, y) or (X, y, sample_weight) of held-out rows, whose loss and metrics are then in each
-        record.
-
-        >>> import numpy as np
-        >>> from restt.estimators import ResTTRegressor
-        >>> X = np.random.default_rng(0).random((60, 3))
-        >>> model = ResTTRegressor(random_state=0)
-        >>> for record in model.fit_epochs(X[:40], X[:40, 0], validation=(X[40:], X[40:, 0])):
-        ...     if record.validation["r2"][0] > 0.9:
-        ...         break
-        >>> model.n_iter_ == record.epoch < 100
-        True
-        """
-        made = self._for_a_fit()
-        records, epochs = made._start(
-            X, y, sample_weight, fresh=self._starts_fresh(), stepwise=True, validation=validation
-        )
-        self._become(made)
-        return shown_progress(records, epochs, self._shown)
-
-    def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
-        """``partial_fit``."""
-        fresh, made = not self._can_go_on(), self._for_a_fit()
-        for _ in made._start(X, y, sample_weight, fresh=fresh, stepwise=True, once=True, classes=classes)[0]:
-            pass
-        self._become(made)
-        return self
-
-    def _start(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        fresh: bool,
-        stepwise: bool = False,
-        once: bool = False,
-        validation: Any = None,
-        classes: np.ndarray | None = None,
-        unwatched: bool = False,
-    ) -> tuple[Iterator[EpochRecord], int]:
-        """Read everything, then solve: the records of the training, which iterating makes happen, and their number.
-
-        ``fresh`` begins with new weights; ``stepwise`` yields epochs, which only gradients have; ``once`` is a single
-        pass over the rows; ``unwatched`` where nobody looks at the estimator between epochs.
-        """
-        refuse_lost_threads("fit")
-        if self.checkpoint_dir == "":
-            raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
-        sample = None
-        if isinstance(X, Stream):
-            if once:
-                raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-            X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
-        given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
-        if self._is_solved(given.table.width, stepwise=stepwise) and self._has_enough(given):
-            if sample is None:
-                named = chosen_columns("categorical_features", self.categorical_features, given.table)
-                warn_of_odd_rows(given, set(named))
-            self._solve(given)
-            return iter(()), 0
-        held_out = None if validation is None else self._read_validation(validation)
-        return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes, unwatched=unwatched)
-
-    def _start_training(
-        self,
-        given: Examples,
-        held_out: Examples | None,
-        *,
-        fresh: bool,
-        once: bool,
-        classes: np.ndarray | None,
-        most_levels: int | None = None,
-        unwatched: bool = False,
-    ) -> tuple[Iterator[EpochRecord], int]:
-        """The gradient solver: encoding, target and settings, a module, and its training.
-
-        ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
-        """
-        with fitting_threads(given.encoding_work):
-            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
-            folder = None if once else self.checkpoint_dir
-            records = begin_training(prepared.fit, folder, shared=self._is_clone)
-            records = records.unwatched() if unwatched else records
-            # Only now that nothing can be refused any more does the estimator change.
-            self._adopt(prepared, fresh=fresh)
-            if fresh:
-                self.site_covariances_ = prepared.covariances()
-        settings = prepared.fit.settings
-        return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
-
-    def _prepare(
-        self,
-        given: Examples,
-        held_out: Examples | None = None,
-        *,
-        fresh: bool = True,
-        once: bool = False,
-        classes: np.ndarray | None = None,
-        like: Prepared | None = None,
-        most_levels: int | None = None,
-    ) -> Prepared:
-        """Everything up to the training, which leaves the estimator as it is.
-
-        ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
-        are taken and, where the seed is the same, its module, which must then be trained as a copy.
-        """
-        if like is not None:
-            encoding, target = like.encoding, like.target
-        elif fresh:
-            # Known to be too large before columns are looked at one by one.
-            likely = self._settings(given.rows, KNOTS * given.table.width)
-            self._check_size(given, KNOTS, likely, outputs=1)
-            encoding = fit_encoding(
-                given.table,
-                given.weights,
-                feature_map=self.feature_map,
-                site_order=self.site_order,
-                categorical_features=self.categorical_features,
-                handle_unknown=self.handle_unknown,
-                handle_missing=self.handle_missing,
-                most_levels=most_levels,
-                device=likely.device,
-            )
-            target = self._new_target(given.y, given.weights, classes)
-        else:
-            check_same_shape(self.module_, self)
-            encoding, target = self.encoding_, self.target_
-        settings = self._settings(given.rows, sum(encoding.widths))
-        if like is None:
-            self._check_size(given, max(encoding.widths), settings, target.outputs)
-
-        seed = self._new_seed()
-        if like is not None and (like.held is None or like.seed == seed):
-            kept, held, rows, held_rows = like.kept, like.held, like.fit.rows, like.fit.held_rows
-        else:
-            kept, held = self._split(given, held_out, None if once else seed)
-            rows = encode(kept, encoding, target, settings)
-            held_rows = None if held is None else encode(held, encoding, target, settings)
-        streamed = encode_stream(kept, held, encoding, target, settings)
-
-        done = 0
-        if like is not None and like.seed == seed:
-            module = like.fit.module
-        elif fresh:
-            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
-        else:
-            # A copy: predictions are of the last fit until this one has ended.
-            module = copy.deepcopy(self.module_).to(device=settings.device, dtype=settings.dtype)
-            done = self.n_iter_
-        # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
-        config = train_config(
-            self,
-            self._loss,
-            target,
-            settings,
-            len(kept) if streamed is None else len(streamed),
-            None if self._is_unseeded() else seed + done,
-            once=once,
-        )
-        covariances = like.covariances if like is not None else cache(partial(_covariances, given, encoding, settings))
-        fit = Fit(module, rows, held_rows, config, settings, streamed)
-        return Prepared(fit, given, encoding, target, covariances, kept, held, seed)
-
-    def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
-        """Hold what was prepared, as a training begins."""
-        if fresh:
-            self.history_, self.n_iter_ = History(), 0
-            for name in ("prior_", "spread_", "fit_report_", "candidates_", "_unread"):
-                self.__dict__.pop(name, None)
-            self.site_means_ = prepared.encoding.site_means
-        self.history_ = History(self.history_)
-        self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
-        self.precision_, self.solver_ = prepared.fit.settings.precision, "gradient"
-
-    def _epochs(
-        self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
-    ) -> Iterator[EpochRecord]:
-        """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
-        before, known = self.n_iter_, len(self.history_)
-        try:
-            while True:
-                # Both hold for the epoch only, not for what the consumer does between epochs.
-                with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
-                    record = next(records, None)
-                if record is None:
-                    break
-                told = replace(record, epoch=before + record.epoch) if before else record
-                self.history_.append(told)
-                self.n_iter_ = told.epoch
-                yield told
-        except GeneratorExit:
-            self._finish(prepared.judged)
-            raise
-        self._finish(prepared.judged)
-        if judge_fit:
-            rows = prepared.fit.rows
-            events = [event for record in self.history_[known:] for event in record.events]
-            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
-
-    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
-        """ConvergenceWarning where a training with these events, which gives these outputs, came to nothing."""
-        reason = why_it_failed(outputs, self.target_, rows, events)
-        if reason:
-            warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
 
     def _read_examples(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, sample: Sample | None = None
@@ -352,76 +90,159 @@ class BaseResTT(FittedResTT):
         examples = Examples(table, targets, weights, sample)
         return examples if (weights > 0).all() else examples.take(np.flatnonzero(weights > 0))
 
-    def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
-        """Columns, y and weights of a stream's sample, and where it lies; None where that is the whole of it."""
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
-        named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
-        chosen = set(chosen_columns("categorical_features", self.categorical_features, named))
-        every = isinstance(self.feature_map, str) and self.feature_map == "onehot"
-        names = {name for column, name in enumerate(X.columns) if every or column in chosen}
-        found = survey(X, names, is_classifier(self), self.handle_unknown == "error")
-        return found.frame, found.y, found.weights, found.sample
+    @property
+    def _shown(self) -> int:
+        """``verbose`` in the first of the processes that train together, 0 in the others."""
+        return int(self.verbose) if read_group("auto").first else 0
 
-    def _settings(self, rows: int, width: int) -> Settings:
-        return settle(
-            rows,
-            width,
-            self._trained_bond,
-            int(self.runs),
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-        )
+    def _new_seed(self) -> int:
+        """The next number of ``random_state``, the same in all processes that train together."""
+        return read_group("auto").same(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
-    def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
-        sites, saved = examples.table.width, self.checkpoint_dir is not None
-        check_fits(sites, width, self._trained_bond, outputs, int(self.runs), len(examples), settings, saved)
+    def _as_it_is(self) -> Self:
+        """Another object with this one's attributes; a fit gives this one a new dict of them, and not the other."""
+        now = object.__new__(type(self))
+        now.__dict__ = self.__dict__
+        return now
 
-    def _read_validation(self, validation: Any) -> Examples:
-        if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
-            raise TypeError(f"validation must be (X, y) or (X, y, sample_weight), got {shown(validation)}")
-        weights = validation[2] if len(validation) == 3 else None
-        return self._read_examples(validation[0], validation[1], weights, reset=False)
+    def _for_a_fit(self) -> Self:
+        """A copy for a fit to set its attributes on; :meth:`_become` takes them over."""
+        made = object.__new__(type(self))
+        made.__dict__ = {**self.__dict__}
+        made._before = {**made.__dict__}
+        return made
 
-    def _split(self, given: Examples, held_out: Examples | None, seed: int | None) -> tuple[Examples, Examples | None]:
-        """Rows to train on, and rows held out: those given, or a random part of the first for early stopping."""
-        if held_out is not None or not self.early_stopping or seed is None:
-            return given, held_out
-        count = len(given)
-        if count < 2:
-            raise ValueError("early_stopping holds rows out and needs at least 2 rows, got n_samples=1")
-        held = min(count - 1, max(1, round(self.validation_fraction * count)))
-        # A checkpoint can only go on with the same split, so without a seed of its own the split has a fixed one.
-        fixed = 0 if self._is_unseeded() else seed
-        labels = self._split_labels(given.y, held)
-        kept, out = train_test_split(np.arange(count), test_size=held, random_state=fixed, stratify=labels)
-        return given.take(kept), given.take(out)
+    def _become(self, made: Self) -> None:
+        """Take over what ``made`` has set and deleted since :meth:`_for_a_fit`, in one assignment.
 
-    def _state_of_this_epoch(self) -> dict[str, Any]:
-        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        return {**fitted, "module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
+        From then on both have the same attributes, so that a training that goes on with ``made`` shows here.
+        """
+        before = made.__dict__.pop("_before")
+        changed = {name: value for name, value in vars(made).items() if before.get(name, made) is not value}
+        merged = {**self.__dict__, **changed}
+        for name in before.keys() - vars(made).keys():
+            merged.pop(name, None)
+        self.__dict__ = made.__dict__ = merged
 
-    def _starts_fresh(self) -> bool:
-        return not (self.warm_start and self._can_go_on())
+    def _standardised(self) -> Self:
+        """This model with outputs of comparable size."""
+        if isinstance(self.target_, Labels):
+            return self
+        made = copy.copy(self)
+        varies = (self.target_.scale > 0).astype(np.float64)
+        made.target_ = Values(np.zeros_like(varies), varies, self.target_.flat)
+        return made
 
-    def _can_go_on(self) -> bool:
-        """Whether there is a training to go on from; a warning where there is a fit of another kind."""
-        if self.__sklearn_is_fitted__() and self.solver_ != "gradient":
-            warnings.warn(
-                f"this model was fitted by the {self.solver_} solver, which training does not go on from: it begins "
-                "anew, with the rows of this call alone",
-                UserWarning,
-                stacklevel=4,
+    @of_one_fit
+    def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
+        """The table as numbers: NaN for a missing value, a category as the number of its level.
+
+        What an exported graph with ``inputs="numbers"`` takes.
+        """
+        self._check_fitted()
+        return self.encoding_.numbers(read_x(self, X, reset=False))
+
+    @of_one_fit
+    def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
+        """Outputs of every member."""
+        refuse_lost_threads("predict")
+        numbers = self.numbers(X)
+        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
+
+    @of_one_fit
+    def explain_local(self, X: Any, background: Any = None) -> Any:
+        """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.
+
+        ``background`` is a table that absent columns average; without one, the rows of the fit.
+        """
+        from restt.explain import explain_local
+
+        return explain_local(self, X, background)
+
+    @of_one_fit
+    def explain_global(self, background: Any = None) -> Any:
+        """Which columns and interactions the model uses: :func:`restt.explain.explain_global`.
+
+        ``background`` is a table whose columns describe the inputs; without one, the rows of the fit.
+        """
+        from restt.explain import explain_global
+
+        return explain_global(self, background)
+
+    @property
+    @of_one_fit
+    def feature_importances_(self) -> np.ndarray:  # (C,)
+        """Each column's share in the variance of the predictions, alone and in interactions; they sum to one.
+
+        The total Sobol indices divided by their sum, averaged over standardised outputs by the variance predicted:
+        exact for columns that are independent with the distribution of the fit's rows. On the scale on which the model
+        adds up, see :mod:`restt.explain`.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"feature_importances_ is known once this {type(self).__name__} is fitted")
+        if self.site_covariances_ is None:
+            raise AttributeError(
+                "feature_importances_ needs the covariances of the site vectors, which were too large to keep or which "
+                "a model saved before they were kept does not have; restt.explain.sobol_indices takes a background"
             )
-            return False
-        return self.__sklearn_is_fitted__()
+        from restt.explain import sobol_indices
 
-    def _is_unseeded(self) -> bool:
-        return self.random_state is None and self.checkpoint_dir is not None
+        found = sobol_indices(self._standardised(), max_order=1)
+        total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
+        return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
+    @of_one_fit
+    def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
+        """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
-def _covariances(given: Examples, encoding: Encoding, settings: Settings) -> Tensor | None:  # (N, I, I)
-    return site_covariances(encoding, encoding.numbers(given.table), given.weights, settings.device)
+        ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
+        of a regressor (of a model saved by 0.8 before extrapolation is shrunk) and ``predict_proba`` of a classifier,
+        whose ONNX graph also has ``label``, the most probable class as text. A row with a value that ``predict``
+        refuses has output NaN and the label ``""``.
+
+        ``inputs="columns"``, for ONNX alone, is the raw table: one input (B,) for each column, under its name, or
+        ``column 0`` and so on where the table had none. A category is a string, a double where the levels are numbers;
+        ``""``, ``"None"``, ``"nan"`` and ``"<NA>"`` mean missing where they are no level. A number (0 or 1 for a
+        boolean) is in the dtype of ``module_``, missing as NaN. ``inputs="numbers"`` is one matrix ``x``:
+        :meth:`numbers`, for a table without categories the table itself. ``"auto"`` is the columns for ONNX where one
+        of them holds categories. The metadata of an ONNX file says which, with columns, levels and classes as JSON.
+        """
+        from restt.estimators.export import export_graph
+
+        check_is_fitted(self)
+        names = self.__dict__.get("feature_names_in_")
+        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
+
+    @of_one_fit
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the fitted estimator, to be read by :func:`restt.load`. Nothing in it is ever executed.
+
+        ``path`` is a folder, which then holds ``model.safetensors``, or a file that ends in ``.safetensors``. An
+        existing model is replaced at once or, if anything goes wrong, not at all. Returns ``path``.
+        """
+        from restt.estimators.files import save_estimator
+
+        check_is_fitted(self)
+        return save_estimator(self, path)
+
+    def _check_fitted(self) -> None:
+        # scikit-learn's own check collects all tags first, at every prediction.
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "module_" in self.__dict__
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = self.handle_missing == "average"
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        # A pickle made beside a GPU must open where there is none.
+        if "module_" in state and state["module_"].first.device.type != "cpu":
+            state["module_"] = copy.deepcopy(state["module_"]).cpu()
+        return state

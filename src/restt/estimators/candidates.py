@@ -41,6 +41,7 @@ class ClassRows:
     weights: np.ndarray  # (B,) what rows count in the loss
     bias: np.ndarray  # (K,) logits of the classes' shares
     folds: np.ndarray  # (B,) the fold that a row is held out of; -1 where every model sees it
+    bond: int | None = None  # the largest of a candidate; None for what each kind of them needs
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -133,7 +134,7 @@ def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], se
         module = ResTT(
             len(view.widths),
             view.widths,
-            BOND,
+            rows.bond or BOND,
             rows.classes,
             second_moment=moment,
             bias=True,

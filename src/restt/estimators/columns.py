@@ -135,7 +135,7 @@ def fit_column(
     ``most_levels``: at most this many, the heaviest, have a state of their own, none of less than two rows; without it
     those with a share of :data:`RARE_SHARE`.
     """
-    label, averages = table.label(index), handle_missing == "learn"
+    label, averages = table.label(index), handle_missing == "average"
     if not categorical:
         column = Column(label, missing=table.misses(index), averages_missing=averages)
     else:
@@ -238,7 +238,7 @@ def fit_columns(
     weights: np.ndarray,  # (B,), above 0 everywhere
     categorical_features: Any = None,
     handle_unknown: str = "other",
-    handle_missing: str = "learn",
+    handle_missing: str = "average",
     *,
     every: bool = False,
     most_levels: int | None = None,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
-from restt.estimators.columns import Column, fit_columns, plain_numbers, read_each, read_numbers, site_columns
+from restt.estimators.columns import AVERAGE, Column, fit_columns, plain_numbers, read_each, read_numbers, site_columns
 from restt.estimators.scaling import mean_and_spread
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
@@ -35,6 +35,8 @@ NUMBERS_AT_ONCE = 2**23
 FEW_FOR_GPU = 2000
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
 MOST_COVARIANCES = 2**22
+# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
+FEW_RARE = 0.1
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
 MOST_UNUSED = 1024
 
@@ -231,7 +233,7 @@ def fit_encoding(
     site_order: Any = "auto",
     categorical_features: Any = None,
     handle_unknown: str = "other",
-    handle_missing: str = "learn",
+    handle_missing: str = "average",
     most_levels: int | None = None,
     device: torch.device | None = None,
 ) -> Encoding:
@@ -355,3 +357,19 @@ def site_covariances(
         total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
         row += len(vectors)
     return total.cpu()
+
+
+def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # (B, C)
+    """Numbers in which a rare category is one that the fit did not see, for a variance.
+
+    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs,
+    unless they are so many that the noise holds it.
+    """
+    numbers = numbers.copy()
+    for site, index in enumerate(encoding.order):
+        column = encoding.columns[index]
+        if column.other and column.levels is not None and encoding.site_means is not None:
+            other = len(column.levels)
+            if float(encoding.site_means[site, other]) < FEW_RARE:
+                numbers[numbers[:, index] == other, index] = AVERAGE
+    return numbers

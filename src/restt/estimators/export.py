@@ -17,6 +17,7 @@ from restt._common.errors import check_choice, shown
 from restt._common.version import __version__
 from restt.estimators.columns import AVERAGE, Column
 from restt.estimators.encoding import Encoding
+from restt.estimators.saved import OldScale
 from restt.estimators.targets import Labels, Modelled, Target, Values
 from restt.interop.exporting import ModelGraph, checked_format, write_graph
 from restt.interop.graph_parts import MapPart, map_part
@@ -24,7 +25,6 @@ from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 from restt.prior import Warp
-from restt.prior.target import Target as OldScale
 
 
 def export_graph(

@@ -15,25 +15,26 @@ from torch import Tensor
 from restt import features
 from restt._common.errors import shown
 from restt.estimators.base import BaseResTT
+from restt.estimators.closed import FitReport
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
-from restt.estimators.saved import SavedSpread
+from restt.estimators.net import BaseNet
+from restt.estimators.saved import SavedSpread, current_kind
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Modelled, Values
 from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT
 from restt.prior import Predictive, Prior
-from restt.prior.spread import Spread
 from restt.topology import Topology
 from restt.train import Penalty
 
 SUFFIX = ".safetensors"
 NAME = f"model{SUFFIX}"
 # Raised when an estimator's entry of today could be misread by yesterday's code.
-VERSION = 2
-KINDS = ("ResTTRegressor", "ResTTClassifier")
+VERSION = 3
+KINDS = ("ResTTRegressor", "ResTTClassifier", "ResTTNetRegressor", "ResTTNetClassifier")
 
 
 def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
@@ -52,17 +53,18 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
         "precision": estimator.precision_,
         "n_features_in": estimator.n_features_in_,
         "feature_names_in": getattr(estimator, "feature_names_in_", np.array([])).tolist() or None,
-        "history": History(estimator.history_).to_config(),
-        "n_iter": estimator.n_iter_,
-        "solver": estimator.solver_,
         "site_covariances": None if estimator.site_covariances_ is None else _packed(estimator.site_covariances_),
     }
-    if estimator.solver_ == "posterior":
+    if isinstance(estimator, BaseNet):
+        state |= {"history": History(estimator.history_).to_config(), "n_iter": estimator.n_iter_}
+    else:
+        state["fit_report"] = dict(estimator.fit_report_)
+    if hasattr(estimator, "spread_"):
         spread = estimator.spread_
         tensors = {name: _packed(tensor) for name, tensor in spread.tensors().items()}
         state["spread"] = {"config": spread.to_config(), "tensors": tensors}
         if isinstance(spread, Predictive):
-            state["prior"], state["fit_report"] = estimator.prior_.to_config(), estimator.fit_report_
+            state["prior"] = estimator.prior_.to_config()
     save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
     return given
 
@@ -74,9 +76,9 @@ def load(path: str | PathLike[str]) -> Any:
     damaged, or was written by a newer restt.
 
     >>> import numpy as np
-    >>> from restt.estimators import ResTTRegressor, load
+    >>> from restt.estimators import ResTTNetRegressor, load
     >>> X = np.random.default_rng(0).random((30, 2))
-    >>> model = ResTTRegressor(epochs=5, random_state=0).fit(X, X[:, 0])
+    >>> model = ResTTNetRegressor(epochs=5, random_state=0).fit(X, X[:, 0])
     >>> folder = model.save(getfixture("tmp_path") / "model")
     >>> bool((load(folder).predict(X) == model.predict(X)).all())
     True
@@ -105,26 +107,30 @@ def load(path: str | PathLike[str]) -> Any:
 def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
     from restt import estimators
 
-    if state["kind"] not in KINDS:
-        raise ValueError(f"its kind is {shown(state['kind'])}, expected one of {list(KINDS)}")
+    kind = state["kind"]
+    if kind not in KINDS:
+        raise ValueError(f"its kind is {shown(kind)}, expected one of {list(KINDS)}")
     parameters = {name: _from_plain(name, value) for name, value in state["parameters"].items()}
-    estimator: BaseResTT = getattr(estimators, state["kind"])(**parameters)
+    if state["version"] < 3:
+        kind, parameters = current_kind(state, parameters)
+    estimator: Any = getattr(estimators, kind)(**parameters)
     estimator._validate_params()
-    # Files of the first version are of models that were all trained by gradients.
-    estimator.solver_ = state.get("solver", "gradient")
-    target: Any = Values if state["kind"] == "ResTTRegressor" else Labels
-    if estimator.solver_ == "posterior":
-        target = Modelled
-        tensors = {name: _unpacked(packed) for name, packed in state["spread"]["tensors"].items()}
     estimator.module_ = module
     estimator.encoding_ = Encoding.from_config(state["encoding"])
-    if estimator.solver_ == "posterior" and "prior" in state:
-        estimator.spread_ = Predictive.from_config(state["spread"]["config"], tensors)
-        estimator.prior_, estimator.fit_report_ = Prior.from_config(state["prior"]), dict(state["fit_report"])
-    elif estimator.solver_ == "posterior":
-        old = Spread.from_config(state["spread"]["config"], tensors)
-        estimator.spread_, estimator.prior_ = SavedSpread(old, estimator.encoding_), old.prior
+    target: Any = Labels if kind.endswith("Classifier") else Modelled if kind == "ResTTRegressor" else Values
     estimator.target_ = target.from_config(state["target"])
+    if isinstance(estimator, BaseNet):
+        estimator.history_, estimator.n_iter_ = History.from_config(state["history"]), state["n_iter"]
+    else:
+        estimator.fit_report_ = FitReport(state.get("fit_report", {}))
+    if target is Modelled:
+        tensors = {name: _unpacked(packed) for name, packed in state["spread"]["tensors"].items()}
+        if "prior" in state:
+            estimator.spread_ = Predictive.from_config(state["spread"]["config"], tensors)
+            estimator.prior_ = Prior.from_config(state["prior"])
+        else:
+            estimator.spread_ = SavedSpread.from_config(state["spread"]["config"], tensors, estimator.encoding_)
+            estimator.prior_ = estimator.spread_.prior
     estimator.site_means_ = estimator.encoding_.site_means
     covariances = state.get("site_covariances")
     estimator.site_covariances_ = None if covariances is None else _unpacked(covariances)
@@ -132,8 +138,6 @@ def _rebuilt(module: ResTT, state: dict[str, Any]) -> BaseResTT:
     estimator.n_features_in_ = state["n_features_in"]
     if state["feature_names_in"] is not None:
         estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
-    estimator.history_ = History.from_config(state["history"])
-    estimator.n_iter_ = state["n_iter"]
     _check_parts(estimator)
     return estimator
 
@@ -149,7 +153,7 @@ def _check_parts(estimator: BaseResTT) -> None:
         ("columns", estimator.n_features_in_, columns),
         ("column names", columns if names is None else len(names), columns),
         ("runs of the module", module.runs is None, False),
-        ("number of epochs", type(estimator.n_iter_), int),
+        ("number of epochs", type(getattr(estimator, "n_iter_", 0)), int),
         ("covariances", None if covariances is None else tuple(covariances.shape), expected_covariances),
     ):
         if found != expected:
@@ -162,11 +166,11 @@ def _check_parts(estimator: BaseResTT) -> None:
     row = np.zeros((1, columns))
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
-    if estimator.solver_ == "posterior":
+    if hasattr(estimator, "spread_"):
         _try_spread(estimator, outputs, row)
 
 
-def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> None:
+def _try_spread(estimator: Any, outputs: np.ndarray, row: np.ndarray) -> None:
     """Ask all that a distribution is asked for, of (1, O) outputs at a row (1, C).
 
     From two of the rows it keeps: the covariance of all would take longer than loading the model.
@@ -174,10 +178,7 @@ def _try_spread(estimator: BaseResTT, outputs: np.ndarray, row: np.ndarray) -> N
     spread, model = estimator.spread_, estimator.target_.model
     means = [mean[:width] for mean, width in zip(_site_means(estimator), _widths(estimator), strict=True)]
     if isinstance(spread, SavedSpread):
-        old = spread.spread
-        if old.numbers.shape != (len(old.weights), row.shape[1]):
-            raise ValueError(f"rows of the spread do not fit their weights: {shown(old.numbers)}")
-        few: Any = SavedSpread(replace(old, numbers=old.numbers[:2], weights=old.weights[:2]), spread.encoding)
+        few: Any = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
         few.held(np.full_like(outputs, np.inf), row)
     else:
         states = [site.width for site in spread.kernel.sites]

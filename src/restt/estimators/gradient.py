@@ -1,14 +1,13 @@
-"""The gradient solver: encoded rows, a new module, its training, and whether that came to something."""
+"""Parts of a training: encoded rows, a new module, how it goes, and whether it came to something."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
-from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
@@ -28,6 +26,9 @@ from restt.init import undrawn
 from restt.module import ResTT
 from restt.train import Event, TrainConfig, train
 from restt.train.records import RecordStream
+
+if TYPE_CHECKING:
+    from restt.estimators.net import BaseNet
 
 # A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
 LEAST_SECOND_MOMENT = 0.1
@@ -85,7 +86,6 @@ class Fit:
     config: TrainConfig
     settings: Settings
     streamed: EncodedStream | None = None  # all rows, where these are a sample of a stream's
-    asked: Tensor | None = None  # (B, N, I) of rows whose outputs will be asked for once it is trained
 
     @property
     def runs(self) -> int:
@@ -102,7 +102,6 @@ class Prepared:
     given: Examples
     encoding: Encoding
     target: Target
-    covariances: Callable[[], Tensor | None]  # (N, I, I), computed when they are first asked for
     kept: Examples
     held: Examples | None
     seed: int
@@ -151,7 +150,7 @@ def encode_stream(
 
 
 def new_module(
-    parameters: Parameters,
+    parameters: BaseNet,
     encoding: Encoding,
     target: Target,
     vectors: Tensor,  # (B, N, I)
@@ -166,7 +165,7 @@ def new_module(
         module = ResTT(
             sites=len(encoding.order),
             feature_dim=encoding.widths,
-            bond_dim=parameters._trained_bond,
+            bond_dim=int(parameters.bond_dim),
             outputs=target.outputs,
             topology=parameters.topology,
             sigma2=parameters.sigma2,
@@ -184,12 +183,12 @@ def new_module(
     return module
 
 
-def check_same_shape(module: ResTT, parameters: Parameters) -> None:
+def check_same_shape(module: ResTT, parameters: BaseNet) -> None:
     """ValueError where a parameter that shapes a module is no longer what this one was made with."""
     topology = parameters.topology
     if isinstance(topology, str):
         topology = type(module.topology).preset(topology, module.sites)
-    for name, value in (("bond_dim", parameters._trained_bond), ("topology", topology), ("runs", parameters.runs)):
+    for name, value in (("bond_dim", int(parameters.bond_dim)), ("topology", topology), ("runs", parameters.runs)):
         if value != getattr(module, name):
             raise ValueError(
                 f"{name} changed since the first fit from {shown(getattr(module, name))} to {shown(value)}, so the "
@@ -198,31 +197,21 @@ def check_same_shape(module: ResTT, parameters: Parameters) -> None:
 
 
 def train_config(
-    parameters: Parameters, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
+    parameters: BaseNet, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
     """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
-    values: dict[str, Any] = {
-        "epochs": 1 if once else settings.epochs,
-        "batch_size": settings.batch_size,
-        "lr": float(parameters.lr),
-        "schedule": "constant" if once else parameters.schedule,
-        "loss": loss,
-        "penalty": read_penalty(parameters.penalty, target.auto_penalty(rows)),
-        "dropout": float(parameters.dropout),
-        "patience": None if once else read_patience(parameters.early_stopping),
-        "keep": "best" if parameters.early_stopping and not once else "last",
-        "seed": seed,
-    }
-    try:
-        return _known_config(**values)
-    except TypeError:  # a penalty for each run cannot be hashed
-        return TrainConfig(**values)
-
-
-@lru_cache(maxsize=1024)
-def _known_config(**values: Any) -> TrainConfig:
-    """Checked once for all folds of a search."""
-    return TrainConfig(**values)
+    return TrainConfig(
+        epochs=1 if once else settings.epochs,
+        batch_size=settings.batch_size,
+        lr=float(parameters.lr),
+        schedule="constant" if once else parameters.schedule,
+        loss=loss,
+        penalty=read_penalty(parameters.penalty, target.auto_penalty(rows)),
+        dropout=float(parameters.dropout),
+        patience=None if once else read_patience(parameters.early_stopping),
+        keep="best" if parameters.early_stopping and not once else "last",
+        seed=seed,
+    )
 
 
 def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from restt._common.devices import read_devices
 from restt.estimators.averaging import fitted_temperature, log_loss
 from restt.estimators.columns import levels_beside
 from restt.estimators.gradient import Examples, member_outputs
+from restt.estimators.net_classifier import ResTTNetClassifier
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
 from restt.features import Trigonometric
@@ -84,7 +84,7 @@ def batch_and_epochs(rows: int, most: int = MOST_EPOCHS) -> tuple[int, int]:
 
 def fit_many(
     estimator: ResTTClassifier, given: Examples, seed: int
-) -> tuple[ResTTClassifier, dict[str, tuple[float, float]], float]:
+) -> tuple[ResTTNetClassifier, dict[str, tuple[float, float]], float]:
     """An estimator trained with the best settings, of each setting the log-loss on held-out rows (after the training
     that it was given: on the sample, or on all rows, then at its best temperature) and whether it is the chosen one (1
     or 0), and the temperature.
@@ -109,6 +109,22 @@ def fit_many(
     best = min(made, key=lambda name: losses[name])
     found = {name: (loss, float(name == best)) for name, loss in losses.items()}
     return made[best], found, temperatures[best]
+
+
+def fit_one(estimator: ResTTClassifier, given: Examples, seed: int) -> ResTTNetClassifier:
+    """One training with its defaults, where rows or classes are too few, or columns too many, to compare candidates."""
+    bond = {} if isinstance(estimator.bond_dim, str) else {"bond_dim": int(estimator.bond_dim)}
+    made = _trainable(estimator, seed, **bond)
+    for _ in made._start_training(given, None, fresh=True, once=False, classes=None)[0]:
+        pass
+    return made
+
+
+def _trainable(estimator: ResTTClassifier, seed: int, **settings: Any) -> ResTTNetClassifier:
+    """An unfitted estimator for the same columns and classes."""
+    same = ("categorical_features", "handle_unknown", "handle_missing", "device", "class_weight")
+    shared = {name: getattr(estimator, name) for name in same}
+    return ResTTNetClassifier(**shared, random_state=seed, **settings)
 
 
 def _finalists(
@@ -140,20 +156,13 @@ def _trained(
     classes: np.ndarray,
     seed: int,
     batch_and_epochs: tuple[int, int],
-) -> ResTTClassifier:
-    """A clone trained by gradients; with held-out rows it keeps its last epoch, or that of the least loss if better.
+) -> ResTTNetClassifier:
+    """An estimator trained by gradients; with held-out rows it keeps its last epoch, or that of the least loss.
 
     Late epochs are too sure of themselves, and right more often: what a temperature makes of them is to be compared.
     """
     batch, epochs = batch_and_epochs
-    made = clone(estimator).set_params(
-        **settings,
-        solver="gradient",
-        batch_size=batch,
-        epochs=epochs,
-        early_stopping=False,
-        random_state=seed,
-    )
+    made = _trainable(estimator, seed, **settings, batch_size=batch, epochs=epochs)
     most_levels = levels_beside(kept.table.width, MOST_LEVELS, MOST_STATES)
     records, total = made._start_training(kept, held, fresh=True, once=False, classes=classes, most_levels=most_levels)
     with warnings.catch_warnings():
@@ -173,7 +182,7 @@ def _weights(module: ResTT) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Examples) -> None:
+def _keep_better(made: ResTTNetClassifier, weights: dict[str, Tensor], held: Examples) -> None:
     """These weights, where held-out rows are better off with them."""
     before = _weights(made.module_)
     loss, _ = _tempered_loss(made, held)
@@ -184,14 +193,14 @@ def _keep_better(made: ResTTClassifier, weights: dict[str, Tensor], held: Exampl
             value.copy_(before[name])
 
 
-def _tempered_loss(made: ResTTClassifier, held: Examples) -> tuple[float, float]:
+def _tempered_loss(made: ResTTNetClassifier, held: Examples) -> tuple[float, float]:
     """The log-loss of held-out rows at the temperature that is best for them, and that temperature."""
     logits, numbers, weights = _outputs(made, held)
     temperature = fitted_temperature(logits, numbers, weights)
     return float(log_loss(logits / temperature, numbers, weights)), temperature
 
 
-def _outputs(made: ResTTClassifier, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _outputs(made: ResTTNetClassifier, rows: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Logits (B, K), classes (B,) and weights (B,) of rows."""
     logits = member_outputs(made.module_, made.encoding_, made.encoding_.numbers(rows.table), made.precision_)[0]
     return logits, class_numbers(rows.y, made.classes_), made.target_.row_weights(rows.y, rows.weights)

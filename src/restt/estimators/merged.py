@@ -9,12 +9,15 @@ would be missing where those of the other are, and every model that had learned 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers, site_columns
 from restt.estimators.gradient import Examples
-from restt.estimators.parameters import Parameters
+
+if TYPE_CHECKING:
+    from restt.estimators.classifier import ResTTClassifier
 
 # Equal rows are observations of their own where this share of those that are not alone, by weight, is beside an equal
 # row of another class.
@@ -39,7 +42,7 @@ class Merged:
     pieces: np.ndarray  # (B,)
 
     @classmethod
-    def of(cls, given: Examples, parameters: Parameters, folds: int) -> Merged:
+    def of(cls, given: Examples, parameters: ResTTClassifier, folds: int) -> Merged:
         columns = fit_columns(
             given.table,
             given.weights,
@@ -48,7 +51,7 @@ class Merged:
             parameters.handle_missing,
             most_levels=levels_beside(given.table.width, _MOST_LEVELS, _MOST_STATES),
         )
-        order = site_columns(parameters.site_order, given.table)
+        order = site_columns("auto", given.table)
         numbers = read_numbers(columns, given.table)
         classes = np.unique(given.y, return_inverse=True)[1].ravel()
         first, group = _distinct(np.column_stack([numbers[:, order], classes]))

@@ -86,7 +86,7 @@ class Modes:
             torch.cat(scaled),
             [torch.cat(parts) for parts in factors],
             [kernel.measure for kernel in kernels],
-            _LARGEST_BOND,
+            self.rows.bond or _LARGEST_BOND,
             _TOLERANCE * spread,
         )
         module = residual_module(cores)

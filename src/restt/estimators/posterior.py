@@ -1,54 +1,33 @@
-"""The posterior solver: from a table to a residual train in closed form, in the estimators' terms."""
+"""From a table to a residual train in closed form: :func:`restt.prior.fit` in the estimators' terms."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from restt import prior
-from restt._common.devices import available_memory, gibibytes, give_back_memory, read_devices
-from restt.estimators.columns import Column, fit_columns, read_numbers, site_columns
+from restt._common.devices import available_memory, gibibytes, read_devices
+from restt.estimators.closed import FitReport
+from restt.estimators.columns import Column, fit_columns, read_numbers
 from restt.estimators.compact import prior_bases, state_positions, with_moments
-from restt.estimators.encoding import Encoding, site_covariances, with_site_means
+from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
 from restt.estimators.gradient import Examples
-from restt.estimators.history import History
-from restt.estimators.parameters import Parameters
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
-from restt.estimators.saved import with_rare_unseen
-from restt.estimators.settings import PRECISIONS
-from restt.estimators.streams import EncodedStream, Sample
-from restt.estimators.tables import Table
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
 from restt.prior.rows import drop_implausible_targets, ordinary_range
 
-# Parameters that only the training by gradients has: any that is not at its default chooses it.
-ONLY_GRADIENT = (
-    "feature_map",
-    "topology",
-    "sigma2",
-    "epochs",
-    "lr",
-    "schedule",
-    "batch_size",
-    "penalty",
-    "dropout",
-    "runs",
-    "early_stopping",
-    "warm_start",
-    "checkpoint_dir",
-)
+if TYPE_CHECKING:
+    from restt.estimators.regressor import ResTTRegressor
+
 # More columns than this are left to gradients.
 MOST_COLUMNS = 2_000
-SETTINGS = Settings()
-
 # Longer tables are refined by gradients: the solver sees this many rows of them at most.
 REFINED_FROM = 10_000
 SOLVED_ROWS = 8_000
@@ -65,7 +44,7 @@ USUAL_BOND = 10
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """What the posterior solver found."""
+    """A posterior in closed form, and what was done for it."""
 
     module: ResTT
     encoding: Encoding
@@ -73,10 +52,7 @@ class Solved:
     target: Modelled
     spread: Predictive
     prior: Prior
-    report: dict[str, Any]
-    evaluations: int
-    history: History  # of the refinement, where there was one
-    precision: str
+    report: FitReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +68,19 @@ class _Table:
         return _Table(self.columns, self.numbers[rows], self.y[rows], self.weights[rows])
 
 
-def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) -> Solved:
+def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: int) -> Solved:
     """The posterior mean of the rows as a module with one run, with all that predicting and intervals need.
 
     A table of more than :data:`REFINED_FROM` rows is solved on a sample and refined on all rows.
     """
+    began = time.monotonic()
+    settings = Settings.of_effort(parameters.effort)
     device, *_ = read_devices(parameters.device, 0.0)  # one that is not there is refused before any work is done
+    if given.table.width > MOST_COLUMNS:
+        raise ValueError(
+            f"X has {given.table.width} columns and the closed form takes up to {MOST_COLUMNS}: select columns, or use "
+            f"{parameters._trained}"
+        )
     columns = fit_columns(
         given.table,
         given.weights,
@@ -106,36 +89,34 @@ def solve(given: Examples, parameters: Parameters, names: list[str], seed: int) 
         parameters.handle_missing,
         most_levels=MOST_LEVELS if len(given) <= REFINED_FROM else MOST_LEVELS_REFINED,
     )
-    order = parameters.site_order
-    if not isinstance(order, str) or order != "auto":
-        order = site_columns(order, given.table)
     refined = len(given) > REFINED_FROM and max(column.states for column in columns) <= WIDEST_REFINED
-    _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given))
+    _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given), settings)
     numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
     table = _Table(columns, numbers, y, given.weights)
-    precision = "float64" if parameters.precision == "auto" else parameters.precision
     if refined:
-        return _solve_sample(table, target, parameters, order, names, seed, precision, given.sample)
-    fitted = _fit_prior(table, parameters, order, names, seed)
-    encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
-    return Solved(
-        with_run(fitted.module, PRECISIONS[precision]).to(device),
-        encoding,
-        site_covariances(encoding, numbers, given.weights),
-        target.of(fitted.warp),
-        fitted.predictive,
-        fitted.prior,
-        _report(fitted, len(given)),
-        _evaluations(fitted),
-        History(),
-        precision,
-    )
+        found = _solve_sample(table, target, parameters, settings, names, seed)
+    else:
+        fitted = _fit_prior(table, parameters, settings, names, seed)
+        encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
+        found = Solved(
+            with_run(fitted.module).to(device),
+            encoding,
+            site_covariances(encoding, numbers, given.weights),
+            target.of(fitted.warp),
+            fitted.predictive,
+            fitted.prior,
+            _report(fitted, table, settings),
+        )
+    spent = {"effort": parameters.effort, "seconds": round(time.monotonic() - began, 2)}
+    return replace(found, report=FitReport(spent | found.report))
 
 
-def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[str], seed: int) -> prior.Fitted:
+def _fit_prior(
+    table: _Table, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int
+) -> prior.Fitted:
     began = time.monotonic()
-    work = float(min(len(table.y), SETTINGS.scale_rows)) ** 2 * len(table.columns) * SETTINGS.knots
+    work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.knots
     device, *_ = read_devices(parameters.device, work)
     fitted = prior.fit(
         table.numbers,
@@ -144,15 +125,14 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
         [None if column.levels is None else column.states for column in table.columns],
         names=names,
         bond_dim=parameters.bond_dim if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-        site_order=order,
         average=False,
         seed=seed,
         device=device if device.type == "cuda" else None,  # others may have no float64
-        settings=SETTINGS,
+        settings=settings,
     )
     if parameters._shown:
         print(
-            f"posterior · {_evaluations(fitted)} evaluations of the evidence · "
+            f"closed form · {fitted.evaluations} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim} · noise {fitted.prior.noise:.3g} · "
             f"leave-one-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
@@ -160,108 +140,76 @@ def _fit_prior(table: _Table, parameters: Parameters, order: Any, names: list[st
     return fitted
 
 
-def _evaluations(fitted: prior.Fitted) -> int:
-    """How often the evidence was evaluated."""
-    return fitted.evaluations
-
-
-def _report(fitted: prior.Fitted, rows: int) -> dict[str, Any]:
-    """What was done, in plain values."""
-    return {
-        "rows": rows,
-        "rows_for_scales": min(rows, SETTINGS.scale_rows),
-        "members": fitted.prior.members,
-        "bond_dim": fitted.rounding.bond_dim,
-        "rounding_error": fitted.rounding.distance,
-        "rounding_tolerance": fitted.tolerance,
-        "leave_one_out_r2": 1 - fitted.left_out_error,
-    }
+def _report(fitted: prior.Fitted, table: _Table, settings: Settings) -> FitReport:
+    low, high = ordinary_range(table.y, table.weights)
+    dropped = int((~((low <= table.y) & (table.y <= high)).all(axis=1)).sum())
+    return FitReport(
+        rows=len(table.y),
+        rows_for_scales=min(len(table.y), settings.scale_rows),
+        evaluations=fitted.evaluations,
+        members=fitted.prior.members,
+        bond_dim=fitted.rounding.bond_dim,
+        rounding_error=fitted.rounding.distance,
+        rounding_tolerance=fitted.tolerance,
+        leave_one_out_r2=1 - fitted.left_out_error,
+        left_out={"rows of implausible y": dropped} if dropped else {},
+    )
 
 
 def _solve_sample(
-    table: _Table,
-    target: Modelled,
-    parameters: Parameters,
-    order: Any,
-    names: list[str],
-    seed: int,
-    precision: str,
-    drawn: Sample | None,
+    table: _Table, target: Modelled, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int
 ) -> Solved:
-    """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is.
-
-    All rows are those of the table, or of the stream that it was ``drawn`` from.
-    """
-    rows_in_all = len(table.y) if drawn is None else drawn.stream.rows
-    device, *_ = read_devices(
-        parameters.device, float(rows_in_all) * len(table.columns) * SETTINGS.knots * USUAL_BOND**2
-    )
+    """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
+    work = float(len(table.y)) * len(table.columns) * settings.knots * USUAL_BOND**2
+    device, *_ = read_devices(parameters.device, work)
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, np.random.default_rng(seed))
-    fitted = _fit_prior(table.take(sample), parameters, order, names, seed)
-    if drawn is not None:
-        give_back_memory()  # matrices of a thousand rows and more, by which a training on all would be that much larger
-    count = rows_in_all - len(held) if drawn is not None else len(kept)
-    found = _encoding(table.columns, fitted)
-    positions = state_positions(found, numbers)
+    fitted = _fit_prior(table.take(sample), parameters, settings, names, seed)
+    positions = state_positions(found := _encoding(table.columns, fitted), numbers)
     encoding, covariances = with_moments(found, positions, table.weights)
     rows = Rows(positions, torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
-    start = with_run(fitted.module, PRECISIONS[precision])
-    trained: Rows | EncodedStream = rows.take(kept)
-    if drawn is not None:
-        trained = _streamed(drawn, held, encoding, table, target.of(fitted.warp))
+    start = with_run(fitted.module)
     refined = refine(
         start,
         encoding,
         prior_bases(fitted.predictive, fitted.order),
-        trained,
+        rows.take(kept),
         rows.take(held),
         loss="mse",
-        penalty=fitted.prior.noise * start.bond_dim / count,
+        penalty=fitted.prior.noise * start.bond_dim / len(kept),
         device=device,
-        precision="float32" if parameters.precision == "auto" else precision,
+        precision="float32",
         seed=seed,
         verbose=parameters._shown,
     )
     if parameters._shown:
         told = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
-        print(f"refined · {count} rows · held-out loss {' → '.join(told)}", flush=True)
+        print(f"refined · {len(kept)} rows · held-out loss {' → '.join(told)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
     residuals = seen.targets.numpy() - outputs
     numbers_seen = with_rare_unseen(encoding, table.numbers[judged])
     spread = fitted.predictive.recalibrated(residuals, numbers_seen, outputs, seen.weights)
-    model = fitted.warp.smeared(residuals, seen.weights)
     return Solved(
         refined.module.to("cpu" if parameters.device == "auto" else device),
         encoding,
         covariances,
-        target.of(model),
+        target.of(fitted.warp.smeared(residuals, seen.weights)),
         spread,
         fitted.prior,
-        {**_report(fitted, rows_in_all), "refined": refined.loss < refined.start_loss},
-        _evaluations(fitted),
-        refined.history,
-        precision,
+        FitReport(
+            _report(fitted, table, settings)
+            | {
+                "rows_solved": len(sample),
+                "rows_held_out": len(held),
+                "epochs_of_refinement": refined.epochs,
+                "refined": refined.loss < refined.start_loss,
+            }
+        ),
     )
-
-
-def _streamed(drawn: Sample, held: np.ndarray, encoding: Encoding, table: _Table, target: Modelled) -> EncodedStream:
-    """All rows of a stream as positions; those held out, and those whose y is beyond all measure, do not count."""
-    low, high = ordinary_range(table.y, table.weights)
-
-    def vectors(block: Table) -> Iterator[Tensor]:
-        yield state_positions(encoding, torch.from_numpy(encoding.numbers(block)))
-
-    def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        values = target.divided(y)
-        ordinary = np.asarray(((low <= values) & (values <= high)).all(axis=1), dtype=np.float64)
-        return torch.from_numpy(target.model.encode(np.clip(values, low, high))), ordinary
-
-    return EncodedStream(drawn.stream, encoding, vectors, targets, np.sort(drawn.numbers[held]), 1.0)
 
 
 def _split(
@@ -301,10 +249,10 @@ def _end_rows(values: Tensor) -> set[int]:  # (B, C)
     return ends
 
 
-def _check_fits(columns: tuple[Column, ...], rows: int, solved: int) -> None:
+def _check_fits(columns: tuple[Column, ...], rows: int, solved: int, settings: Settings) -> None:
     """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
-    widths = [SETTINGS.knots + 1 if column.levels is None else column.states + 1 for column in columns]
-    own = min(solved, SETTINGS.exact_rows)
+    widths = [settings.knots + 1 if column.levels is None else column.states + 1 for column in columns]
+    own = min(solved, settings.exact_rows)
     # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
     held = 3 * rows * len(columns)
     # The posterior mean as a sum of products, four a row, while it is rounded; tables over pairs of levels.
@@ -327,7 +275,7 @@ def _encoding(columns: tuple[Column, ...], fitted: prior.Fitted) -> Encoding:
 
 
 @torch.no_grad()
-def with_run(module: ResTT, dtype: torch.dtype) -> ResTT:
+def with_run(module: ResTT) -> ResTT:
     """The module with a runs axis of one, as every estimator's has."""
     made = ResTT(
         module.sites,
@@ -337,7 +285,7 @@ def with_run(module: ResTT, dtype: torch.dtype) -> ResTT:
         topology=module.topology,
         bias=module.bias is not None,
         runs=1,
-        dtype=dtype,
+        dtype=torch.float64,
     )
     for name, parameter in made.named_parameters():
         parameter.copy_(module.get_parameter(name)[None])

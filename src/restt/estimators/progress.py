@@ -6,8 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from restt.train import EpochRecord, live_table
@@ -43,26 +41,6 @@ else:
         def with_callbacks(method):
             """Nothing to tear down."""
             return method
-
-
-_UNWATCHED: ContextVar[bool] = ContextVar("unwatched fits", default=False)
-
-
-@contextmanager
-def unwatched_fits() -> Iterator[None]:
-    """Fits in here are parts of something larger: what they are between two epochs is no concern of anyone's, also
-    where they are interrupted.
-    """
-    before = _UNWATCHED.set(True)
-    try:
-        yield
-    finally:
-        _UNWATCHED.reset(before)
-
-
-def fits_are_unwatched() -> bool:
-    """Whether this is in :func:`unwatched_fits`."""
-    return _UNWATCHED.get()
 
 
 def told_to_callbacks(

@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +22,7 @@ from restt._common.devices import fitting_threads
 from restt.chain.packed import is_worth_packing
 from restt.estimators.compact import Basis, even, in_basis, in_states, interpolated, state_bases
 from restt.estimators.encoding import Encoding
-from restt.estimators.history import History
 from restt.estimators.progress import shown_progress
-from restt.estimators.streams import EncodedStream
 from restt.module import ResTT
 from restt.train import Penalty, TrainConfig, train
 from restt.train.objective import read_targets, row_loss
@@ -77,7 +74,7 @@ class Refined:
     """What is best on the held-out rows: the module as it was refined, or the start."""
 
     module: ResTT
-    history: History
+    epochs: int
     start_loss: float  # mean loss on the held-out rows
     loss: float
 
@@ -95,7 +92,7 @@ def refine(
     module: ResTT,
     encoding: Encoding,
     bases: Sequence[Basis],
-    rows: Rows | EncodedStream,
+    rows: Rows,
     held: Rows,
     *,
     loss: str,
@@ -111,8 +108,8 @@ def refine(
     ----------
     module : ResTT
         Of the encoding's site vectors, with one run: where the training begins.
-    rows : Rows or EncodedStream
-        Of a table, or of a stream whose vectors are positions.
+    rows : Rows
+        Of a table.
     bases : N of them
         In which it is trained, :func:`~restt.estimators.compact.prior_bases` where there is a prior.
     loss : str
@@ -148,16 +145,12 @@ def refine(
         keep="best",
         seed=seed,
     )
-    arguments: tuple[Any, ...] = (rows,)
-    weight = None
-    if isinstance(rows, Rows):
-        arguments = rows.positions, rows.targets
-        weight = None if (rows.weights == rows.weights[0]).all() else rows.weights
     records = train(
         working,
-        *arguments,
+        rows.positions,
+        rows.targets,
         config=config,
-        sample_weight=weight,
+        sample_weight=None if (rows.weights == rows.weights[0]).all() else rows.weights,
         validation=(held.positions, held.targets, held.weights),
         feature_map=mapped,
         map_batches=True,
@@ -166,7 +159,7 @@ def refine(
         chain.precision("float32" if precision == "float64" else precision),
         fitting_threads(work * batch / len(rows) * len(factors)),
     ):
-        history = History(shown_progress(records, epochs, verbose))
+        history = list(shown_progress(records, epochs, verbose))
     losses = np.array([record.validation["loss"] for record in history])  # (epochs, S), NaN once a run has stopped
     best = int(np.where(np.isnan(losses), np.inf, losses).min(axis=0).argmin())
     refined = in_states(working_copy(working, [best]), bases, given)
@@ -180,7 +173,7 @@ def refine(
             stacklevel=2,
         )
     better = found < start_loss
-    return Refined(refined if better else module, history, start_loss, found if better else start_loss)
+    return Refined(refined if better else module, len(history), start_loss, found if better else start_loss)
 
 
 def epochs_within(work: float, device: torch.device, steps: float) -> int:

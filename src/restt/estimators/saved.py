@@ -1,53 +1,233 @@
-"""Uncertainty of models that were saved by 0.8, which a file may still hold: read, never made."""
+"""Models of earlier versions: their parameters by today's names, and the scale and spread that 0.8 gave y.
+
+Read, never made: predictions are those of the version that saved the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.estimators.columns import AVERAGE
-from restt.estimators.encoding import ROWS_AT_ONCE, Encoding
+from restt._common.errors import check_positive, shown
+from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, with_rare_unseen
+from restt.prior.evidence import cholesky
+from restt.prior.kernels import SMOOTH, make_kernel
 from restt.prior.learning import Prior
-from restt.prior.spread import Spread
-from restt.prior.target import Target
+from restt.prior.posterior import covariance, variance
+from restt.prior.sites import Site
 
-# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
-FEW_RARE = 0.1
-
-
-def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # (B, C)
-    """Numbers in which a rare category is one that the fit did not see, for a variance.
-
-    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs,
-    unless they are so many that the noise holds it.
-    """
-    numbers = numbers.copy()
-    for site, index in enumerate(encoding.order):
-        column = encoding.columns[index]
-        if column.other and column.levels is not None and encoding.site_means is not None:
-            other = len(column.levels)
-            if float(encoding.site_means[site, other]) < FEW_RARE:
-                numbers[numbers[:, index] == other, index] = AVERAGE
-    return numbers
+# Levels at which 0.8 kept standardised leave-one-out residuals, and the most rows that it kept.
+LEVELS = np.concatenate([[0.0005, 0.001, 0.0025], np.arange(1, 200) / 200, [0.9975, 0.999, 0.9995]])
+KEPT_ROWS = 1000
+_MIDDLES = (np.arange(50) + 0.5) / 50  # of fifty parts of a distribution
+_ROWS_AT_ONCE = 512
+# Posterior variance, in y's, below which 0.8 did not shrink extrapolation.
+_SMALL_VARIANCE = 0.1
+# bond_dim="auto" of a training.
+_TRAINED_BOND = 10
+# What closed-form estimators still have of the parameters of then.
+_CLOSED = ("bond_dim", "categorical_features", "handle_unknown", "device", "random_state", "verbose", "class_weight")
 
 
+def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Today's name and parameters of an estimator that was saved before closed form and training were two classes."""
+    solved = state.get("solver", "gradient") != "gradient"  # the first version's files are all of trainings
+    missing = "average" if parameters["handle_missing"] == "learn" else parameters["handle_missing"]
+    if solved:
+        kept = {name: value for name, value in parameters.items() if name in _CLOSED}
+        return str(state["kind"]), {**kept, "handle_missing": missing}
+    kept = {name: value for name, value in parameters.items() if name != "solver"}
+    bond = _TRAINED_BOND if kept["bond_dim"] == "auto" else kept["bond_dim"]
+    kind = str(state["kind"]).replace("ResTT", "ResTTNet", 1)
+    return kind, {**kept, "handle_missing": missing, "bond_dim": bond}
+
+
+@dataclass(frozen=True, eq=False)
+class OldScale:
+    """y as 0.8 modelled it: itself, its root, its logarithm or an inverse hyperbolic sine, standardised."""
+
+    scale: str
+    mean: np.ndarray  # (O,)
+    std: np.ndarray  # (O,)
+    shift: np.ndarray  # (O,), asinh: subtracted from y, which is
+    width: np.ndarray  # (O,), then divided by this
+    lift: np.ndarray  # (O,), added to predictions
+    smear: float  # what they are multiplied by
+
+    def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
+        """Quantiles of the standardised target as quantiles of y."""
+        seen, limit = outputs * self.std + self.mean, np.finfo(float).max
+        with np.errstate(over="ignore"):
+            if self.scale == "log":
+                seen = np.exp(seen)
+            elif self.scale == "sqrt":
+                seen = np.maximum(seen, 0.0) ** 2
+            elif self.scale == "asinh":
+                seen = np.sinh(seen) * self.width + self.shift
+        return np.clip(seen, -limit, limit)
+
+    def predict(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
+        """The mean of y where the standardised target has this mean."""
+        return self.decode(outputs) * self.smear + self.lift
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values; floats survive the round trip through JSON exactly."""
+        arrays = {name: getattr(self, name).tolist() for name in ("mean", "std", "shift", "width", "lift")}
+        return {"scale": self.scale, **arrays, "smear": self.smear}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> OldScale:
+        """The scale that :meth:`to_config` described; ValueError where it is none."""
+        arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
+        lift = np.array(config["lift"]) if "lift" in config else np.zeros_like(arrays["mean"])  # of models saved before
+        if not np.isfinite(config["smear"]) or config["scale"] not in ("identity", "sqrt", "log", "asinh"):
+            raise ValueError(f"y cannot be on the scale {shown(config['scale'])} with {shown(config['smear'])}")
+        if lift.shape != arrays["mean"].shape or not np.isfinite(lift).all():
+            raise ValueError(f"lift of y must have {len(arrays['mean'])} finite entries, got {shown(lift)}")
+        return cls(config["scale"], **arrays, lift=lift, smear=config["smear"])
+
+
+@dataclass(frozen=True, eq=False)
 class SavedSpread:
-    """The spread of 0.8 with the interface of :class:`restt.prior.Predictive`."""
+    """The predictive distribution of 0.8 with the interface of :class:`restt.prior.Predictive`.
 
-    def __init__(self, spread: Spread, encoding: Encoding) -> None:
-        self.spread, self.encoding = spread, encoding
+    Mean + s(x)·q: s² is the posterior variance and the noise, q has the distribution of leave-one-out residuals
+    divided by their own s.
+    """
 
-    @property
-    def prior(self) -> Prior:
-        """The prior that was learned."""
-        return self.spread.prior
+    prior: Prior
+    encoding: Encoding
+    numbers: np.ndarray  # (K, C)
+    weights: np.ndarray  # (K,)
+    quantiles: np.ndarray  # (len(LEVELS), O)
+    extra: float  # variance added for the rounding of the mean
+    reach: dict[str, np.ndarray] | None  # of y: low, high, below, above, (O,) each
+    config: dict[str, Any]
+    held_tensors: dict[str, Tensor]
 
-    def _parts(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
-        for start in range(0, len(numbers), ROWS_AT_ONCE):
+    @classmethod
+    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoding: Encoding) -> SavedSpread:
+        """The spread that a file describes; ValueError where its parts do not fit each other.
+
+        Sizes are compared with the tensors before anything is made of them, so that a file costs no more than it holds.
+        """
+        sites = [Site.from_config(site) for site in config["sites"]]
+        shapes = [(site.width,) if site.knots is None else (site.width, site.width) for site in sites]
+        if any(tuple(tensors[f"measure.{n}"].shape) != shape for n, shape in enumerate(shapes)):
+            raise ValueError(f"measures of the columns' states must have the shapes {shown(shapes)}")
+        numbers, weights, quantiles = (tensors[name].numpy() for name in ("numbers", "weights", "quantiles"))
+        if not 0 < len(numbers) <= KEPT_ROWS or numbers.shape != (len(weights), len(sites)):
+            raise ValueError(f"at most {KEPT_ROWS} rows of {len(sites)} columns are kept, got {shown(numbers)}")
+        # Models saved before there were others have none of these.
+        shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
+        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
+        prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
+        reach = _read_reach(config.get("reach"))
+        return cls(prior, encoding, numbers, weights, quantiles, config["extra"], reach, config, tensors)
+
+    def to_config(self) -> dict[str, Any]:
+        """What was read."""
+        return self.config
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The arrays that were read."""
+        return self.held_tensors
+
+    def held(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
+        """Standardised predictions with extrapolation shrunk to the training range where the variance is large."""
+        reach = self.reach
+        if reach is None:
+            return outputs
+        rows = np.flatnonzero(((outputs < reach["low"]) | (outputs > reach["high"])).any(axis=1))
+        found = outputs.copy()
+        size = np.mean([self._quantile(level) ** 2 for level in _MIDDLES], axis=0)  # (O,)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[start : start + _ROWS_AT_ONCE]
+            known = self._deviations(next(self._states(numbers[part]))[1]) ** 2 - self.prior.noise - self.extra
+            known = np.maximum(np.maximum(known, 0)[:, None] * size - _SMALL_VARIANCE, 0)
+            own = outputs[part]
+            down = np.maximum(reach["high"], own - known / reach["above"])
+            up = np.minimum(reach["low"], own + known / reach["below"])
+            found[part] = np.where(own > reach["high"], down, np.where(own < reach["low"], up, own))
+        return found
+
+    def std(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale) -> np.ndarray:  # (B, O)
+        """Root mean square of y about its prediction."""
+
+        def of_part(part: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+            middle = model.predict(part)
+            away = np.stack([model.decode(part + deviations * self._quantile(level)) - middle for level in _MIDDLES])
+            size = np.abs(away).max(axis=0)
+            unit = np.where(size > 0, size, 1.0)
+            return np.asarray(unit * np.sqrt(np.mean((away / unit) ** 2, axis=0)))
+
+        return self._by_parts(outputs, numbers, of_part)
+
+    def interval(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale, coverage: float) -> np.ndarray:
+        """Between which a new y lies with probability ``coverage``, (B, 2, O)."""
+        if not 0 < check_positive("coverage", coverage) < 1:
+            raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+        tails = ((1 - coverage) / 2, (1 + coverage) / 2)
+
+        def of_part(part: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+            return np.stack([model.decode(part + deviations * self._quantile(tail)) for tail in tails], axis=1)
+
+        return self._by_parts(outputs, numbers, of_part)
+
+    @torch.no_grad()
+    def term_deviations(
+        self,
+        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
+        means: Sequence[Tensor],  # C of (I_n,)
+    ) -> Tensor:  # (G_n of the first column, of the second, …)
+        """Posterior standard deviation of a centred term on a grid, in standard deviations of the target."""
+        rows, lower = self._lower
+        shape = [len(vectors) for vectors in points.values()]
+        before, seen = self.prior.scale, torch.full((len(lower),), self.prior.scale, dtype=torch.float64)
+        own: dict[int, tuple[Tensor, Tensor]] = {}  # variance (G_n,) and covariance with the rows (G_n, K)
+        for n, (kernel, values, mean) in enumerate(zip(self.prior.kernels, self.prior.parts, means, strict=True)):
+            level = kernel.cross(mean[None], values)  # (1, I_n)
+            if n not in points:
+                before *= 1 + float(level @ mean)
+                seen *= 1 + (level @ rows[n].T)[0]
+            else:
+                away = kernel.cross(points[n], values) - level
+                own[n] = (away * (points[n] - mean)).sum(dim=1), away @ rows[n].T
+        parts = []
+        for start in range(0, math.prod(shape), _ROWS_AT_ONCE):
+            part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
+            total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
+            for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
+                # What is no product is in the term of its column alone.
+                ratio = self.prior.effects_apart[n] if len(points) == 1 else 0.0
+                total, cross = (total + ratio) * own[n][0][place], (cross + ratio) * own[n][1][place]
+            solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
+            parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
+        return torch.cat(parts).reshape(shape)
+
+    @cached_property
+    def _lower(self) -> tuple[list[Tensor], Tensor]:
+        """Site vectors of the rows that were kept, and the Cholesky factor of their covariance."""
+        sites = [kernel.site for kernel in self.prior.kernels]
+        rows = [site.vectors(column) for site, column in zip(sites, self.numbers.T, strict=True)]
+        return rows, cholesky(covariance(self.prior, rows), self.prior.noise / torch.from_numpy(self.weights))
+
+    def _by_parts(
+        self, outputs: np.ndarray, numbers: np.ndarray, of_part: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        parts = self._states(numbers)
+        return np.concatenate([of_part(outputs[part], self._deviations(states)[:, None]) for part, states in parts])
+
+    def _states(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Site vectors of rows by columns, piece by piece."""
+        for start in range(0, max(len(numbers), 1), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             parts: list[list[Tensor]] = [[] for _ in self.encoding.columns]
             for vectors in self.encoding.chunks(torch.from_numpy(with_rare_unseen(self.encoding, numbers[part]))):
@@ -55,31 +235,28 @@ class SavedSpread:
                     parts[index].append(vectors[:, site, : self.encoding.widths[site]].clone())
             yield part, [torch.cat(one) for one in parts]
 
-    def held(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
-        """Predictions shrunk towards the range of the training targets where the posterior variance is large."""
+    @torch.no_grad()
+    def _deviations(self, states: Sequence[Tensor]) -> np.ndarray:  # C of (B, I_n) -> (B,)
+        """s of an observation of weight 1, in standard deviations of the target."""
+        rows, lower = self._lower
+        parts = []
+        for start in range(0, len(states[0]), _ROWS_AT_ONCE):
+            part = [column[start : start + _ROWS_AT_ONCE] for column in states]
+            solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, part), upper=False)
+            known = variance(self.prior, part) - solved.square().sum(dim=0)
+            parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
+        return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
 
-        def states_of(rows: np.ndarray) -> Sequence[Tensor]:
-            return next(iter(self._parts(numbers[rows])))[1]
+    def _quantile(self, level: float) -> np.ndarray:  # (O,)
+        return np.array([np.interp(level, LEVELS, column) for column in self.quantiles.T])
 
-        return self.spread.held(outputs, states_of)
 
-    def std(self, outputs: np.ndarray, numbers: np.ndarray, model: Target) -> np.ndarray:  # (B, O)
-        """Root mean square of y about its prediction."""
-        return np.concatenate([self.spread.std(outputs[part], states, model) for part, states in self._parts(numbers)])
-
-    def interval(self, outputs: np.ndarray, numbers: np.ndarray, model: Target, coverage: float) -> np.ndarray:
-        """Between which a new y lies with probability ``coverage``, (B, 2, O)."""
-        parts = self._parts(numbers)
-        return np.concatenate([self.spread.interval(outputs[part], states, model, coverage) for part, states in parts])
-
-    def term_deviations(self, points: Mapping[int, Tensor], means: Sequence[Tensor]) -> Tensor:
-        """Posterior standard deviation of a centred term on a grid."""
-        return self.spread.term_deviations(points, means)
-
-    def to_config(self) -> dict[str, Any]:
-        """Plain values."""
-        return self.spread.to_config()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The arrays."""
-        return self.spread.tensors()
+def _read_reach(config: dict[str, Any] | None) -> dict[str, np.ndarray] | None:
+    if config is None:
+        return None
+    reach = {name: np.array(config[name], float) for name in ("low", "high", "below", "above")}
+    low, high, below, above = reach.values()
+    fits = low.ndim == 1 and len({values.shape for values in reach.values()}) == 1
+    if not fits or not (low <= high).all() or not ((below > 0) & (above > 0)).all():
+        raise ValueError(f"the reach of y does not fit together: {config}")
+    return reach

@@ -1,95 +1,91 @@
-"""Search over settings by cross-validation, folds and candidates side by side."""
+"""Search over settings of trained estimators by cross-validation, folds and candidates side by side."""
 
 from __future__ import annotations
 
+import pickle
+import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
-import joblib
 import numpy as np
-import torch
-from joblib.parallel import ParallelBackendBase
-from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from scipy.stats import rankdata
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags
 
-from restt._common.compat_sklearn import (
-    Interval,
-    StrOptions,
-    check_method_params,
-    constraints_of,
-    num_features,
-    safe_split,
-)
-from restt.estimators.base import BaseResTT
-from restt.estimators.progress import unwatched_fits
-from restt.estimators.scoring import known_result
-from restt.estimators.together import Job, fit_together, why_alone
-from restt.module import ResTT
+from restt._common.compat_sklearn import Interval, StrOptions, constraints_of, fit_context, safe_split
+from restt._common.devices import fitting_threads
+from restt._common.errors import shown
+from restt.estimators.forks import refuse_lost_threads
+from restt.estimators.gradient import Prepared, own_outputs
+from restt.estimators.net import BaseNet
+from restt.estimators.side_by_side import Trained, train_side_by_side
+from restt.estimators.tables import read_sample_weight
 
-# Handing calls over one by one takes longer than what they say; their results are told in as many pieces.
-CALLS_AT_ONCE = 64
+# Parameters that only concern how encoded rows are trained on: candidates that differ in these share the rows.
+ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
 
-Call = tuple[Callable[..., Any], tuple[Any, Any, Any], dict[str, Any]]  # a function and what it is called with
-Split = tuple[Any, Any, Any, Any, Any]  # X, y and sample_weight of a fold's training rows, X and y of its test rows
+
+@dataclass(eq=False)
+class Job:
+    """One candidate on one fold, and what became of it."""
+
+    candidate: int
+    fold: int
+    estimator: BaseNet
+    prepared: Prepared | None = None
+    error: Exception | None = None
+    fit_seconds: float = 0.0
+    score_seconds: float = 0.0
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # by "test" and "train", by metric
 
 
 class ResTTSearchCV(GridSearchCV):
-    """Grid search with cross-validation whose fits are trained side by side on the runs axis.
+    """Grid search with cross-validation of a trained estimator, folds and candidates side by side on the runs axis.
 
     What scikit-learn's ``GridSearchCV`` finds with the same folds and seeds, in a fraction of the time. Fits whose
-    modules have the same shape (bond, topology, outputs, width of the sites) are trained in groups; they may differ in
-    everything else that a search tries: rate, penalty, dropout, epochs, seed. Fits that cannot be trained beside
-    others (of the posterior solver, of another estimator or a pipeline, with a ``checkpoint_dir`` or ``verbose`` of
-    their own) are fitted one by one as ``GridSearchCV`` does, on ``n_jobs`` processes; ``alone_`` says which.
+    modules have the same shape (bond, topology, feature map, outputs) are trained in groups; they may differ in rate,
+    penalty, dropout, epochs and seed.
 
     Parameters
     ----------
-    estimator : ResTTRegressor or ResTTClassifier
-        Any other estimator with ``fit`` works as in ``GridSearchCV``.
+    estimator : ResTTNetRegressor or ResTTNetClassifier
+        Others are for ``GridSearchCV``.
     param_grid : dict or list of dict
         Names of parameters and the values to try.
+    cv : int, splitter or iterable, default=5
+        Folds; of a classifier a number keeps the shares of the classes.
     scoring : str, callable, list, tuple or dict, optional
         One metric or several; by default the estimator's ``score``.
-    n_jobs : int, optional
-        Groups that are trained at the same time on a CPU, each on one thread; by default as many as torch has threads.
-        On a GPU one group after the other; one on each at the same time where the estimator's ``device`` is a list.
     refit : bool, str or callable, default=True
         Fit the best candidate on all rows; with several metrics the name of the one that decides.
-    cv : int, splitter or iterable, optional
-        Folds; by default 5, with the shares of the classes kept.
-    verbose : int, default=0
-        As in ``GridSearchCV``.
     error_score : "raise" or number, default=nan
-        Score of a fit that failed, or raise its error.
+        Score of a fit that was refused, with a warning, or raise its error.
     return_train_score : bool, default=False
     runs_at_once : "auto" or int
         Runs in a group; ``"auto"`` is as many as stay in the cache of a CPU, or in the memory of a GPU.
+    verbose : int, default=0
+        1 says how many fits there are, and when a group of candidates is done.
 
     Attributes
     ----------
     cv_results_, best_index_, best_params_, best_score_, best_estimator_, scorer_, n_splits_, refit_time_, multimetric_
         As in ``GridSearchCV``. A fit's time is its share of its group's.
-    beside_ : dict of int to int
-        How many fits were trained in groups of how many runs.
-    alone_ : dict of str to int
-        Why fits were fitted one by one, and how many; empty where all were trained side by side.
 
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from restt import ResTTRegressor, ResTTSearchCV
+    >>> from restt import ResTTNetRegressor, ResTTSearchCV
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = ResTTRegressor(solver="gradient", bond_dim=3, epochs=30, random_state=0)
+    >>> model = ResTTNetRegressor(bond_dim=3, epochs=30, random_state=0)
     >>> search = ResTTSearchCV(model, {"penalty": [0.01, 0.1], "lr": [0.02, 0.05]}, cv=3).fit(X[:150], y[:150])
-    >>> search.cv_results_["mean_test_score"].shape, sum(search.beside_.values()), search.alone_
-    ((4,), 12, {})
-    >>> search.predict(X[150:]).shape
-    (292,)
+    >>> search.cv_results_["mean_test_score"].shape, search.predict(X[150:]).shape
+    ((4,), (292,))
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -97,48 +93,145 @@ class ResTTSearchCV(GridSearchCV):
         "runs_at_once": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
 
-    beside_: dict[int, int]
-    alone_: dict[str, int]
-
     def __init__(
         self,
         estimator: Any,
         param_grid: Any,
         *,
+        cv: Any = 5,
         scoring: Any = None,
-        n_jobs: int | None = None,
         refit: Any = True,
-        cv: Any = None,
-        verbose: int = 0,
         error_score: Any = np.nan,
         return_train_score: bool = False,
         runs_at_once: str | int = "auto",
+        verbose: int = 0,
     ) -> None:
         super().__init__(
             estimator,
             param_grid,
-            scoring=scoring,
-            n_jobs=n_jobs,
-            refit=refit,
             cv=cv,
-            verbose=verbose,
-            pre_dispatch="all",  # a fit that is not known cannot be beside others
+            scoring=scoring,
+            refit=refit,
             error_score=error_score,
             return_train_score=return_train_score,
+            verbose=verbose,
         )
         self.runs_at_once = runs_at_once
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit and score all candidates on all folds, and the best one on all rows.
 
-        ``params`` go to ``fit`` of the estimator (``sample_weight``), to the splitter (``groups``) and to the scorers,
-        as in ``GridSearchCV``.
+        ``sample_weight`` goes to ``fit`` of the estimator, ``groups`` to the splitter; scores are not weighted.
         """
-        backend = TogetherBackend(self.n_jobs, None if self.runs_at_once == "auto" else int(self.runs_at_once))
-        with backend.registered(), unwatched_fits():
-            super().fit(X, y, **params)
-        self.beside_, self.alone_ = dict(backend.beside), dict(backend.alone)
+        if not isinstance(self.estimator, BaseNet):
+            raise TypeError(
+                f"estimator must be a ResTTNetRegressor or ResTTNetClassifier, got {type(self.estimator).__name__}: "
+                "use scikit-learn's GridSearchCV for others"
+            )
+        refuse_lost_threads("fit")
+        scorer = check_scoring(self.estimator, self.scoring)
+        candidates = list(ParameterGrid(self.param_grid))
+        folds = list(check_cv(self.cv, y, classifier=is_classifier(self.estimator)).split(X, y, groups))
+        if self.verbose:
+            print(f"{len(folds)} folds of {len(candidates)} candidates, {len(folds) * len(candidates)} fits")
+        jobs: list[Job] = []
+        for alike in _alike(candidates):
+            jobs += self._fitted(X, y, sample_weight, alike, folds, scorer)
+            if self.verbose:
+                print(f"{len(jobs)} fits done", flush=True)
+        self._take_results(candidates, len(folds), sorted(jobs, key=lambda job: (job.candidate, job.fold)))
+        self.scorer_ = getattr(scorer, "_scorers", scorer)
+        if self.refit:
+            self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
+            began = time.perf_counter()
+            self.best_estimator_.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+            self.refit_time_ = time.perf_counter() - began
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
+
+    def _fitted(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        candidates: dict[int, dict[str, Any]],
+        folds: Sequence[tuple[np.ndarray, np.ndarray]],
+        scorer: Any,
+    ) -> list[Job]:
+        """Candidates that share encoded rows, on every fold."""
+        jobs = []
+        for fold, (kept, _) in enumerate(folds):
+            own_x, own_y = safe_split(self.estimator, X, y, kept)
+            weights = None if sample_weight is None else read_sample_weight(sample_weight, len(sample_weight))[kept]
+            like: Prepared | None = None
+            for number, parameters in candidates.items():
+                job = Job(number, fold, clone(self.estimator).set_params(**clone(parameters, safe=False)))
+                jobs.append(job)
+                try:
+                    like = job.prepared = _prepared(job.estimator, own_x, own_y, weights, like)
+                except Exception as error:
+                    if self.error_score == "raise":
+                        raise
+                    job.error = error
+        ready = [(job, job.prepared) for job in jobs if job.prepared is not None]
+        at_once = None if self.runs_at_once == "auto" else int(self.runs_at_once)
+        trained = train_side_by_side([prepared.fit for _, prepared in ready], at_once)
+        for (job, prepared), found in zip(ready, trained, strict=True):
+            _end(job, prepared, found)
+            began = time.perf_counter()
+            parts = {"test": folds[job.fold][1]}
+            if self.return_train_score:
+                parts["train"] = folds[job.fold][0]
+            for name, rows in parts.items():
+                score = scorer(job.estimator, *safe_split(self.estimator, X, y, rows, folds[job.fold][0]))
+                job.scores[name] = score if isinstance(score, dict) else {"score": score}
+            job.score_seconds = time.perf_counter() - began
+            job.prepared = None
+        return jobs
+
+    def _take_results(self, candidates: Sequence[dict[str, Any]], folds: int, jobs: Sequence[Job]) -> None:
+        """``cv_results_`` and the best candidate, from jobs by candidate and fold."""
+        failed = [job for job in jobs if job.error is not None]
+        if len(failed) == len(jobs):
+            raise ValueError(f"All {len(jobs)} fits failed, the first with: {failed[0].error}") from failed[0].error
+        if failed:
+            warnings.warn(
+                f"{len(failed)} of {len(jobs)} fits failed and have the score {self.error_score}, the first with: "
+                f"{type(failed[0].error).__name__}: {failed[0].error}",
+                FitFailedWarning,
+                stacklevel=4,
+            )
+        metrics = list(next(job.scores["test"] for job in jobs if job.scores))
+        self.multimetric_, self.n_splits_ = metrics != ["score"], folds
+        results: dict[str, Any] = {}
+        for name in ("fit", "score"):
+            seconds = np.reshape([getattr(job, f"{name}_seconds") for job in jobs], (-1, folds))
+            results[f"mean_{name}_time"], results[f"std_{name}_time"] = seconds.mean(axis=1), seconds.std(axis=1)
+        for name in sorted({name for parameters in candidates for name in parameters}):
+            values = np.ma.MaskedArray(np.empty(len(candidates)), mask=True, dtype=object)
+            for place, parameters in enumerate(candidates):
+                if name in parameters:
+                    values[place] = parameters[name]
+            results[f"param_{name}"] = values
+        results["params"] = list(candidates)
+        for part in ("test", "train") if self.return_train_score else ("test",):
+            for metric in metrics:
+                found = [job.scores[part][metric] if job.scores else float(self.error_score) for job in jobs]
+                results |= _summary(np.reshape(found, (-1, folds)), f"{part}_{metric}", ranked=part == "test")
+        self.cv_results_ = results
+        if not self.refit and self.multimetric_:
+            return
+        if callable(self.refit):
+            self.best_index_ = self.refit(results)
+        else:
+            decides = self.refit if self.multimetric_ else "score"
+            if decides not in metrics:
+                raise ValueError(f"refit must name one of the metrics {metrics}, got {shown(self.refit)}")
+            self.best_index_ = int(results[f"rank_test_{decides}"].argmin())
+            self.best_score_ = results[f"mean_test_{decides}"][self.best_index_]
+        self.best_params_ = candidates[self.best_index_]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -148,133 +241,46 @@ class ResTTSearchCV(GridSearchCV):
         return tags
 
 
-class TogetherBackend(ParallelBackendBase):
-    """A joblib backend that takes all fits of a search before any is carried out.
-
-    ``GridSearchCV`` hands its fits to joblib, each as a call of the function that fits and scores. Here the estimators
-    are fitted together first, and then that function is called with each of them, whose ``fit`` only tells what
-    happened: splitting, scoring, messages, and what an error or a warning leads to are scikit-learn's own.
-    """
-
-    def __init__(self, n_jobs: int | None, runs_at_once: int | None) -> None:
-        super().__init__(nesting_level=0)
-        self.n_jobs, self.runs_at_once = n_jobs, runs_at_once
-        self.beside: Counter[int] = Counter()
-        self.alone: Counter[str] = Counter()
-        self._calls: list[Call] = []
-        self._results: list[Any] = []
-
-    def registered(self) -> Any:
-        """A context in which the next ``joblib.Parallel``, and none after it, uses this backend."""
-        self._registration = joblib.parallel_config(backend=self)
-        return self._registration
-
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **settings: Any) -> int:
-        """Called by joblib as a ``Parallel`` begins."""
-        self._registration.unregister()
-        return self.effective_n_jobs(n_jobs)
-
-    def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Never 1, for which joblib would not ask a backend."""
-        return 2
-
-    def compute_batch_size(self) -> int:
-        """Calls that are handed over at once."""
-        return CALLS_AT_ONCE
-
-    def submit(self, func: Any, callback: Any = None) -> range:
-        """Take calls; where their results will be is what :meth:`retrieve_result` is given."""
-        taken = range(len(self._calls), len(self._calls) + len(func.items))
-        self._calls += func.items
-        callback(None)
-        return taken
-
-    apply_async = submit  # its name before joblib 1.5
-
-    def retrieve_result(self, out: range, timeout: Any = None) -> list[Any]:
-        """Results of calls that were taken; the first to be asked for has all of them carried out."""
-        if out.stop > len(self._results):
-            self._results += self._carried_out(self._calls[len(self._results) :])
-        return self._results[out.start : out.stop]
-
-    def _carried_out(self, calls: Sequence[Call]) -> list[Any]:
-        jobs: dict[int, Job] = {}
-        others: list[int] = []
-        splits: dict[int, Split] = {}
-        for place, call in enumerate(calls):
-            found = _read_call(call, splits)
-            if isinstance(found, Job):
-                jobs[place] = found
-            else:
-                self.alone[found] += 1
-                others.append(place)
-        threads = torch.get_num_threads() if self.n_jobs is None else joblib.effective_n_jobs(self.n_jobs)
-        fit_together(list(jobs.values()), threads=threads, runs_at_once=self.runs_at_once)
-        self.beside.update(job.beside for job in jobs.values() if job.beside)
-        results = {place: _scored(calls[place], job) for place, job in jobs.items()}
-        results |= zip(others, joblib.Parallel(n_jobs=self.n_jobs)(calls[place] for place in others), strict=True)
-        return [results[place] for place in range(len(calls))]
+def _alike(candidates: Sequence[dict[str, Any]]) -> list[dict[int, dict[str, Any]]]:
+    """Candidates by their number, those together that differ in nothing but how encoded rows are trained on."""
+    groups: dict[bytes, dict[int, dict[str, Any]]] = {}
+    for number, parameters in enumerate(candidates):
+        key = sorted((name, value) for name, value in parameters.items() if name not in ONLY_TRAINING)
+        groups.setdefault(pickle.dumps(key), {})[number] = parameters
+    return list(groups.values())
 
 
-def _read_call(call: Call, splits: dict[int, Split]) -> Job | str:
-    """The fit of a call of scikit-learn's function that fits and scores, or why it is carried out as it is.
-
-    ``splits`` keeps what was split for other candidates.
-    """
-    _, (estimator, x, y), given = call
-    train, fit_params = given["train"], given["fit_params"] or {}
-    others = sorted(set(fit_params) - {"sample_weight"})
-    if others:
-        return f"fit is also given {', '.join(others)}"
-    try:
-        estimator.set_params(**clone(given["parameters"], safe=False))
-        reason = why_alone(estimator, num_features(x))
-        if reason is not None:
-            return reason
-        if id(train) not in splits:
-            weights = check_method_params(x, params=fit_params, indices=train).get("sample_weight")
-            # What is asked again can be known again in an array of floats.
-            asked = x[given["test"]] if type(x) is np.ndarray and x.dtype.kind == "f" else None
-            truth = y[given["test"]] if asked is not None and type(y) is np.ndarray and y.ndim == 1 else None
-            splits[id(train)] = (*safe_split(estimator, x, y, train), weights, asked, truth)
-    except Exception as error:  # called as it is, scikit-learn's function says what is to be said
-        return f"it is refused with {type(error).__name__}"
-    own_x, own_y, weights, asked, truth = splits[id(train)]
-    return Job(estimator, own_x, own_y, weights, id(train), asked, truth)
+def _prepared(estimator: BaseNet, X: Any, y: Any, sample_weight: Any, like: Prepared | None) -> Prepared:
+    """What ``fit`` does before it trains; encoded rows are those of ``like`` where it is given."""
+    estimator._validate_params()
+    if estimator.checkpoint_dir is not None:
+        raise ValueError(
+            f"checkpoint_dir must be None in a ResTTSearchCV, got {shown(estimator.checkpoint_dir)}: GridSearchCV "
+            "keeps each training in a folder"
+        )
+    given = estimator._read_examples(X, y, sample_weight, reset=True)
+    with fitting_threads(given.encoding_work):
+        return estimator._prepare(given, like=like)
 
 
-def _scored(call: Call, job: Job) -> dict[str, Any]:
-    """The result of the call for a fit that was carried out."""
-    function, (_, x, y), given = call
-    own: dict[str, Any] = {"fit": partial(_tell, job)}  # found before those of its class
-    if job.answers is not None:
-        own["_members"] = partial(_answer, job, vars(job.estimator).get("module_"), job.estimator.n_iter_)
-    job.estimator.__dict__ |= own
-    try:
-        result = known_result(job, given) or function(job.estimator, x, y, **given)
-    finally:
-        for name in own:
-            job.estimator.__dict__.pop(name, None)
-    result["fit_time"] = job.seconds
-    return result
+def _end(job: Job, prepared: Prepared, found: Trained) -> None:
+    """What ``fit`` does once it has trained, but for the covariances that explanations need."""
+    estimator, rows = job.estimator, prepared.fit.rows
+    estimator._adopt(prepared)
+    estimator.module_, estimator.history_ = found.module, found.history
+    estimator.n_iter_ = found.history[-1].epoch
+    estimator._finish(prepared.judged)
+    events = [event for record in found.history for event in record.events]
+    estimator._warn_if_failed(own_outputs(found.module, rows, estimator.precision_), rows, events)
+    job.fit_seconds = found.seconds
 
 
-def _answer(job: Job, module: ResTT | None, epochs: int, X: Any) -> np.ndarray:  # (S, B, O)
-    """In place of outputs for rows whose outputs are known, for as long as the weights are those of the fit.
-
-    ``module`` is None for one that nobody has asked for yet, as it then still is.
-    """
-    estimator, asked, answers = job.estimator, job.asked, job.answers
-    same = type(X) is np.ndarray and X.dtype == asked.dtype and np.array_equal(X, asked, equal_nan=True)
-    if answers is not None and same and vars(estimator).get("module_") is module and estimator.n_iter_ == epochs:
-        return answers
-    return type(estimator)._members(estimator, X)
-
-
-def _tell(job: Job, *data: Any, **fit_params: Any) -> BaseResTT:
-    """In place of a ``fit`` that was carried out: its warnings, its error."""
-    for warning in job.told:
-        warnings.warn(warning.message, stacklevel=2)
-    if job.error is not None:
-        raise job.error
-    return job.estimator
+def _summary(scores: np.ndarray, name: str, *, ranked: bool) -> dict[str, np.ndarray]:  # (candidates, folds)
+    """Columns of ``cv_results_`` for one metric; candidates without a score are last."""
+    found = {f"split{fold}_{name}": column for fold, column in enumerate(scores.T)}
+    found |= {f"mean_{name}": scores.mean(axis=1), f"std_{name}": scores.std(axis=1)}
+    if ranked:
+        mean = found[f"mean_{name}"]
+        least = np.nanmin(mean) - 1 if not np.isnan(mean).all() else 0.0
+        found[f"rank_{name}"] = rankdata(-np.nan_to_num(mean, nan=least), method="min").astype(np.int32)
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,13 +30,17 @@ from restt.estimators.encoding import KNOTS, Encoding, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.merged import Merged
 from restt.estimators.modes import FURTHEST, Modes, mode_candidates
-from restt.estimators.parameters import Parameters
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
 from restt.estimators.views import View, centred, hat_view, line_view, rewritten
 from restt.module import ResTT
 from restt.prior.sites import fit_sites, hat_map
 
+if TYPE_CHECKING:
+    from restt.estimators.classifier import ResTTClassifier
+
+# Folds of effort="quick", which also has no modes and one penalty of each kind.
+QUICK_FOLDS = 3
 # Fewer rows, of classes that have more than one, are too few to judge candidates by.
 FEWEST_ROWS = 10
 # Knots of a column's finest grid, on which all members live.
@@ -70,9 +75,10 @@ class Selected:
     target: Labels
     settings: Settings
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
+    loss: float  # that of the average
 
 
-def suffices(given: Examples, parameters: Parameters) -> bool:
+def suffices(given: Examples, parameters: ResTTClassifier) -> bool:
     """Whether columns are not too many, and two classes have rows enough, more than one each, to judge models by."""
     columns = given.table.width
     if columns > MOST_COLUMNS or (columns > MOST_TRAINED_COLUMNS and len(given) * columns > MOST_ENTRIES):
@@ -82,9 +88,11 @@ def suffices(given: Examples, parameters: Parameters) -> bool:
     return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
 
 
-def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -> Selected:
+def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
-    merged = Merged.of(given, parameters, FOLDS)
+    quick = parameters.effort == "quick"
+    folds = QUICK_FOLDS if quick else FOLDS
+    merged = Merged.of(given, parameters, folds)
     rng = np.random.default_rng(seed)
     columns, order = merged.columns, merged.order
     levels = [None if columns[index].levels is None else columns[index].states for index in order]
@@ -97,20 +105,21 @@ def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -
         classes,
         target.row_weights(target.classes[classes], (merged.weights / merged.pieces)[each]),
         target.initial_bias().numpy(),
-        stratified_folds(merged.classes, FOLDS, rng, merged.pieces),
+        stratified_folds(merged.classes, folds, rng, merged.pieces),
+        None if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
     )
     settings = settle(
         len(rows),
         sum(site.width for site in sites),
-        BOND,
-        FOLDS,
+        rows.bond or BOND,
+        folds,
         device=parameters.device,
-        precision=parameters.precision,
+        precision="auto",
         batch_size=len(rows),
         epochs=STEPS,
     )
-    families = _families(rows, table, settings, rng, seed)
-    weights, temperature = _chosen(rows, families)
+    families = _families(rows, table, settings, rng, seed, quick=quick)
+    weights, temperature, loss = _chosen(rows, families)
     hats, shift, scale = hat_map(sites)
     encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
     return Selected(
@@ -119,19 +128,21 @@ def select(given: Examples, parameters: Parameters, target: Labels, seed: int) -
         replace(target, temperature=temperature),
         settings,
         _losses_and_shares(rows, families, weights),
+        loss,
     )
 
 
 def _families(
-    rows: ClassRows, table: np.ndarray, settings: Settings, rng: np.random.Generator, seed: int
+    rows: ClassRows, table: np.ndarray, settings: Settings, rng: np.random.Generator, seed: int, *, quick: bool
 ) -> list[Family]:
     """All candidates that the budget has room for."""
     families: list[Family] = []
     lines = line_view(rows.sites, constant=False)
     slopes = float(sum(lines.widths)) * rows.classes
-    if min(rows.classes, sum(lines.widths)) <= MOST_BOND and len(rows) * slopes * FOLDS * LINE_PASSES <= LINE_WORK:
+    most = rows.bond or MOST_BOND
+    if min(rows.classes, sum(lines.widths)) <= most and len(rows) * slopes * FOLDS * LINE_PASSES <= LINE_WORK:
         families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
-    if rows.classes <= MOST_BOND and len(rows.sites) <= MOST_MODE_COLUMNS:
+    if not quick and rows.classes <= most and len(rows.sites) <= MOST_MODE_COLUMNS:
         families += mode_candidates(rows, rng)
     if families and len(rows.sites) > MOST_TRAINED_COLUMNS:
         return families
@@ -142,7 +153,7 @@ def _families(
     works = [_work(rows, view) for view in views]
     kept: list[list[float]] = [[], []]
     spent = 0.0
-    for pair in zip(TRAINED_LINE_PENALTIES, TRAINED_HAT_PENALTIES, strict=True):
+    for pair in list(zip(TRAINED_LINE_PENALTIES, TRAINED_HAT_PENALTIES, strict=True))[: 1 if quick else None]:
         for own, penalty, work in zip(kept, pair, works, strict=True):
             # The cheapest is tried where there is no other candidate, whatever the size.
             if spent + work <= BUDGET or not (families or any(kept)):
@@ -156,12 +167,13 @@ def _families(
 
 def _work(rows: ClassRows, view: View) -> float:
     """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
-    products = sum(view.widths) * BOND**2 + max(view.widths) * BOND * rows.classes
+    bond = rows.bond or BOND
+    products = sum(view.widths) * bond**2 + max(view.widths) * bond * rows.classes
     return float(len(rows)) * products * FOLDS * STEPS
 
 
-def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarray], float]:
-    """The weights of each family's candidates, and the temperature of the average."""
+def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarray], float, float]:
+    """The weights of each family's candidates, the temperature of the average, and its log-loss."""
     judged = rows.folds >= 0
     logits = np.concatenate([family.held_out[:, judged] for family in families])
     numbers, weights = rows.numbers[judged], rows.weights[judged]
@@ -169,7 +181,8 @@ def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarra
     found = greedy_weights(logits, numbers, weights, doubt=doubt)
     average = np.tensordot(found, logits, 1)
     temperature = fitted_temperature(average, numbers, weights, TEMPERATURES, doubt)
-    return np.split(found, np.cumsum([len(family.held_out) for family in families])[:-1]), temperature
+    loss = float(log_loss(average / temperature, numbers, weights))
+    return np.split(found, np.cumsum([len(family.held_out) for family in families])[:-1]), temperature, loss
 
 
 def _losses_and_shares(

@@ -1,15 +1,22 @@
-"""The "auto" settings of a training: device, precision, batches, epochs and penalty; and whether it fits in memory."""
+"""Parameters of a training: what they accept, what "auto" means, and whether the training fits in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import torch
 
+from restt import features
+from restt._common.compat_sklearn import Interval, StrOptions
 from restt._common.devices import available_memory, gibibytes, read_devices
+from restt.features import FeatureMap
+from restt.topology import PRESETS, Topology
 from restt.train import Penalty, TrainConfig
+from restt.train.config import SCHEDULES
 from restt.train.memory import training_bytes
 
 # Multiplications of one epoch (rows · Σ widths · r² · runs) below which float64 costs nothing that matters on a CPU.
@@ -23,6 +30,27 @@ FEWEST_EPOCHS = 20
 
 # Precisions whose parameters are float32; what differs is how the fused GPU kernels multiply.
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
+
+# Parameters that closed-form estimators do not have, and what they accept.
+TRAINING: dict[str, Any] = {
+    "topology": [StrOptions(set(PRESETS)), Topology],
+    "feature_map": [StrOptions({"auto", *features.available()}), FeatureMap],
+    "sigma2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+    "loss": [],
+    "epochs": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "lr": [Interval(Real, 0, None, closed="neither")],
+    "schedule": [StrOptions(set(SCHEDULES))],
+    "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "penalty": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left"), dict, Penalty, None],
+    "dropout": [Interval(Real, 0, 1, closed="left")],
+    "runs": [Interval(Integral, 1, None, closed="left")],
+    "early_stopping": ["boolean", Interval(Integral, 1, None, closed="left")],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "site_order": [StrOptions({"auto", "given"}), "array-like"],
+    "warm_start": ["boolean"],
+    "checkpoint_dir": [str, PathLike, None],
+    "precision": [StrOptions({"auto", *PRECISIONS})],
+}
 
 # Interactions pay more than main effects: the chain's cores, which carry them, weigh this much more.
 CHAIN_GRADE = 10.0

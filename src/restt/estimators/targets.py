@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import log_softmax
+from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.estimators.saved import OldScale
 from restt.estimators.scaling import binary_exponents, mean_and_spread
+from restt.features.inputs import unmasked
 from restt.prior import Warp
-from restt.prior.target import SCALES
-from restt.prior.target import Target as OldScale
 
 # Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a
 # smaller penalty does the same; squares of one-hot targets are smaller by the variance of the targets.
@@ -219,12 +220,10 @@ class Modelled:
         constant = np.array([np.nan if value is None else value for value in config["constant"]], dtype=np.float64)
         if exponents.ndim != 1 or not len(exponents) or constant.shape != exponents.shape:
             raise ValueError(f"exponents and constants of y do not fit: {shown(exponents)}, {shown(constant)}")
-        for name in ("mean", "std", "shift", "width") if new else ("mean", "std", "shift", "width", "lift"):
+        for name in ("mean", "std", "shift", "width"):
             held = getattr(model, name)
             if held.shape != exponents.shape or not np.isfinite(held).all():
                 raise ValueError(f"{name} of y must have {len(exponents)} finite entries, got {shown(held)}")
-        if isinstance(model, OldScale) and (not np.isfinite(model.smear) or model.scale not in SCALES):
-            raise ValueError(f"y cannot be on the scale {shown(model.scale)} with the factor {shown(model.smear)}")
         if config["flat"] and len(exponents) != 1:
             raise ValueError(f"y cannot be flat with {len(exponents)} outputs")
         return cls(model, exponents, constant, bool(config["flat"]))
@@ -328,6 +327,25 @@ Target = Values | Labels
 def _divided(values: np.ndarray, exponents: np.ndarray, constant: np.ndarray) -> np.ndarray:  # (B, O)
     """Values (B, O) divided by powers of two (O,); what was constant (O,), not NaN, is that."""
     return np.ldexp(np.where(np.isnan(constant), values, constant), -exponents)
+
+
+def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
+    """Targets of a regression, checked."""
+    y = unmasked(y)
+    dtype = getattr(y, "dtype", None)
+    if getattr(dtype, "kind", "O") in "Mm":
+        raise ValueError(
+            f"y must hold numbers, got dtype {dtype}: make a number of it, such as the days since some date"
+        )
+    try:
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"y must hold numbers ({error}); classes are for ResTTClassifier") from None
+    if values.ndim not in (1, 2) or values.size == 0:
+        raise ValueError(f"y must have shape (B,) or (B, O), got {values.shape}")
+    return np.asarray(values)
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)

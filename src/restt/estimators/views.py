@@ -21,7 +21,7 @@ from restt.chain.reference import ROLES
 from restt.features import Hat
 from restt.module import ResTT
 from restt.prior import Site
-from restt.prior.target import weighted_quantile
+from restt.prior.rows import weighted_quantile
 
 # Sites 2 … N-1 are stacked in these roles; the others belong to the first or the last site.
 _INNER = ("chain", "linear")

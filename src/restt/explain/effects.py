@@ -69,7 +69,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     It is the centred (ANOVA) term of the column or pair: what they add to the average prediction when all others are
     averaged, less the two main effects for a pair. Averaged over the background it is zero.
 
-    Its spread says how sure it is. A model of the posterior solver has that of the same term of the function under its
+    Its spread says how sure it is. A model in closed form has that of the same term of the function under its
     prior given the rows it kept (at most 1,000: with more rows in the fit it is wider than it need be). A model trained
     by gradients has that over its members, which is how much the initial weights matter, not what rows leave open.
 
@@ -86,9 +86,9 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     Examples
     --------
     >>> import numpy as np
-    >>> from restt import ResTTRegressor
+    >>> from restt import ResTTNetRegressor, ResTTRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
-    >>> model = ResTTRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
+    >>> model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
     >>> curve = effect(model, 0)
     >>> curve.names, curve.values.shape[1], bool(curve.grids[0][0] == X[:, 0].min())
     (('x0',), 1, True)
@@ -115,7 +115,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
     points = [vectors for _, vectors in grids]
     members = _members(subject, means, chosen, points)
-    solved = getattr(subject.estimator, "solver_", None) == "posterior"
+    solved = hasattr(subject.estimator, "spread_")
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),

@@ -168,9 +168,9 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     Examples
     --------
     >>> import numpy as np
-    >>> from restt import ResTTRegressor
+    >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
-    >>> model = ResTTRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
+    >>> model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
     >>> found = explain_local(model, X[:5])
     >>> bool(np.allclose(found.base + found.values.sum(1)[:, 0], model.predict(X[:5])))
     True
@@ -209,9 +209,9 @@ def explain_global(
     Examples
     --------
     >>> import numpy as np
-    >>> from restt import ResTTRegressor
+    >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
-    >>> model = ResTTRegressor(epochs=50, random_state=0).fit(X, X[:, 0] * X[:, 2])
+    >>> model = ResTTNetRegressor(epochs=50, random_state=0).fit(X, X[:, 0] * X[:, 2])
     >>> found = explain_global(model, X)
     >>> sorted(term.label for term in found.interactions.terms[:3])
     ['x0', 'x0 × x2', 'x2']

@@ -42,9 +42,9 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     Examples
     --------
     >>> import numpy as np
-    >>> from restt import ResTTRegressor
+    >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((60, 3))
-    >>> model = ResTTRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
+    >>> model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
     >>> page = model_page(model, X, X[:, 0], card={"target": "height"}, rows=5)
     >>> page.startswith("<!doctype html>"), "What predicts height" in page
     (True, True)
@@ -145,7 +145,7 @@ def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> li
         {
             "name": "parameters",
             "value": f"{model.module_.num_parameters():,}",
-            "remark": f"bond {model.module_.bond_dim}, {model.solver_} solver",
+            "remark": f"bond {model.module_.bond_dim}, {_fitted_by(model)}",
         },
     ]
     return facts
@@ -202,10 +202,14 @@ def _made(card: Mapping[str, Any], model: Any) -> list[tuple[str, str]]:
         ("versions", _listed(card.get("versions"))),
         ("created", card.get("created")),
         ("took", seconds(card["seconds"]) if card.get("seconds") else None),
-        ("solver", model.solver_),
+        ("fitted", _fitted_by(model)),
         ("precision", getattr(model, "precision_", None)),
     ]
     return [(name, str(value)) for name, value in facts if value]
+
+
+def _fitted_by(model: Any) -> str:
+    return "trained by gradients" if hasattr(model, "history_") else "closed form"
 
 
 def _listed(entries: Mapping[str, Any] | None) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
+from restt._common.errors import check_choice
 from restt.prior.hyper import Density
 
 TERMS = ("smooth", "rough", "joint", "sum")
@@ -77,3 +79,19 @@ class Settings:
     # Rows that the predictive variance is kept for.
     variance_rows: int = 1000
     components: tuple[Component, ...] = field(default_factory=learned_components)
+
+    # What differs from the defaults above, by effort.
+    EFFORTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {"first_rows": 200, "scale_rows": 400, "first_iterations": 12, "iterations": 8},
+        "auto": {},
+        "best": {"first_rows": 660, "scale_rows": 4000, "first_iterations": 80, "iterations": 80},
+    }
+
+    @classmethod
+    def of_effort(cls, effort: str) -> Self:
+        """The settings of ``"quick"``, ``"auto"`` or ``"best"``.
+
+        >>> Settings.of_effort("best").scale_rows
+        4000
+        """
+        return replace(cls(), **cls.EFFORTS[check_choice("effort", effort, tuple(cls.EFFORTS))])

@@ -18,7 +18,7 @@ from restt._common.errors import shown
 from restt.features import Hat
 from restt.features.base import tensor64
 from restt.prior.pairs import Rows
-from restt.prior.target import weighted_quantile
+from restt.prior.rows import weighted_quantile
 
 KNOTS = 32
 # Scaled values further out are the same to every hat; beyond the tail, straight lines are flat.

@@ -98,7 +98,7 @@ class Predictions:
 
     @property
     def _has_intervals(self) -> bool:
-        return getattr(self.fitted.estimator, "solver_", "") == "posterior"
+        return hasattr(self.fitted.estimator, "predict_interval")
 
     @cached_property
     def _names(self) -> list[str]:

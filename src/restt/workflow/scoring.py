@@ -116,7 +116,7 @@ def _predict(model: Any, x: Any, held: np.ndarray, classes: np.ndarray | None, *
         probabilities[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(rows)
         return _Predicted(held, probabilities / probabilities.sum(axis=1, keepdims=True))
     values = np.asarray(model.predict(rows), dtype=np.float64)
-    if not intervals or getattr(model, "solver_", "") != "posterior":
+    if not intervals or not hasattr(model, "predict_interval"):
         return _Predicted(held, values)
     return _Predicted(held, values, np.stack([model.predict_interval(rows, coverage) for coverage in COVERAGES]))
 

@@ -91,8 +91,8 @@ def counted_rows(say: Console, wanted: bool) -> Iterator[Callable[[int], None] |
 def read_setting(text: str) -> tuple[str, Any]:
     """A parameter given as ``name=value``, the value as JSON where it is JSON, else as text.
 
-    >>> read_setting("bond_dim=16"), read_setting("solver=gradient")
-    (('bond_dim', 16), ('solver', 'gradient'))
+    >>> read_setting("bond_dim=16"), read_setting("effort=quick")
+    (('bond_dim', 16), ('effort', 'quick'))
     """
     name, equals, value = text.partition("=")
     if not equals or not name:

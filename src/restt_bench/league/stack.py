@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import PowerTransformer
 
-from restt import ResTTRegressor
+from restt import ResTTNetRegressor, ResTTRegressor
 from restt.features import Hat
 from restt.prior.fitting import stacked as weights_of
 from restt_bench.case import Settings
@@ -89,9 +89,8 @@ def stacked(seed: int = 0, *, log: bool = True, epochs: int = EPOCHS) -> Stackin
 
 def _trained(
     seed: int, epochs: int, hats: int, penalty: dict[str, float], topology: str = "residual"
-) -> ResTTRegressor:
-    return ResTTRegressor(
-        solver="gradient",
+) -> ResTTNetRegressor:
+    return ResTTNetRegressor(
         bond_dim=BOND,
         feature_map=Hat(hats),
         topology=topology,
@@ -105,11 +104,11 @@ def _trained(
     )
 
 
-def _of_powers(member: ResTTRegressor) -> Pipeline:
+def _of_powers(member: ResTTRegressor | ResTTNetRegressor) -> Pipeline:
     return make_pipeline(PowerTransformer(), member)
 
 
-def _of_log(member: ResTTRegressor | Pipeline) -> TransformedTargetRegressor:
+def _of_log(member: ResTTNetRegressor | Pipeline) -> TransformedTargetRegressor:
     return TransformedTargetRegressor(member, func=np.log, inverse_func=np.exp, check_inverse=False)
 
 

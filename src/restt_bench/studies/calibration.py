@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from restt.estimators import ResTTClassifier
+from restt.estimators import ResTTClassifier, ResTTNetClassifier
 from restt_bench.case import Settings
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def calibration(device: str, settings: Settings, console: Console) -> dict[str, 
 def _models(settings: Settings, device: str) -> dict[str, Any]:
     """All with their defaults."""
     seed = settings.seed
-    quick: dict[str, Any] = {"epochs": 2} if settings.quick else {}
-    ours = {"random_state": seed, "device": device, **quick}
+    ours: dict[str, Any] = {"random_state": seed, "device": device}
+    trained: dict[str, Any] = {**ours, "epochs": 2 if settings.quick else "auto"}
     return {
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
-        "ResTT": ResTTClassifier(**ours),
-        "ResTT, 4 runs": ResTTClassifier(runs=4, **ours),
-        "ResTT, squares": ResTTClassifier(loss="mse", **ours),
+        "ResTT": ResTTClassifier(**ours, effort="quick" if settings.quick else "auto"),
+        "ResTT, 4 runs": ResTTNetClassifier(runs=4, **trained),
+        "ResTT, squares": ResTTNetClassifier(loss="mse", **trained),
     }
 
 

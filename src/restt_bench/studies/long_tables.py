@@ -86,7 +86,7 @@ def _measured(name: str, model: Any, train: Part, test: Part, *, warm: bool, con
         "first_seconds": None if first is None else round(first, 3),
         "score": score,
         "bond_dim": made.module_.bond_dim,
-        "epochs": len(made.history_),
+        "report": dict(made.fit_report_),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor, ResTTRegressor
 from restt_bench.case import Settings
 from restt_bench.targets import SERVED_ROW_MS, Target
 from restt_bench.timing import measure
@@ -28,24 +29,24 @@ Way = Callable[[np.ndarray], np.ndarray]
 # columns, bond, rows of the fit, rows at once
 SIZE = (20, 20, 400, 10_000)
 QUICK_SIZE = (4, 4, 60, 100)
-SOLVERS: dict[str, dict[str, Any]] = {"posterior": {}, "gradient": {"epochs": 5}}
+MAKERS: dict[str, Any] = {"closed form": ResTTRegressor, "trained": partial(ResTTNetRegressor, epochs=5)}
 ONE_ROW_ROUNDS = 5  # times as many as of the others, since one call is over at once
 
 
-def fitted(solver: str, size: tuple[int, ...], seed: int) -> tuple[ResTTRegressor, np.ndarray]:
+def fitted(kind: str, size: tuple[int, ...], seed: int) -> tuple[ResTTRegressor | ResTTNetRegressor, np.ndarray]:
     """A model of that many columns and that bond, and the rows to serve."""
     columns, bond, rows, served = size
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, columns))
     y = np.sin(x[:, 0]) * x[:, 1] + x[:, 2:].sum(axis=1)
-    model = ResTTRegressor(bond_dim=bond, solver=solver, random_state=seed, device="cpu", **SOLVERS[solver])
+    model = MAKERS[kind](bond_dim=bond, random_state=seed, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # how well it fits is not the question
         model.fit(x, y)
     return model, rng.normal(size=(served, columns))
 
 
-def ways(model: ResTTRegressor, folder: Path, console: Console) -> dict[str, Way]:
+def ways(model: ResTTRegressor | ResTTNetRegressor, folder: Path, console: Console) -> dict[str, Way]:
     """Each way from an array to predictions."""
     program = torch.export.load(model.export(folder / "model.pt2")).module()
     found: dict[str, Way] = {
@@ -66,9 +67,9 @@ def ways(model: ResTTRegressor, folder: Path, console: Console) -> dict[str, Way
     return found
 
 
-def served_rows(solver: str, size: tuple[int, ...], settings: Settings, console: Console) -> list[dict[str, Any]]:
+def served_rows(kind: str, size: tuple[int, ...], settings: Settings, console: Console) -> list[dict[str, Any]]:
     """Milliseconds of one row and of many by every way, and how far each is from ``predict``."""
-    model, x = fitted(solver, size, settings.seed)
+    model, x = fitted(kind, size, settings.seed)
     one = x[:1].copy()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         tried = ways(model, Path(folder), console)
@@ -88,7 +89,7 @@ def served_rows(solver: str, size: tuple[int, ...], settings: Settings, console:
         )
     return [
         {
-            "solver": solver,
+            "kind": kind,
             "way": name,
             "columns": size[0],
             "bond": model.module_.bond_dim,
@@ -107,16 +108,16 @@ def serving(device: str, settings: Settings, console: Console) -> dict[str, Any]
     """One row and many through the estimator, onnxruntime and a torch program, always on the CPU."""
     size = QUICK_SIZE if settings.quick else SIZE
     rows = []
-    for solver in SOLVERS:
-        rows += served_rows(solver, size, settings, console)
+    for kind in MAKERS:
+        rows += served_rows(kind, size, settings, console)
     targets = []
     for row in rows:
         alone = row["one_row_milliseconds"]
         console.print(
-            f"{row['solver']}, {row['way']}: one row {alone['median']:.3f} ms (fastest {alone['fastest']:.3f}), "
+            f"{row['kind']}, {row['way']}: one row {alone['median']:.3f} ms (fastest {alone['fastest']:.3f}), "
             f"{row['rows']} rows {row['rows_milliseconds']['median']:.1f} ms, {row['rows_per_second']:,} rows/s"
         )
         if row["way"] == "predict":
-            what = f"predict of one row, {size[0]} columns, r = {row['bond']}, {row['solver']} solver"
+            what = f"predict of one row, {size[0]} columns, r = {row['bond']}, {row['kind']}"
             targets.append(Target(what, "at most", SERVED_ROW_MS, "ms", alone["median"]).as_dict())
     return {"title": "What a prediction costs", "rows": rows, "targets": targets}

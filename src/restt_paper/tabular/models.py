@@ -12,7 +12,7 @@ from typing import Any
 from restt.baselines import make
 from restt.baselines.boosting import SMALL_TABLES
 from restt.baselines.table6_settings import PAPER_SETTINGS
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor, ResTTRegressor
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
@@ -88,7 +88,7 @@ AVERAGE_SIZE = 10
 REPEATS = {"boston": 1, "ale": 3}
 
 
-class PaperRegressor(ResTTRegressor):
+class PaperRegressor(ResTTNetRegressor):
     """The estimator with weights that are drawn as the paper draws them, the first and last site's like all others."""
 
     _init = "paper"
@@ -165,7 +165,7 @@ def paper_recipe(settings: Settings, split: int, device: str) -> Any:
     """
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
 
-    model = PaperRegressor(**settings["params"], solver="gradient", device=device, random_state=split)
+    model = PaperRegressor(**settings["params"], device=device, random_state=split)
     held = ShuffleSplit(settings["validations"], test_size=settings["validation_share"], random_state=split)
     grid = {"lr": settings["rates"], "feature_map": settings["maps"]}
     return GridSearchCV(model, grid, scoring="r2", cv=held)

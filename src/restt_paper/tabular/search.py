@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.gradient import LEAST_SECOND_MOMENT, EncodedExamples, Fit
 from restt.estimators.settings import settle
@@ -63,7 +63,7 @@ class Candidate:
         """The estimator with these settings and those in ``common``, ``runs`` members averaged."""
         from sklearn.compose import TransformedTargetRegressor
 
-        model = ResTTRegressor(
+        model = ResTTNetRegressor(
             bond_dim=common["bond_dim"],
             feature_map=read_map(self.feature_map),
             epochs=common["epochs"],
@@ -73,7 +73,6 @@ class Candidate:
             device=device,
             precision="float32",
             random_state=seed,
-            solver="gradient",
         )
         if not self.log_target:
             return model
@@ -200,7 +199,7 @@ def _train_folds(
             Fit(start, examples[fold, candidate.log_target], None, config, settings)
             for fold, start in enumerate(starts)
         ]
-    trained = train_side_by_side(fits, threads=torch.get_num_threads())
+    trained = train_side_by_side(fits)
     with torch.no_grad():
         outputs = [found.module(vectors)[0, :, 0].double().cpu().numpy() for found in trained]
     return np.stack(outputs).reshape(len(group), len(kept), rows)

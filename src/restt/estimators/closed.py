@@ -1,0 +1,98 @@
+"""What both closed-form estimators share: no parameter of a training, and a report of what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from html import escape
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+from restt._common.compat_sklearn import Interval, StrOptions
+from restt._common.errors import shown
+from restt.data import Stream
+from restt.estimators.advice import warn_of_odd_rows
+from restt.estimators.base import BaseResTT
+from restt.estimators.columns import chosen_columns
+from restt.estimators.forks import refuse_lost_threads
+from restt.estimators.gradient import Examples
+from restt.estimators.settings import TRAINING
+from restt.prior import Settings
+
+
+class FitReport(dict[str, Any]):
+    """What a fit did: a dict of plain values that prints as a few lines.
+
+    >>> report = FitReport(rows=90, seconds=0.51, members={"full": 0.75, "linear": 0.25}, leave_one_out_r2=0.8765)
+    >>> report
+    rows               90
+    seconds            0.51
+    members            full 0.75, linear 0.25
+    leave_one_out_r2   0.877
+    >>> report["members"]["full"]
+    0.75
+    """
+
+    def __repr__(self) -> str:
+        width = max((len(name) for name in self), default=0) + 3
+        return "\n".join(f"{name:<{width}}{_shown(value)}" for name, value in self.items())
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td></tr>" for name, value in self.items())
+        return f"<table>{''.join(rows)}</table>"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items()) or "nothing"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+class ClosedForm(BaseResTT):
+    """An estimator that is solved, not trained."""
+
+    _trained: ClassVar[str]  # the name of the estimator of the same task that is trained
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseResTT._parameter_constraints,
+        "effort": [StrOptions(set(Settings.EFFORTS))],
+        "bond_dim": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    }
+
+    effort: str
+    bond_dim: str | int
+    fit_report_: FitReport
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        cls._refuse_training(parameters)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; TypeError for one that only a trained estimator has."""
+        self._refuse_training(params)
+        made: Self = super().set_params(**params)
+        return made
+
+    @classmethod
+    def _refuse_training(cls, names: Collection[str]) -> None:
+        wrong = [name for name in names if name in TRAINING or name == "solver"]
+        if wrong:
+            raise TypeError(
+                f"{cls.__name__} is fitted in closed form and has no parameter {wrong[0]!r}: "
+                f"{cls._trained} is the same model trained by gradients"
+            )
+
+    def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> Examples:
+        """The rows of positive weight; warnings where they are odd, errors where they cannot be solved."""
+        refuse_lost_threads("fit")
+        if isinstance(X, Stream):
+            raise TypeError(
+                f"X must be a table, got a stream: {self._trained} trains on rows that do not fit into memory"
+            )
+        given = self._read_examples(X, y, sample_weight, reset=True)
+        if not isinstance(self.bond_dim, str) and self.bond_dim > len(given):
+            raise ValueError(
+                f"bond_dim must be at most the number of rows, {len(given)}, got bond_dim={shown(self.bond_dim)}"
+            )
+        warn_of_odd_rows(given, set(chosen_columns("categorical_features", self.categorical_features, given.table)))
+        return given

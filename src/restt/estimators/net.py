@@ -1,0 +1,401 @@
+"""Training by gradients, from the table to the fitted attributes: what both net estimators share."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from numbers import Integral
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+
+from restt import chain
+from restt._common.compat_sklearn import Interval, fit_context
+from restt._common.devices import fitting_threads
+from restt._common.errors import shown
+from restt.data import Stream
+from restt.estimators.base import BaseResTT
+from restt.estimators.columns import chosen_columns
+from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
+from restt.estimators.forks import refuse_lost_threads
+from restt.estimators.gradient import (
+    EncodedExamples,
+    Examples,
+    Fit,
+    Prepared,
+    begin_training,
+    check_same_shape,
+    encode,
+    encode_stream,
+    multiplication,
+    new_module,
+    own_outputs,
+    train_config,
+    why_it_failed,
+)
+from restt.estimators.history import History
+from restt.estimators.progress import CallbackSupport, shown_progress, told_to_callbacks, with_callbacks
+from restt.estimators.settings import TRAINING, Settings, check_fits, settle
+from restt.estimators.streams import Sample, survey
+from restt.estimators.tables import ArrayTable
+from restt.estimators.targets import Target
+from restt.features import FeatureMap
+from restt.topology import Topology
+from restt.train import EpochRecord, Event
+
+WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
+
+
+class BaseNet(CallbackSupport, BaseResTT):
+    """Everything of a training but what y means."""
+
+    # How the module draws its weights; a subclass may know better.
+    _init: ClassVar[str] = "balanced"
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaseResTT._parameter_constraints,
+        **TRAINING,
+        "bond_dim": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    topology: str | Topology
+    feature_map: str | FeatureMap
+    bond_dim: int
+    sigma2: str | float
+    loss: str
+    epochs: str | int
+    lr: float
+    schedule: str
+    batch_size: str | int
+    penalty: Any
+    dropout: float
+    runs: int
+    early_stopping: bool | int
+    validation_fraction: float
+    site_order: Any
+    warm_start: bool
+    checkpoint_dir: str | PathLike[str] | None
+    precision: str
+
+    history_: History
+    n_iter_: int
+
+    @abstractmethod
+    def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None) -> Target:
+        """What turns targets into outputs and back, learned from the rows of a first fit.
+
+        ``classes`` are those that ``partial_fit`` of a classifier was given.
+        """
+
+    @property
+    @abstractmethod
+    def _loss(self) -> str:
+        """The training's loss."""
+
+    def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
+        """Labels whose shares a random split of ``held`` rows keeps."""
+        return None
+
+    def _finish(self, examples: Examples) -> None:
+        """Whatever is still to be learned once the weights are, on held-out rows where there are some."""
+
+    @with_callbacks
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; with ``warm_start`` go on from the last fit.
+
+        A fit that ends worse than the mean of y (or the shares of the classes) on its own rows, or that exploded again
+        and again, gives a ConvergenceWarning.
+
+        Parameters
+        ----------
+        X : table of shape (B, C)
+            numpy array, pandas or polars data frame, scipy sparse matrix, or anything that becomes an array. Rows that
+            do not fit into memory are a :func:`restt.data.stream`, which names its target: y is then None. Columns are
+            learned from 50,000 rows of it, and the training is on all.
+        y : (B,) targets
+            For regression also (B, O).
+        sample_weight : (B,), optional
+            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+
+        Returns
+        -------
+        self
+        """
+        made = self._for_a_fit()
+        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh())
+        records = shown_progress(records, epochs, self._shown)
+        try:
+            for _ in told_to_callbacks(self, records, epochs, X, y, made._state_of_this_epoch):
+                pass
+        finally:  # a training that was stopped is a fit too, of the epochs it has had
+            del records  # which a callback may have left before their end
+            self._become(made)
+        return self
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit_epochs(
+        self, X: Any, y: Any = None, sample_weight: Any = None, validation: Any = None
+    ) -> Iterator[EpochRecord]:
+        """Fit, one epoch for each step of the iteration; after each the estimator can predict. Leave the loop to stop.
+
+        ``validation`` is (X, y) or (X, y, sample_weight) of held-out rows, whose loss and metrics are then in each
+        record.
+
+        >>> import numpy as np
+        >>> from restt.estimators import ResTTNetRegressor
+        >>> X = np.random.default_rng(0).random((60, 3))
+        >>> model = ResTTNetRegressor(random_state=0)
+        >>> for record in model.fit_epochs(X[:40], X[:40, 0], validation=(X[40:], X[40:, 0])):
+        ...     if record.validation["r2"][0] > 0.9:
+        ...         break
+        >>> model.n_iter_ == record.epoch < 100
+        True
+        """
+        made = self._for_a_fit()
+        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
+        self._become(made)
+        return shown_progress(records, epochs, self._shown)
+
+    def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
+        """``partial_fit``."""
+        fresh, made = not self.__sklearn_is_fitted__(), self._for_a_fit()
+        for _ in made._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
+            pass
+        self._become(made)
+        return self
+
+    def _start(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        fresh: bool,
+        once: bool = False,
+        validation: Any = None,
+        classes: np.ndarray | None = None,
+    ) -> tuple[Iterator[EpochRecord], int]:
+        """Read everything: the records of the training, which iterating makes happen, and their number.
+
+        ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
+        """
+        refuse_lost_threads("fit")
+        if self.checkpoint_dir == "":
+            raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
+        sample = None
+        if isinstance(X, Stream):
+            if once:
+                raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
+            X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
+        given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
+        held_out = None if validation is None else self._read_validation(validation)
+        return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
+
+    def _start_training(
+        self,
+        given: Examples,
+        held_out: Examples | None,
+        *,
+        fresh: bool,
+        once: bool,
+        classes: np.ndarray | None,
+        most_levels: int | None = None,
+    ) -> tuple[Iterator[EpochRecord], int]:
+        """Encoding, target and settings, a module, and its training.
+
+        ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
+        """
+        with fitting_threads(given.encoding_work):
+            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
+            folder = None if once else self.checkpoint_dir
+            records = begin_training(prepared.fit, folder, shared=self.__dict__.get("_cloned", False))
+            # Only now that nothing can be refused any more does the estimator change.
+            self._adopt(prepared, fresh=fresh)
+            settings = prepared.fit.settings
+            if fresh:
+                numbers = self.encoding_.numbers(given.table)
+                self.site_covariances_ = site_covariances(self.encoding_, numbers, given.weights, settings.device)
+        return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
+
+    def _prepare(
+        self,
+        given: Examples,
+        held_out: Examples | None = None,
+        *,
+        fresh: bool = True,
+        once: bool = False,
+        classes: np.ndarray | None = None,
+        like: Prepared | None = None,
+        most_levels: int | None = None,
+    ) -> Prepared:
+        """Everything up to the training, which leaves the estimator as it is.
+
+        ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
+        are taken and, where the seed is the same, its module, which must then be trained as a copy.
+        """
+        if like is not None:
+            encoding, target = like.encoding, like.target
+        elif fresh:
+            # Known to be too large before columns are looked at one by one.
+            likely = self._settings(given.rows, KNOTS * given.table.width)
+            self._check_size(given, KNOTS, likely, outputs=1)
+            encoding = fit_encoding(
+                given.table,
+                given.weights,
+                feature_map=self.feature_map,
+                site_order=self.site_order,
+                categorical_features=self.categorical_features,
+                handle_unknown=self.handle_unknown,
+                handle_missing=self.handle_missing,
+                most_levels=most_levels,
+                device=likely.device,
+            )
+            target = self._new_target(given.y, given.weights, classes)
+        else:
+            check_same_shape(self.module_, self)
+            encoding, target = self.encoding_, self.target_
+        settings = self._settings(given.rows, sum(encoding.widths))
+        if like is None:
+            self._check_size(given, max(encoding.widths), settings, target.outputs)
+
+        seed = self._new_seed()
+        if like is not None and (like.held is None or like.seed == seed):
+            kept, held, rows, held_rows = like.kept, like.held, like.fit.rows, like.fit.held_rows
+        else:
+            kept, held = self._split(given, held_out, None if once else seed)
+            rows = encode(kept, encoding, target, settings)
+            held_rows = None if held is None else encode(held, encoding, target, settings)
+        streamed = encode_stream(kept, held, encoding, target, settings)
+
+        done = 0
+        if like is not None and like.seed == seed:
+            module = like.fit.module
+        elif fresh:
+            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
+        else:
+            # A copy: predictions are of the last fit until this one has ended.
+            module = copy.deepcopy(self.module_).to(device=settings.device, dtype=settings.dtype)
+            done = self.n_iter_
+        # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
+        config = train_config(
+            self,
+            self._loss,
+            target,
+            settings,
+            len(kept) if streamed is None else len(streamed),
+            None if self._is_unseeded() else seed + done,
+            once=once,
+        )
+        fit = Fit(module, rows, held_rows, config, settings, streamed)
+        return Prepared(fit, given, encoding, target, kept, held, seed)
+
+    def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
+        """Hold what was prepared, as a training begins."""
+        if fresh:
+            self.history_, self.n_iter_ = History(), 0
+            self.site_means_ = prepared.encoding.site_means
+            self.site_covariances_ = None
+        self.history_ = History(self.history_)
+        self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
+        self.precision_ = prepared.fit.settings.precision
+
+    def _epochs(
+        self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
+    ) -> Iterator[EpochRecord]:
+        """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
+        before, known = self.n_iter_, len(self.history_)
+        try:
+            while True:
+                # Both hold for the epoch only, not for what the consumer does between epochs.
+                with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
+                    record = next(records, None)
+                if record is None:
+                    break
+                told = replace(record, epoch=before + record.epoch) if before else record
+                self.history_.append(told)
+                self.n_iter_ = told.epoch
+                yield told
+        except GeneratorExit:
+            self._finish(prepared.judged)
+            raise
+        self._finish(prepared.judged)
+        if judge_fit:
+            rows = prepared.fit.rows
+            events = [event for record in self.history_[known:] for event in record.events]
+            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
+
+    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
+        """ConvergenceWarning where a training with these events, which gives these outputs, came to nothing."""
+        reason = why_it_failed(outputs, self.target_, rows, events)
+        if reason:
+            warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
+
+    def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
+        """Columns, y and weights of a stream's sample, and where it lies; None where that is the whole of it."""
+        for name, value in (("y", y), ("sample_weight", sample_weight)):
+            if value is not None:
+                raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
+        named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
+        chosen = set(chosen_columns("categorical_features", self.categorical_features, named))
+        every = isinstance(self.feature_map, str) and self.feature_map == "onehot"
+        names = {name for column, name in enumerate(X.columns) if every or column in chosen}
+        found = survey(X, names, is_classifier(self), self.handle_unknown == "error")
+        return found.frame, found.y, found.weights, found.sample
+
+    def _settings(self, rows: int, width: int) -> Settings:
+        return settle(
+            rows,
+            width,
+            int(self.bond_dim),
+            int(self.runs),
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+        )
+
+    def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
+        sites, saved = examples.table.width, self.checkpoint_dir is not None
+        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
+
+    def _read_validation(self, validation: Any) -> Examples:
+        if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
+            raise TypeError(f"validation must be (X, y) or (X, y, sample_weight), got {shown(validation)}")
+        weights = validation[2] if len(validation) == 3 else None
+        return self._read_examples(validation[0], validation[1], weights, reset=False)
+
+    def _split(self, given: Examples, held_out: Examples | None, seed: int | None) -> tuple[Examples, Examples | None]:
+        """Rows to train on, and rows held out: those given, or a random part of the first for early stopping."""
+        if held_out is not None or not self.early_stopping or seed is None:
+            return given, held_out
+        count = len(given)
+        if count < 2:
+            raise ValueError("early_stopping holds rows out and needs at least 2 rows, got n_samples=1")
+        held = min(count - 1, max(1, round(self.validation_fraction * count)))
+        # A checkpoint can only go on with the same split, so without a seed of its own the split has a fixed one.
+        fixed = 0 if self._is_unseeded() else seed
+        labels = self._split_labels(given.y, held)
+        kept, out = train_test_split(np.arange(count), test_size=held, random_state=fixed, stratify=labels)
+        return given.take(kept), given.take(out)
+
+    def _state_of_this_epoch(self) -> dict[str, Any]:
+        fitted = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        return {**fitted, "module_": copy.deepcopy(self.module_), "history_": History(self.history_)}
+
+    def _starts_fresh(self) -> bool:
+        return not (self.warm_start and self.__sklearn_is_fitted__())
+
+    def _is_unseeded(self) -> bool:
+        return self.random_state is None and self.checkpoint_dir is not None
+
+    def __sklearn_clone__(self) -> Self:
+        made: Self = super().__sklearn_clone__()
+        made._cloned = True  # its checkpoints have a folder of their own in checkpoint_dir
+        return made
