@@ -19,7 +19,7 @@ from dask.distributed import Client, LocalCluster
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GridSearchCV, KFold
 
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor
 
 GRID = {"bond_dim": [2, 4, 8], "penalty": [0.005, 0.02, 0.1]}
 
@@ -27,7 +27,7 @@ GRID = {"bond_dim": [2, 4, 8], "penalty": [0.005, 0.02, 0.1]}
 def search(client: Client, epochs: int = 20, grid: dict[str, list] | None = None) -> GridSearchCV:
     """The finished search over the candidates of ``grid``, each fitted on three folds."""
     X, y = load_diabetes(return_X_y=True, as_frame=True)
-    model = ResTTRegressor(epochs=epochs, random_state=0)
+    model = ResTTNetRegressor(epochs=epochs, random_state=0)
     folds = list(KFold(3).split(X))
     found = GridSearchCV(model, GRID if grid is None else grid, cv=folds)
     with joblib.parallel_backend("dask", client=client, scatter=[X, y, *chain.from_iterable(folds)]):

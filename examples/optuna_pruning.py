@@ -15,7 +15,7 @@ import optuna
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor
 
 
 def search(trials: int, epochs: int, seed: int) -> optuna.Study:
@@ -24,7 +24,7 @@ def search(trials: int, epochs: int, seed: int) -> optuna.Study:
     X_train, X_held, y_train, y_held = train_test_split(X, y, test_size=0.3, random_state=seed)
 
     def objective(trial: optuna.Trial) -> float:
-        model = ResTTRegressor(
+        model = ResTTNetRegressor(
             bond_dim=trial.suggest_int("bond_dim", 2, 16, log=True),
             penalty={
                 "chain": trial.suggest_float("chain penalty", 1e-3, 1.0, log=True),

@@ -55,7 +55,7 @@ def export_model(path: Path, rows: int, seed: int) -> tuple[Any, Any]:
     """A classifier of a made table with text, numbers and missing values, exported to ``path``, and the table."""
     import pandas as pd
 
-    from restt.estimators import ResTTClassifier
+    from restt.estimators import ResTTNetClassifier
 
     rng = np.random.default_rng(seed)
     table = pd.DataFrame(
@@ -67,7 +67,7 @@ def export_model(path: Path, rows: int, seed: int) -> tuple[Any, Any]:
     )
     worth = table["area"] / 60 + (table["district"] == "hill") * (1 + table["balcony"]) + 0.2 * rng.normal(size=rows)
     table.loc[rng.random(rows) < 0.1, "area"] = np.nan
-    model = ResTTClassifier(epochs=60, random_state=seed).fit(table, np.where(worth > 2, "dear", "cheap"))
+    model = ResTTNetClassifier(epochs=60, random_state=seed).fit(table, np.where(worth > 2, "dear", "cheap"))
     model.export(path)
     return model, table
 

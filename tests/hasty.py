@@ -12,7 +12,7 @@ import pytest
 @contextmanager
 def hasty_solvers() -> Iterator[None]:
     """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
-    from restt.estimators import additive, candidates, modes, posterior, selection
+    from restt.estimators import additive, candidates, modes, selection
     from restt.prior import Settings, classes, learning
 
     climb = learning.climb
@@ -21,7 +21,8 @@ def hasty_solvers() -> Iterator[None]:
         return climb(objective, start, min(iterations, 3), *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posterior, "SETTINGS", Settings(knots=12, first_iterations=2, iterations=2, largest_bond=16))
+        hasty = Settings(knots=12, first_iterations=2, iterations=2, largest_bond=16)
+        patch.setattr(Settings, "of_effort", lambda effort: hasty)
         patch.setattr(learning, "climb", climb_a_little)
         patch.setattr(classes, "_ITERATIONS", 10)
         for module in (candidates, selection):

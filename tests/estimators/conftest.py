@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
 
 # Enough to see that something was learned; every test that needs more says so.
 QUICK = {"bond_dim": 3, "epochs": 30, "random_state": 0}
@@ -42,12 +42,12 @@ def mixed() -> tuple[pd.DataFrame, np.ndarray]:
 @pytest.fixture(scope="module")
 def fitted_regressor() -> ResTTRegressor:
     x = np.random.default_rng(0).normal(size=(60, 3))
-    return ResTTRegressor(**QUICK, runs=2).fit(x, x[:, 0] + x[:, 1] * x[:, 2])
+    return ResTTNetRegressor(**QUICK, runs=2).fit(x, x[:, 0] + x[:, 1] * x[:, 2])
 
 
 @pytest.fixture(scope="module")
 def fitted_classifier() -> ResTTClassifier:
     x = np.random.default_rng(0).normal(size=(60, 3))
-    return ResTTClassifier(**QUICK, runs=2).fit(
+    return ResTTNetClassifier(**QUICK, runs=2).fit(
         x, np.where(x[:, 0] > 0.5, "high", np.where(x[:, 0] < -0.5, "low", "mid"))
     )

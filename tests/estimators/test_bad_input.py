@@ -10,7 +10,7 @@ import torch
 from sklearn.utils._param_validation import InvalidParameterError
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTRegressor, settings
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, settings
 from tests.estimators.conftest import QUICK, short_fits
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -20,7 +20,7 @@ FRAME = pd.DataFrame({"a": X[:, 0], "kind": ["x", "y", "z"] * 4})
 
 @pytest.fixture(scope="module")
 def on_frame():
-    return ResTTRegressor(**QUICK, handle_unknown="error", handle_missing="error").fit(FRAME, Y)
+    return ResTTNetRegressor(**QUICK, handle_unknown="error", handle_missing="error").fit(FRAME, Y)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def on_frame():
 )
 def test_fit_refuses(x, y, message):
     with pytest.raises(ValueError, match=message):
-        ResTTRegressor(**QUICK).fit(x, y)
+        ResTTNetRegressor(**QUICK).fit(x, y)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_fit_refuses(x, y, message):
 )
 def test_weights_are_checked(weights, message):
     with pytest.raises(ValueError, match=message):
-        ResTTRegressor(**QUICK).fit(X, Y, sample_weight=weights)
+        ResTTNetRegressor(**QUICK).fit(X, Y, sample_weight=weights)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_predict_refuses(on_frame, table, message):
 
 
 def test_predict_on_another_number_of_columns():
-    model = ResTTRegressor(**QUICK).fit(X, Y)
+    model = ResTTNetRegressor(**QUICK).fit(X, Y)
     with pytest.raises(ValueError, match="X has 3 features, but ResTTRegressor is expecting 2 features as input"):
         model.predict(np.zeros((2, 3)))
 
 
 def test_unnamed_table_after_a_frame_warns(on_frame):
-    model = ResTTRegressor(**QUICK).fit(FRAME[["a"]], Y)
+    model = ResTTNetRegressor(**QUICK).fit(FRAME[["a"]], Y)
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         model.predict(FRAME[["a"]].to_numpy())
 
@@ -115,13 +115,13 @@ def test_missing_values_where_they_are_not_wanted():
     x = X.copy()
     x[4, 1] = np.nan
     with pytest.raises(ValueError, match='NaN: column 1 has missing values, which handle_missing="error" refuses'):
-        ResTTRegressor(**QUICK, handle_missing="error").fit(x, Y)
+        ResTTNetRegressor(**QUICK, handle_missing="error").fit(x, Y)
     with pytest.raises(ValueError, match="column 'kind' has missing values"):
-        ResTTRegressor(**QUICK, handle_missing="error").fit(FRAME.assign(kind=[None, "x"] * 6), Y)
+        ResTTNetRegressor(**QUICK, handle_missing="error").fit(FRAME.assign(kind=[None, "x"] * 6), Y)
 
 
 def test_unseen_values_are_average_with_one_warning_each():
-    model = ResTTRegressor(**QUICK).fit(FRAME, Y)
+    model = ResTTNetRegressor(**QUICK).fit(FRAME, Y)
     with pytest.warns(
         UserWarning, match=r"column 'kind' of X has the category 'new' in row 0.*unseen.*average"
     ) as told:
@@ -136,7 +136,7 @@ def test_unseen_values_are_average_with_one_warning_each():
 
 
 def test_one_unseen_value_does_not_end_the_batch():
-    model = ResTTRegressor(**QUICK).fit(FRAME, Y)
+    model = ResTTNetRegressor(**QUICK).fit(FRAME, Y)
     table = FRAME.assign(kind=["new", *FRAME["kind"][1:]])
     with pytest.warns(UserWarning, match="unseen in the fit"):
         found = model.predict(table)
@@ -147,7 +147,7 @@ def test_one_unseen_value_does_not_end_the_batch():
 @short_fits
 def test_rare_categories_of_the_fit_are_no_surprise():
     frame = pd.DataFrame({"kind": ["a", "b"] * 100 + ["rare"]})
-    model = ResTTRegressor(**QUICK).fit(frame, np.r_[np.tile([1.0, 2.0], 100), 3.0])
+    model = ResTTNetRegressor(**QUICK).fit(frame, np.r_[np.tile([1.0, 2.0], 100), 3.0])
     assert np.isfinite(model.predict(frame)).all()
     with pytest.warns(UserWarning, match="the category 'never' in row 0"):
         never = model.predict(pd.DataFrame({"kind": ["never"]}))
@@ -157,12 +157,12 @@ def test_rare_categories_of_the_fit_are_no_surprise():
 @pytest.mark.parametrize("y", [np.linspace(0, 1, 12), np.eye(12)[:, :2]])
 def test_classifier_refuses_numbers_that_are_no_classes(y):
     with pytest.raises(ValueError, match=r"Unknown label type|y should be a 1d array"):
-        ResTTClassifier(**QUICK).fit(X, y)
+        ResTTNetClassifier(**QUICK).fit(X, y)
 
 
 def test_classifier_refuses_missing_labels():
     with pytest.raises(ValueError, match="Input y contains NaN"):
-        ResTTClassifier(**QUICK).fit(X, np.r_[np.nan, np.ones(11)])
+        ResTTNetClassifier(**QUICK).fit(X, np.r_[np.nan, np.ones(11)])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_classifier_refuses_missing_labels():
 )
 def test_classifier_refuses_text_labels_that_are_missing_or_mixed(labels, error, message):
     with pytest.raises(error, match=message):
-        ResTTClassifier(**QUICK).fit(X, np.array(labels, dtype=object))
+        ResTTNetClassifier(**QUICK).fit(X, np.array(labels, dtype=object))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_classifier_refuses_text_labels_that_are_missing_or_mixed(labels, error,
 )
 def test_classifier_refuses_labels_that_are_missing_without_being_nan(labels):
     with pytest.raises(ValueError, match="Input y contains NaN: the label in row 1 is missing"):
-        ResTTClassifier(**QUICK).fit(X, labels)
+        ResTTNetClassifier(**QUICK).fit(X, labels)
 
 
 @pytest.mark.parametrize("solver", ["posterior", "gradient"])
@@ -197,20 +197,20 @@ def test_classifier_refuses_labels_that_are_missing_without_being_nan(labels):
 def test_regressor_refuses_masked_targets(solver, dtype):
     y = np.ma.array(np.arange(len(X)).astype(dtype), mask=np.arange(len(X)) == 3)
     with pytest.raises(ValueError, match="Input y contains NaN"):
-        ResTTRegressor(solver=solver).fit(X, y)
+        ResTTRegressor().fit(X, y)
     with pytest.raises(ValueError, match="Input y contains NaN"):
-        ResTTRegressor(solver=solver).fit(X, np.ma.column_stack([y, y]))
+        ResTTRegressor().fit(X, np.ma.column_stack([y, y]))
 
 
 def test_masked_weights_are_refused():
     weights = np.ma.array(np.ones(len(X)), mask=np.arange(len(X)) == 3)
     with pytest.raises(ValueError, match="sample_weight must be finite"):
-        ResTTRegressor(**QUICK).fit(X, Y, weights)
+        ResTTNetRegressor(**QUICK).fit(X, Y, weights)
 
 
 def test_a_lazy_frame_has_to_be_collected():
     with pytest.raises(TypeError, match=r"polars LazyFrame, which holds no rows yet: pass X.collect\(\)"):
-        ResTTRegressor(**QUICK).fit(pl.DataFrame(X).lazy(), Y)
+        ResTTNetRegressor(**QUICK).fit(pl.DataFrame(X).lazy(), Y)
 
 
 @pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
@@ -224,9 +224,9 @@ def test_a_misspelt_parameter_names_the_class(kind):
 def test_empty_paths_are_not_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match='checkpoint_dir must name a folder, got ""'):
-        ResTTRegressor(**QUICK, checkpoint_dir="").fit(X, Y)
+        ResTTNetRegressor(**QUICK, checkpoint_dir="").fit(X, Y)
     with pytest.raises(ValueError, match='path must name a folder or a file, got ""'):
-        ResTTRegressor(**QUICK).fit(X, Y).save("")
+        ResTTNetRegressor(**QUICK).fit(X, Y).save("")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -239,12 +239,12 @@ def test_memory_of_wide_categories_is_known_after_the_levels(monkeypatch):
     frame = pd.DataFrame({"id": [f"u{i}" for i in range(300)]})
     monkeypatch.setattr(settings, "available_memory", lambda device: 2.0**20)
     # Levels of one row in 300 are rare, so by default the column is narrow.
-    narrow = ResTTRegressor(bond_dim=2, solver="gradient").fit(frame, np.arange(300.0))
+    narrow = ResTTNetRegressor(bond_dim=2).fit(frame, np.arange(300.0))
     assert narrow.encoding_.widths == (1,)
     with pytest.raises(
         ValueError, match=r"1 columns as sites of width 300 .* would need .* GiB, 0.0 GiB are available"
     ):
-        ResTTRegressor(bond_dim=10, handle_unknown="error", solver="gradient").fit(frame, np.arange(300.0))
+        ResTTNetRegressor(bond_dim=10, handle_unknown="error").fit(frame, np.arange(300.0))
 
 
 def test_long_chains_are_refused_whatever_the_memory(monkeypatch):
@@ -301,4 +301,4 @@ def test_a_gpu_that_is_not_there():
 
 def test_early_stopping_needs_two_rows():
     with pytest.raises(ValueError, match="at least 2 rows, got n_samples=1"):
-        ResTTRegressor(early_stopping=True).fit(X[:1], Y[:1])
+        ResTTNetRegressor(early_stopping=True).fit(X[:1], Y[:1])

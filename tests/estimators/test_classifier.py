@@ -4,7 +4,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from restt.estimators import ResTTClassifier
+from restt.estimators import ResTTNetClassifier
 from restt.estimators.classifier import fitted_temperature
 from restt.estimators.targets import Labels, class_numbers
 from tests.estimators.conftest import QUICK, short_fits
@@ -16,7 +16,7 @@ from tests.estimators.conftest import QUICK, short_fits
 def test_labels_of_any_type_come_back(numbers, labels):
     x, _ = numbers
     y = np.asarray(labels)[np.digitize(x[:, 0], [-0.4, 0.4])]
-    model = ResTTClassifier(**QUICK).fit(x, y)
+    model = ResTTNetClassifier(**QUICK).fit(x, y)
     assert model.classes_.dtype == y.dtype
     assert model.classes_.tolist() == sorted(np.asarray(labels).tolist())
     assert model.score(x, y) > 0.85
@@ -24,7 +24,7 @@ def test_labels_of_any_type_come_back(numbers, labels):
 
 def test_booleans(numbers):
     x, _ = numbers
-    model = ResTTClassifier(**QUICK).fit(x, x[:, 0] > 0)
+    model = ResTTNetClassifier(**QUICK).fit(x, x[:, 0] > 0)
     assert model.classes_.tolist() == [False, True]
     assert model.predict(x).dtype == bool
     assert model.score(x, x[:, 0] > 0) > 0.9
@@ -37,7 +37,7 @@ def test_labels_of_a_column_that_could_miss_some_keep_their_kind(numbers, labels
     x, _ = numbers
     plain = np.array(labels)[(x[:, 0] > 0).astype(int)]
     nullable = {"i": "Int64", "b": "boolean"}[plain.dtype.kind]
-    model = ResTTClassifier(**QUICK).fit(x, pd.Series(plain, dtype=nullable if dtype == "nullable" else dtype))
+    model = ResTTNetClassifier(**QUICK).fit(x, pd.Series(plain, dtype=nullable if dtype == "nullable" else dtype))
     assert model.classes_.dtype == plain.dtype
     assert (model.predict(x) == plain).mean() > 0.9
 
@@ -47,7 +47,7 @@ def test_labels_of_a_column_that_could_miss_some_keep_their_kind(numbers, labels
 def test_scores_agree_with_each_other(numbers, loss, classes):
     x, _ = numbers
     y = np.digitize(x[:, 0], [-0.4, 0.4][: classes - 1])
-    model = ResTTClassifier(**QUICK, loss=loss, runs=2).fit(x, y)
+    model = ResTTNetClassifier(**QUICK, loss=loss, runs=2).fit(x, y)
     probabilities, scores = model.predict_proba(x), model.decision_function(x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=0, atol=1e-12)
     np.testing.assert_allclose(model.predict_log_proba(x), np.log(probabilities))
@@ -70,7 +70,7 @@ def test_spread_of_probabilities(fitted_classifier):
 
 def test_a_single_class_is_certain(numbers):
     x, _ = numbers
-    model = ResTTClassifier(**QUICK).fit(x, np.full(60, 4))
+    model = ResTTNetClassifier(**QUICK).fit(x, np.full(60, 4))
     assert model.predict_proba(x).tolist() == [[1.0]] * 60
     assert (model.predict(x) == 4).all()
 
@@ -80,19 +80,19 @@ def test_balanced_classes_weigh_the_same():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 1)), np.r_[np.zeros(190, int), np.ones(10, int)]
     options = {**QUICK, "penalty": 1.0}
-    plain = ResTTClassifier(**options).fit(x, y).predict_proba(x)[:, 1].mean()
-    balanced = ResTTClassifier(**options, class_weight="balanced").fit(x, y).predict_proba(x)[:, 1].mean()
+    plain = ResTTNetClassifier(**options).fit(x, y).predict_proba(x)[:, 1].mean()
+    balanced = ResTTNetClassifier(**options, class_weight="balanced").fit(x, y).predict_proba(x)[:, 1].mean()
     assert plain == pytest.approx(0.05, abs=0.03)
     assert balanced == pytest.approx(0.5, abs=0.1)
-    by_hand = ResTTClassifier(**options, class_weight={0: 200 / 380, 1: 10}).fit(x, y).predict_proba(x)[:, 1].mean()
+    by_hand = ResTTNetClassifier(**options, class_weight={0: 200 / 380, 1: 10}).fit(x, y).predict_proba(x)[:, 1].mean()
     assert by_hand == pytest.approx(balanced, abs=1e-9)
 
 
 def test_class_weight_multiplies_sample_weight(numbers):
     x, _ = numbers
     y, weights = (x[:, 0] > 0).astype(int), np.random.default_rng(1).random(60)
-    by_class = ResTTClassifier(**QUICK, class_weight={0: 1, 1: 3}).fit(x, y, sample_weight=weights)
-    by_row = ResTTClassifier(**QUICK).fit(x, y, sample_weight=weights * np.where(y == 1, 3, 1))
+    by_class = ResTTNetClassifier(**QUICK, class_weight={0: 1, 1: 3}).fit(x, y, sample_weight=weights)
+    by_row = ResTTNetClassifier(**QUICK).fit(x, y, sample_weight=weights * np.where(y == 1, 3, 1))
     # Weights of rows also move the knots; the shares that the classes start from must be the same.
     np.testing.assert_allclose(by_class.target_.prior, by_row.target_.prior)
     np.testing.assert_allclose(by_class.target_.row_weights(y, weights), weights * np.where(y == 1, 3, 1))
@@ -102,13 +102,13 @@ def test_class_weight_multiplies_sample_weight(numbers):
 def test_class_weight_must_be_usable(numbers, weights):
     x, _ = numbers
     with pytest.raises(ValueError, match="class_weight must be finite, at least 0"):
-        ResTTClassifier(**QUICK, class_weight=weights).fit(x, (x[:, 0] > 0).astype(int))
+        ResTTNetClassifier(**QUICK, class_weight=weights).fit(x, (x[:, 0] > 0).astype(int))
 
 
 def test_partial_fit_knows_classes_before_it_sees_them(numbers):
     x, _ = numbers
     y = np.digitize(x[:, 0], [-0.4, 0.4])
-    model = ResTTClassifier(bond_dim=3, random_state=0)
+    model = ResTTNetClassifier(bond_dim=3, random_state=0)
     with pytest.raises(ValueError, match="classes must be passed on the first call to partial_fit"):
         model.partial_fit(x, y)
     model.partial_fit(x[y < 2], y[y < 2], classes=[0, 1, 2])
@@ -121,26 +121,26 @@ def test_partial_fit_knows_classes_before_it_sees_them(numbers):
     with pytest.raises(ValueError, match=r"y has the class 4 in row 0.*\[0, 1, 2\]"):
         model.partial_fit(x, y + 3)
     with pytest.raises(ValueError, match="needs all rows at once"):
-        ResTTClassifier(class_weight="balanced").partial_fit(x, y, classes=[0, 1, 2])
+        ResTTNetClassifier(class_weight="balanced").partial_fit(x, y, classes=[0, 1, 2])
 
 
 def test_early_stopping_keeps_the_shares_of_classes(numbers):
     x, _ = numbers
     y = (np.arange(60) % 5 == 0).astype(int)
-    model = ResTTClassifier(**QUICK, early_stopping=True, validation_fraction=0.5).fit(x, y)
+    model = ResTTNetClassifier(**QUICK, early_stopping=True, validation_fraction=0.5).fit(x, y)
     assert "accuracy" in model.history_[0].validation
     rare = np.r_[0, np.ones(59, int)]
-    assert ResTTClassifier(**QUICK, early_stopping=True).fit(x, rare).n_iter_ > 0
+    assert ResTTNetClassifier(**QUICK, early_stopping=True).fit(x, rare).n_iter_ > 0
 
 
 def test_temperature_of_squares_beats_no_temperature(numbers):
     x, _ = numbers
     y = (x[:, 0] + 0.5 * np.random.default_rng(3).normal(size=60) > 0).astype(int)
-    model = ResTTClassifier(**QUICK, loss="mse").fit(x, y)
+    model = ResTTNetClassifier(**QUICK, loss="mse").fit(x, y)
     raw = softmax(model._members(x).mean(axis=0), axis=1)
     assert model.temperature_ != 1
     assert log_loss(y, model.predict_proba(x)) < log_loss(y, raw)
-    assert ResTTClassifier(**QUICK).fit(x, y).temperature_ == 1
+    assert ResTTNetClassifier(**QUICK).fit(x, y).temperature_ == 1
 
 
 def test_temperature_counts_rows_by_weight():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from restt import ResTTRegressor, load
+from restt import ResTTNetRegressor, ResTTRegressor, load
 from tests.estimators.test_old_files import FIXTURES
 from tests.hasty import hasty_solvers
 
@@ -123,7 +123,7 @@ def test_y_has_a_value_for_each_row(model, method):
 
 def test_models_without_it_say_so(numbers):
     x, y = numbers
-    trained = ResTTRegressor(epochs=2, random_state=0).fit(x, y)
+    trained = ResTTNetRegressor(epochs=2, random_state=0).fit(x, y)
     with pytest.raises(ValueError, match="predict_distribution needs the posterior solver, and this model was fitted"):
         trained.predict_distribution(x)
     old = load(FIXTURES / "posterior-log.safetensors")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from restt import features, interop
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor
 from tests.estimators.conftest import QUICK
 
 
@@ -29,7 +29,7 @@ def run_onnx(model, path, table):
 )
 def test_onnx_regression_of_a_mixed_table(mixed, options, tmp_path):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK, **options).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK, **options).fit(frame, y)
     found = run_onnx(model, tmp_path / "m.onnx", model.numbers(frame))
     np.testing.assert_allclose(found, model.predict(frame), rtol=0, atol=1e-5)
 
@@ -37,7 +37,7 @@ def test_onnx_regression_of_a_mixed_table(mixed, options, tmp_path):
 def test_onnx_float32_and_several_outputs(numbers, tmp_path):
     x, y = numbers
     x = x.astype(np.float32)
-    model = ResTTRegressor(**QUICK, precision="float32").fit(x, np.column_stack([y, -y]))
+    model = ResTTNetRegressor(**QUICK, precision="float32").fit(x, np.column_stack([y, -y]))
     found = run_onnx(model, tmp_path / "m.onnx", x)
     assert found.shape == (60, 2)
     np.testing.assert_allclose(found, model.predict(x), rtol=0, atol=1e-5)
@@ -46,7 +46,7 @@ def test_onnx_float32_and_several_outputs(numbers, tmp_path):
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse"])
 def test_onnx_probabilities(numbers, loss, tmp_path):
     x, y = numbers
-    model = ResTTClassifier(**QUICK, loss=loss, runs=2).fit(x, np.digitize(y, [-0.5, 0.5]))
+    model = ResTTNetClassifier(**QUICK, loss=loss, runs=2).fit(x, np.digitize(y, [-0.5, 0.5]))
     np.testing.assert_allclose(run_onnx(model, tmp_path / "m.onnx", x), model.predict_proba(x), rtol=0, atol=1e-5)
 
 
@@ -58,7 +58,7 @@ def test_probabilities_are_written_without_torchs_exporter(fitted_classifier, tm
 
 def test_torch_program(mixed, tmp_path):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     program = torch.export.load(interop.export(model, tmp_path / "m.pt2")).module()
     for rows in (1, 80):
         table = model.numbers(frame[:rows])
@@ -70,7 +70,7 @@ def test_rows_that_predict_refuses_are_nan(mixed, tmp_path):
     frame, y = mixed
     known = frame.notna().all(axis=1)
     options = {**QUICK, "handle_unknown": "error", "handle_missing": "error"}
-    model = ResTTRegressor(**options).fit(frame[known], y[known])
+    model = ResTTNetRegressor(**options).fit(frame[known], y[known])
     table = model.numbers(frame[known][:6])
     table[0, 2] = np.nan  # count was never missing
     table[1, 1] = 3  # there are three colours, 0 to 2
@@ -83,7 +83,7 @@ def test_rows_that_predict_refuses_are_nan(mixed, tmp_path):
 @pytest.mark.parametrize("feature_map", ["auto", "hat"])
 def test_unseen_values_are_the_average_in_the_graph_too(mixed, tmp_path, feature_map):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK, feature_map=feature_map).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK, feature_map=feature_map).fit(frame, y)
     new = frame[:5].assign(colour="violet", count=np.nan)
     with pytest.warns(UserWarning, match=r"'violet'|misses 5"):
         table, want = model.numbers(new), model.predict(new)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import restt
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
 from tests.estimators.conftest import QUICK, short_fits
 
 SHORT = {**QUICK, "epochs": 3}
@@ -64,7 +64,7 @@ def raw():
 )
 def test_the_raw_frame_is_predicted(raw, options, tmp_path):
     frame, y = raw
-    model = ResTTRegressor(**SHORT, **options).fit(frame, y)
+    model = ResTTNetRegressor(**SHORT, **options).fit(frame, y)
     session = session_of(model.export(tmp_path / "m.onnx"))
     assert [column.name for column in session.get_inputs()] == list(frame.columns)
     for rows in (frame, frame[:1], frame[7:8]):
@@ -75,7 +75,7 @@ def test_the_raw_frame_is_predicted(raw, options, tmp_path):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_the_posterior_solver_too(raw, tmp_path):
+def test_the_closed_form_too(raw, tmp_path):
     frame, y = raw
     model = ResTTRegressor(random_state=0).fit(frame, np.exp(y))
     found = answers(session_of(model.export(tmp_path / "m.onnx")), frame)["output"]
@@ -85,7 +85,7 @@ def test_the_posterior_solver_too(raw, tmp_path):
 @pytest.mark.parametrize("labels", [np.array(["cheap", "dear"]), np.array([10, 20]), np.array([False, True])])
 def test_classes_come_as_text_beside_their_probabilities(raw, labels, tmp_path):
     frame, y = raw
-    model = ResTTClassifier(**QUICK).fit(frame, labels[(y > 2).astype(int)])
+    model = ResTTNetClassifier(**QUICK).fit(frame, labels[(y > 2).astype(int)])
     session = session_of(model.export(tmp_path / "m.onnx"))
     found = answers(session, frame)
     np.testing.assert_allclose(found["output"], model.predict_proba(frame), rtol=0, atol=1e-5)
@@ -99,7 +99,7 @@ def test_classes_come_as_text_beside_their_probabilities(raw, labels, tmp_path):
 
 def test_labels_of_a_table_of_numbers(numbers, tmp_path):
     x, y = numbers
-    model = ResTTClassifier(**QUICK).fit(x, np.where(y > 0, "up", "down"))
+    model = ResTTNetClassifier(**QUICK).fit(x, np.where(y > 0, "up", "down"))
     output, label = session_of(model.export(tmp_path / "m.onnx")).run(None, {"x": x})
     np.testing.assert_allclose(output, model.predict_proba(x), rtol=0, atol=1e-5)
     assert label.tolist() == model.predict(x).tolist()
@@ -107,7 +107,7 @@ def test_labels_of_a_table_of_numbers(numbers, tmp_path):
 
 def test_a_table_of_numbers_by_columns(numbers, tmp_path):
     x, y = numbers
-    model = ResTTRegressor(**QUICK).fit(x, y)
+    model = ResTTNetRegressor(**QUICK).fit(x, y)
     whole, parts = model.export(tmp_path / "x.onnx"), model.export(tmp_path / "parts.onnx", inputs="columns")
     (expected,) = session_of(whole).run(None, {"x": x})
     (found,) = session_of(parts).run(None, {f"column {index}": x[:, index] for index in range(3)})
@@ -118,7 +118,7 @@ def test_a_table_of_numbers_by_columns(numbers, tmp_path):
 @pytest.mark.parametrize("missing", ["", "None", "nan", "<NA>"])
 def test_texts_that_mean_missing(raw, missing, tmp_path):
     frame, y = raw
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     session = session_of(model.export(tmp_path / "m.onnx"))
     found = answers(session, frame[:5].assign(colour=missing))["output"]
     np.testing.assert_allclose(found, model.predict(frame[:5].assign(colour=None)), rtol=0, atol=1e-5)
@@ -127,7 +127,7 @@ def test_texts_that_mean_missing(raw, missing, tmp_path):
 def test_a_level_is_never_taken_as_missing(raw, tmp_path):
     frame, y = raw
     frame = frame.assign(colour=frame["colour"].replace({"green": ""}))
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     session = session_of(model.export(tmp_path / "m.onnx"))
     np.testing.assert_allclose(answers(session, frame)["output"], model.predict(frame), rtol=0, atol=1e-5)
 
@@ -136,7 +136,7 @@ def test_unseen_and_rare_categories(raw, tmp_path):
     frame, y = raw
     frame, y = pd.concat([frame, frame], ignore_index=True), np.concatenate([y, y])
     frame.loc[0, "colour"] = "gold"  # rare, so that there is a state for others
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     assert [column.other for column in model.encoding_.columns[:3:2]] == [True, False]
     session = session_of(model.export(tmp_path / "m.onnx"))
     unseen = frame[:6].assign(colour=["gold", "violet", "red", "red", "RED", "blue"], wheels=[2, 4, 5, np.inf, 2, -1])
@@ -149,7 +149,7 @@ def test_what_predict_refuses_is_nan_without_a_label(raw, tmp_path):
     frame, y = raw
     frame, y = frame[10:], y[10:]
     options = {**QUICK, "handle_unknown": "error", "handle_missing": "error"}
-    model = ResTTClassifier(**options).fit(frame, np.where(y > 2, "dear", "cheap"))
+    model = ResTTNetClassifier(**options).fit(frame, np.where(y > 2, "dear", "cheap"))
     session = session_of(model.export(tmp_path / "m.onnx"))
     rows = frame[:6].assign(
         colour=["violet", "", "red", "red", "red", "red"],
@@ -164,7 +164,7 @@ def test_what_predict_refuses_is_nan_without_a_label(raw, tmp_path):
 
 def test_metadata_names_columns_levels_and_scale(raw, tmp_path):
     frame, y = raw
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     notes = session_of(model.export(tmp_path / "m.onnx")).get_modelmeta().custom_metadata_map
     assert notes["restt_version"] == restt.__version__
     assert notes["inputs"] == "columns"
@@ -187,7 +187,7 @@ def test_metadata_names_columns_levels_and_scale(raw, tmp_path):
 
 def test_a_column_of_rare_levels_alone(tmp_path):
     frame = pd.DataFrame({"code": [f"c{n}" for n in range(200)], "size": np.arange(200.0)})
-    model = ResTTRegressor(**QUICK).fit(frame, frame["size"])
+    model = ResTTNetRegressor(**QUICK).fit(frame, frame["size"])
     assert model.encoding_.columns[0].levels == ()
     found = answers(session_of(model.export(tmp_path / "m.onnx")), frame)["output"]
     np.testing.assert_allclose(found, model.predict(frame), rtol=0, atol=1e-5)
@@ -195,16 +195,16 @@ def test_a_column_of_rare_levels_alone(tmp_path):
 
 def test_refused_clearly(raw, tmp_path):
     frame, y = raw
-    model = ResTTRegressor(**QUICK).fit(frame, y)
+    model = ResTTNetRegressor(**QUICK).fit(frame, y)
     with pytest.raises(ValueError, match=r'inputs="columns" is for \.onnx files, \.pt2 takes tensors'):
         model.export(tmp_path / "m.pt2", inputs="columns")
     with pytest.raises(ValueError, match=r"inputs must be one of .* got 'rows'"):
         model.export(tmp_path / "m.onnx", inputs="rows")
-    named = ResTTRegressor(**QUICK).fit(frame.rename(columns={"size": "output"}), y)
+    named = ResTTNetRegressor(**QUICK).fit(frame.rename(columns={"size": "output"}), y)
     with pytest.raises(ValueError, match="'output' is the name of an output: rename it"):
         named.export(tmp_path / "m.onnx")
     mixed = frame.assign(wheels=pd.Categorical(np.where(frame["new"], "many", frame["wheels"].astype(object))))
-    both = ResTTRegressor(**QUICK).fit(mixed, y)
+    both = ResTTNetRegressor(**QUICK).fit(mixed, y)
     with pytest.raises(ValueError, match="column 'wheels' has levels of text beside numbers"):
         both.export(tmp_path / "m.onnx")
     assert both.export(tmp_path / "m.onnx", inputs="numbers").exists()

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from restt import features
-from restt.estimators import ResTTClassifier, ResTTRegressor, encoding, tables
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, encoding, tables
 from tests.estimators.conftest import QUICK, short_fits
 
 pytestmark = short_fits
@@ -39,23 +39,23 @@ def ordinary(monkeypatch):
     "model",
     [
         ResTTRegressor(bond_dim=3, random_state=0),
-        ResTTRegressor(**SHORT, runs=2, site_order=[2, 0, 3, 1]),
-        ResTTRegressor(**SHORT, categorical_features=[1]),
-        ResTTRegressor(**SHORT, feature_map="onehot"),
-        ResTTRegressor(**SHORT, feature_map="affine"),
-        ResTTRegressor(**SHORT, feature_map=features.Hat(knots=4, outside="extrapolate")),
-        ResTTRegressor(**SHORT, feature_map=features.Hat(knots=[0.0, 1.0, 3.0])),
-        ResTTClassifier(**SHORT, precision="float32"),
+        ResTTNetRegressor(**SHORT, runs=2, site_order=[2, 0, 3, 1]),
+        ResTTNetRegressor(**SHORT, categorical_features=[1]),
+        ResTTNetRegressor(**SHORT, feature_map="onehot"),
+        ResTTNetRegressor(**SHORT, feature_map="affine"),
+        ResTTNetRegressor(**SHORT, feature_map=features.Hat(knots=4, outside="extrapolate")),
+        ResTTNetRegressor(**SHORT, feature_map=features.Hat(knots=[0.0, 1.0, 3.0])),
+        ResTTNetClassifier(**SHORT, precision="float32"),
     ],
 )
 def test_every_row_alone_is_predicted_to_the_bit(model, ordinary):
     x, y = table_with_missing()
-    model.fit(x, y if isinstance(model, ResTTRegressor) else y > y.mean())
+    model.fit(x, y if isinstance(model, (ResTTRegressor, ResTTNetRegressor)) else y > y.mean())
     beyond = np.vstack([x[:12], [[-1e300, 7.0, 1e300, 2.5], [1e9, 0.0, -3.0, 0.0]]])
     beyond = beyond[:12] if model.feature_map == "onehot" else beyond
     if model.categorical_features is not None:
         beyond[:, 1] = x[: len(beyond), 1]
-    answer = model.predict if isinstance(model, ResTTRegressor) else model.predict_proba
+    answer = model.predict if isinstance(model, (ResTTRegressor, ResTTNetRegressor)) else model.predict_proba
     rows = [answer(row[None]) for row in beyond]
     together = answer(beyond)
     ordinary()
@@ -67,7 +67,7 @@ def test_every_row_alone_is_predicted_to_the_bit(model, ordinary):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_of_any_numbers(dtype, order, ordinary):
     x = np.random.default_rng(0).integers(0, 3, (60, 3))
-    model = ResTTRegressor(**SHORT).fit(x, x.sum(axis=1))
+    model = ResTTNetRegressor(**SHORT).fit(x, x.sum(axis=1))
     given = np.array(x[:5], dtype=dtype, order=order)
     given.setflags(write=False)
     numbers, found = model.numbers(given), model.predict(given)
@@ -99,7 +99,7 @@ def test_what_is_refused_is_refused_in_the_same_words(fitted_regressor, ordinary
         return found
 
     short = words()
-    assert "X has 4 features, but ResTTRegressor is expecting 3 features as input" in short[0][1]
+    assert "X has 4 features, but ResTTNetRegressor is expecting 3 features as input" in short[0][1]
     assert "Input X contains infinity: column 0, first in row 0" in short[4][1]
     ordinary()
     assert words() == short
@@ -116,7 +116,7 @@ def test_a_value_that_was_never_missing_still_warns(fitted_regressor, ordinary):
 
 def test_an_array_for_a_model_of_named_columns_still_warns(numbers):
     x, y = numbers
-    model = ResTTRegressor(**SHORT).fit(pd.DataFrame(x, columns=["a", "b", "c"]), y)
+    model = ResTTNetRegressor(**SHORT).fit(pd.DataFrame(x, columns=["a", "b", "c"]), y)
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         model.predict(x[:1])
 
@@ -128,7 +128,7 @@ def test_an_unfitted_model_says_so():
 
 def test_present_numbers_need_no_states():
     x, y = table_with_missing()
-    fitted = ResTTRegressor(**SHORT).fit(x, y).encoding_
+    fitted = ResTTNetRegressor(**SHORT).fit(x, y).encoding_
     present = torch.from_numpy(x[4:])
     for dtype in (torch.float32, torch.float64):
         given = present.to(dtype)

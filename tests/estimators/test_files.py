@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from restt import ResTT, Topology, features, interop
-from restt.estimators import ResTTClassifier, ResTTRegressor, files, load
+from restt import ResTT, ResTTNetClassifier, ResTTNetRegressor, Topology, features, interop
+from restt.estimators import ResTTRegressor, files, load
 from restt.estimators.targets import Labels
 from restt.train import Penalty
 from tests.estimators.conftest import QUICK, short_fits
@@ -42,7 +42,7 @@ def test_round_trip(name, target, request, tmp_path):
 
 def test_mixed_table_round_trip(mixed, tmp_path):
     frame, y = mixed
-    model = ResTTRegressor(**QUICK, handle_unknown="other").fit(frame, y)
+    model = ResTTNetRegressor(**QUICK, handle_unknown="other").fit(frame, y)
     same = load(model.save(tmp_path / "m"))
     np.testing.assert_array_equal(same.predict(frame), model.predict(frame))
     assert same.feature_names_in_.tolist() == list(frame.columns)
@@ -64,13 +64,15 @@ def test_mixed_table_round_trip(mixed, tmp_path):
     ],
 )
 def test_parameters_survive(name, value, numbers, tmp_path):
-    model = ResTTRegressor(**{**QUICK, "epochs": 2, name: value}).fit(*numbers)
+    model = ResTTNetRegressor(**{**QUICK, "epochs": 2, name: value}).fit(*numbers)
     assert load(model.save(tmp_path / "m")).get_params()[name] == value
 
 
 def test_class_weights_keep_their_keys(numbers, tmp_path):
     x, y = numbers
-    model = ResTTClassifier(bond_dim=2, epochs=2, class_weight={0: 1.0, 1: 2.0}, random_state=np.random.RandomState(0))
+    model = ResTTNetClassifier(
+        bond_dim=2, epochs=2, class_weight={0: 1.0, 1: 2.0}, random_state=np.random.RandomState(0)
+    )
     same = load(model.fit(x, (y > 0).astype(int)).save(tmp_path / "m"))
     assert same.class_weight == {0: 1.0, 1: 2.0}
     assert same.random_state is None
@@ -78,7 +80,7 @@ def test_class_weights_keep_their_keys(numbers, tmp_path):
 
 def test_a_loaded_model_can_go_on(numbers, tmp_path):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, warm_start=True).fit(x, y)
+    model = ResTTNetRegressor(**QUICK, warm_start=True).fit(x, y)
     same = load(model.save(tmp_path / "m"))
     np.testing.assert_array_equal(same.fit(x, y).predict(x), model.fit(x, y).predict(x))
     assert same.n_iter_ == 60
@@ -117,7 +119,7 @@ def test_an_old_model_survives_a_failed_save(fitted_regressor, tmp_path, monkeyp
 
 def test_saving_replaces_an_old_model(numbers, fitted_regressor, tmp_path):
     fitted_regressor.save(tmp_path / "m")
-    other = ResTTRegressor(**{**QUICK, "epochs": 1}).fit(*numbers)
+    other = ResTTNetRegressor(**{**QUICK, "epochs": 1}).fit(*numbers)
     assert load(other.save(tmp_path / "m")).n_iter_ == 1
 
 
@@ -355,5 +357,5 @@ def test_labels_that_make_no_sense_are_refused_before_anything_is_allocated(chan
 
 def test_labels_keep_a_dtype_wider_than_they_are(numbers, tmp_path):
     x, y = numbers
-    model = ResTTClassifier(**QUICK).fit(x, np.where(y > 0, "yes", "no").astype("<U40"))
+    model = ResTTNetClassifier(**QUICK).fit(x, np.where(y > 0, "yes", "no").astype("<U40"))
     assert load(model.save(tmp_path / "m")).classes_.dtype == np.dtype("<U40")

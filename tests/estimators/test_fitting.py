@@ -16,8 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTRegressor, gradient, load
-from restt.estimators import base as base_module
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, gradient, load, net
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.tables import PandasTable
 from restt.estimators.targets import Labels, Values
@@ -28,16 +27,16 @@ from tests.estimators.conftest import QUICK
 def test_learns_an_interaction():
     x = np.random.default_rng(0).uniform(-1, 1, size=(300, 3))
     y = x[:, 0] * x[:, 1]
-    model = ResTTRegressor(random_state=0, penalty=1e-4).fit(x[:200], y[:200])
+    model = ResTTNetRegressor(random_state=0, penalty=1e-4).fit(x[:200], y[:200])
     assert model.score(x[200:], y[200:]) > 0.9
-    linear = ResTTRegressor(random_state=0, penalty=1e-4, topology="linear").fit(x[:200], y[:200])
+    linear = ResTTNetRegressor(random_state=0, penalty=1e-4, topology="linear").fit(x[:200], y[:200])
     assert linear.score(x[200:], y[200:]) < 0.3
 
 
 def test_every_kind_of_table_gives_the_same_model(numbers):
     x, y = numbers
     names = ["a", "b", "c"]
-    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
+    want = ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
     for table in (
         x.tolist(),
         np.asfortranarray(x),
@@ -47,21 +46,21 @@ def test_every_kind_of_table_gives_the_same_model(numbers):
         sparse.csr_array(x),
         sparse.coo_matrix(x),
     ):
-        np.testing.assert_array_equal(ResTTRegressor(**QUICK).fit(table, y).predict(table), want)
+        np.testing.assert_array_equal(ResTTNetRegressor(**QUICK).fit(table, y).predict(table), want)
 
 
 def test_pandas_and_polars_agree_on_a_mixed_table(mixed):
     frame, y = mixed
     other = pl.DataFrame({name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame})
-    want = ResTTRegressor(**QUICK).fit(frame, y)
-    found = ResTTRegressor(**QUICK).fit(other, y)
+    want = ResTTNetRegressor(**QUICK).fit(frame, y)
+    found = ResTTNetRegressor(**QUICK).fit(other, y)
     np.testing.assert_array_equal(found.predict(other), want.predict(frame))
     assert found.feature_names_in_.tolist() == want.feature_names_in_.tolist() == list(frame.columns)
 
 
 def test_mixed_table_is_learned(mixed):
     frame, y = mixed
-    model = ResTTRegressor(random_state=0, penalty=1e-3).fit(frame, y)
+    model = ResTTNetRegressor(random_state=0, penalty=1e-3).fit(frame, y)
     assert model.score(frame, y) > 0.95
     assert [column.levels for column in model.encoding_.columns] == [None, ("blue", "green", "red"), None, None]
     assert [column.missing for column in model.encoding_.columns] == [True, True, False, False]
@@ -70,7 +69,7 @@ def test_mixed_table_is_learned(mixed):
 def test_a_missing_value_is_learned_as_its_own_state():
     x = np.array([[0.0], [1.0], [np.nan]] * 20)
     y = np.array([0.0, 1.0, 5.0] * 20)
-    model = ResTTRegressor(**{**QUICK, "epochs": 300}, lr=0.1, penalty=0.0).fit(x, y)
+    model = ResTTNetRegressor(**{**QUICK, "epochs": 300}, lr=0.1, penalty=0.0).fit(x, y)
     np.testing.assert_allclose(model.predict(x[:3]), [0, 1, 5], atol=0.05)
 
 
@@ -79,34 +78,34 @@ def test_categorical_features_by_number_name_and_mask():
     x = np.column_stack([rng.integers(0, 3, 40), rng.normal(size=40)])
     y = np.array([3.0, -1.0, 2.0])[x[:, 0].astype(int)]
     frame = pd.DataFrame(x, columns=["kind", "noise"])
-    want = ResTTRegressor(**QUICK, categorical_features=[0]).fit(x, y)
+    want = ResTTNetRegressor(**QUICK, categorical_features=[0]).fit(x, y)
     assert want.encoding_.columns[0].levels == (0, 1, 2)
     for given, table in (([True, False], x), (["kind"], frame), (np.array([0]), frame)):
-        found = ResTTRegressor(**QUICK, categorical_features=given).fit(table, y)
+        found = ResTTNetRegressor(**QUICK, categorical_features=given).fit(table, y)
         np.testing.assert_array_equal(found.predict(table), want.predict(x))
 
 
 def test_scale_and_shift_of_columns_and_target_do_not_matter(numbers):
     x, y = numbers
-    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
-    moved = ResTTRegressor(**QUICK).fit(1000 * x + 5, 1e6 * y - 3).predict(1000 * x + 5)
+    want = ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
+    moved = ResTTNetRegressor(**QUICK).fit(1000 * x + 5, 1e6 * y - 3).predict(1000 * x + 5)
     np.testing.assert_allclose((moved + 3) / 1e6, want, rtol=1e-6, atol=1e-8)
 
 
 def test_constant_columns_and_constant_target(numbers):
     x, y = numbers
-    model = ResTTRegressor(**QUICK).fit(np.column_stack([np.full(60, 3.0), x]), y)
+    model = ResTTNetRegressor(**QUICK).fit(np.column_stack([np.full(60, 3.0), x]), y)
     assert np.isfinite(model.predict(np.column_stack([np.full(60, 9.0), x]))).all()
-    constant = ResTTRegressor(**QUICK).fit(np.full((10, 2), 3.0), np.full(10, 7.0))
+    constant = ResTTNetRegressor(**QUICK).fit(np.full((10, 2), 3.0), np.full(10, 7.0))
     np.testing.assert_allclose(constant.predict([[0.0, 1.0]]), 7.0, atol=1e-8)
 
 
 def test_one_row_is_enough():
-    assert ResTTRegressor(**QUICK).fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]) == pytest.approx([3.0], abs=1e-8)
-    assert ResTTClassifier(**QUICK).fit([[1.0, 2.0]], ["only"]).predict([[5.0, 2.0]]).tolist() == ["only"]
+    assert ResTTNetRegressor(**QUICK).fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]) == pytest.approx([3.0], abs=1e-8)
+    assert ResTTNetClassifier(**QUICK).fit([[1.0, 2.0]], ["only"]).predict([[5.0, 2.0]]).tolist() == ["only"]
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_weights_are_repetitions(kind):
     rng = np.random.default_rng(5)
     x, y, counts = rng.normal(size=(25, 3)), rng.integers(0, 3, 25), rng.integers(0, 4, 25)
@@ -117,34 +116,34 @@ def test_weights_are_repetitions(kind):
 
 def test_a_single_number_weighs_all_rows_alike(numbers):
     x, y = numbers
-    want = ResTTRegressor(**QUICK).fit(x, y).predict(x)
-    np.testing.assert_allclose(ResTTRegressor(**QUICK).fit(x, y, sample_weight=2.5).predict(x), want, rtol=1e-8)
+    want = ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
+    np.testing.assert_allclose(ResTTNetRegressor(**QUICK).fit(x, y, sample_weight=2.5).predict(x), want, rtol=1e-8)
 
 
 def test_random_state_decides_everything(numbers):
     x, y = numbers
     options = {"bond_dim": 3, "epochs": 5, "dropout": 0.2, "batch_size": 16}
-    first = ResTTRegressor(**options, random_state=1).fit(x, y).predict(x)
-    np.testing.assert_array_equal(ResTTRegressor(**options, random_state=1).fit(x, y).predict(x), first)
-    from_generator = ResTTRegressor(**options, random_state=np.random.RandomState(1)).fit(x, y).predict(x)
+    first = ResTTNetRegressor(**options, random_state=1).fit(x, y).predict(x)
+    np.testing.assert_array_equal(ResTTNetRegressor(**options, random_state=1).fit(x, y).predict(x), first)
+    from_generator = ResTTNetRegressor(**options, random_state=np.random.RandomState(1)).fit(x, y).predict(x)
     np.testing.assert_array_equal(from_generator, first)
-    assert not np.array_equal(ResTTRegressor(**options, random_state=2).fit(x, y).predict(x), first)
+    assert not np.array_equal(ResTTNetRegressor(**options, random_state=2).fit(x, y).predict(x), first)
     np.random.seed(3)  # noqa: NPY002
-    unseeded = ResTTRegressor(**options).fit(x, y).predict(x)
-    assert not np.array_equal(ResTTRegressor(**options).fit(x, y).predict(x), unseeded)
+    unseeded = ResTTNetRegressor(**options).fit(x, y).predict(x)
+    assert not np.array_equal(ResTTNetRegressor(**options).fit(x, y).predict(x), unseeded)
 
 
 def test_a_member_is_the_same_alone_or_among_many(numbers):
     x, y = numbers
-    one = ResTTRegressor(**QUICK, runs=1).fit(x, y)._members(x)
-    four = ResTTRegressor(**QUICK, runs=4).fit(x, y)._members(x)
+    one = ResTTNetRegressor(**QUICK, runs=1).fit(x, y)._members(x)
+    four = ResTTNetRegressor(**QUICK, runs=4).fit(x, y)._members(x)
     assert four.shape == (4, 60, 1)
     np.testing.assert_allclose(four[:1], one, rtol=1e-9, atol=1e-12)
 
 
 def test_records_and_counts(numbers):
     x, y = numbers
-    model = ResTTRegressor(bond_dim=3, epochs=4, random_state=0).fit(x, y)
+    model = ResTTNetRegressor(bond_dim=3, epochs=4, random_state=0).fit(x, y)
     assert model.n_iter_ == 4
     assert [record.epoch for record in model.history_] == [1, 2, 3, 4]
     assert model.history_[-1].train_loss[0] < model.history_[0].train_loss[0]
@@ -155,7 +154,7 @@ def test_records_and_counts(numbers):
 
 def test_warm_start_goes_on(numbers):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, warm_start=True).fit(x, y)
+    model = ResTTNetRegressor(**QUICK, warm_start=True).fit(x, y)
     loss = model.history_[-1].train_loss[0]
     model.fit(x, y)
     assert [record.epoch for record in model.history_] == list(range(1, 61))
@@ -174,7 +173,7 @@ def test_warm_start_goes_on(numbers):
     ],
 )
 def test_warm_start_refuses_another_shape(numbers, change, message):
-    model = ResTTRegressor(**QUICK, warm_start=True).fit(*numbers)
+    model = ResTTNetRegressor(**QUICK, warm_start=True).fit(*numbers)
     with pytest.raises(ValueError, match=message):
         model.set_params(**change).fit(*numbers)
 
@@ -183,13 +182,13 @@ def test_partial_fit_learns_in_pieces():
     rng = np.random.default_rng(0)
     x = rng.uniform(size=(400, 2))
     y = 3 * x[:, 0] + 10
-    model = ResTTRegressor(bond_dim=3, random_state=0, lr=0.02)
+    model = ResTTNetRegressor(bond_dim=3, random_state=0, lr=0.02)
     for _ in range(15):
         for start in range(0, 400, 100):
             model.partial_fit(x[start : start + 100], y[start : start + 100])
     assert model.n_iter_ == len(model.history_) == 60
     assert model.score(x, y) > 0.9
-    with pytest.raises(ValueError, match="X has 3 features, but ResTTRegressor is expecting 2"):
+    with pytest.raises(ValueError, match="X has 3 features, but ResTTNetRegressor is expecting 2"):
         model.partial_fit(np.zeros((2, 3)), [0, 1])
     with pytest.raises(ValueError, match=r"y must have 1 output\(s\)"):
         model.partial_fit(x, np.column_stack([y, y]))
@@ -198,16 +197,18 @@ def test_partial_fit_learns_in_pieces():
 def test_early_stopping_holds_rows_out_and_keeps_the_best_epoch(numbers):
     x, y = numbers
     y = y + 2 * np.random.default_rng(2).normal(size=60)
-    model = ResTTRegressor(bond_dim=8, random_state=0, penalty=None, early_stopping=5, epochs=300, schedule="constant")
+    model = ResTTNetRegressor(
+        bond_dim=8, random_state=0, penalty=None, early_stopping=5, epochs=300, schedule="constant"
+    )
     model.fit(x, y)
     losses = [record.validation["loss"][0] for record in model.history_]
     assert model.n_iter_ == int(np.argmin(losses)) + 1 + 5 < 300
-    assert ResTTRegressor(**QUICK, early_stopping=True).fit(x, y).history_[0].validation.keys() >= {"loss", "r2"}
+    assert ResTTNetRegressor(**QUICK, early_stopping=True).fit(x, y).history_[0].validation.keys() >= {"loss", "r2"}
 
 
 def test_fit_epochs_streams_and_can_be_left(numbers):
     x, y = numbers
-    model = ResTTRegressor(**QUICK)
+    model = ResTTNetRegressor(**QUICK)
     scores = []
     for record in model.fit_epochs(x[:40], y[:40], validation=(x[40:], y[40:])):
         scores.append(model.score(x[40:], y[40:]))
@@ -221,8 +222,8 @@ def test_fit_epochs_streams_and_can_be_left(numbers):
 
 def test_checkpoint_goes_on_and_refuses_other_data(numbers, tmp_path):
     x, y = numbers
-    whole = ResTTRegressor(**QUICK).fit(x, y)
-    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    whole = ResTTNetRegressor(**QUICK).fit(x, y)
+    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
     for record in model.fit_epochs(x, y):
         if record.epoch == 12:
             break
@@ -241,10 +242,10 @@ def own_folders(path):
 
 def test_clones_of_a_search_have_folders_of_their_own(numbers, tmp_path):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
     grid = {"bond_dim": [2, 3]}
     search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(x, y)
-    want = GridSearchCV(ResTTRegressor(**QUICK), grid, cv=2).fit(x, y)
+    want = GridSearchCV(ResTTNetRegressor(**QUICK), grid, cv=2).fit(x, y)
     np.testing.assert_array_equal(search.cv_results_["mean_test_score"], want.cv_results_["mean_test_score"])
     folders = own_folders(tmp_path)
     assert len(folders) == 5  # four fits, and the best once more on all rows
@@ -255,15 +256,15 @@ def test_clones_of_a_search_have_folders_of_their_own(numbers, tmp_path):
 
 def test_a_model_that_is_no_clone_keeps_the_folder_to_itself(numbers, tmp_path):
     x, y = numbers
-    ResTTRegressor(**QUICK, checkpoint_dir=tmp_path).fit(x, y)
+    ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path).fit(x, y)
     assert own_folders(tmp_path) == []
     with pytest.raises(ValueError, match=r"holds another training.*\n.*lr: 0.05 in the checkpoint, 0.01 now"):
-        ResTTRegressor(**QUICK, checkpoint_dir=tmp_path, lr=0.01).fit(x, y)
+        ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path, lr=0.01).fit(x, y)
 
 
 def test_the_folder_of_a_clone_is_named_by_all_but_the_epochs(numbers, tmp_path):
     x, y = numbers
-    base = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    base = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
 
     def folders_after(model, *data):
         for _ in clone(model).fit_epochs(*data):
@@ -294,7 +295,7 @@ def train_config_of(model, x, y):
         patch.setattr(
             gradient, "train", lambda *args, checkpoint_dir, **options: seen.append(checkpoint_dir) or iter(())
         )
-        patch.setattr(base_module, "why_it_failed", lambda *args: "")
+        patch.setattr(net, "why_it_failed", lambda *args: "")
         model.fit_epochs(x, y)
     return seen[0].name
 
@@ -302,20 +303,20 @@ def train_config_of(model, x, y):
 @pytest.mark.parametrize("cloned", [False, True])
 def test_more_epochs_on_a_finished_training_go_on(numbers, tmp_path, cloned):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)
+    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
     model = clone(model) if cloned else model
     model.fit(x, y)
-    longer = (clone(model) if cloned else ResTTRegressor(**QUICK, checkpoint_dir=tmp_path)).set_params(epochs=45)
+    longer = (clone(model) if cloned else ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)).set_params(epochs=45)
     longer.fit(x, y)
     assert [record.replayed for record in longer.history_] == [True] * 30 + [False] * 15
     assert longer.history_[-1].train_loss[0] < model.history_[-1].train_loss[0]
     assert len(own_folders(tmp_path)) == cloned
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_a_fit_that_is_worse_than_a_constant_says_so(numbers, kind):
     x, y = numbers
-    guess = "the mean of y" if kind is ResTTRegressor else "the shares of the classes"
+    guess = "the mean of y" if kind is ResTTNetRegressor else "the shares of the classes"
     with pytest.warns(
         ConvergenceWarning, match=rf"ends worse than {guess} on its own training rows.*smaller lr"
     ) as told:
@@ -326,7 +327,7 @@ def test_a_fit_that_is_worse_than_a_constant_says_so(numbers, kind):
 def test_a_fit_that_the_guard_stops_says_so(numbers):
     x, y = numbers
     with pytest.warns(ConvergenceWarning, match=r"the training was stopped because it exploded.*smaller lr"):
-        model = ResTTRegressor(**{**QUICK, "epochs": 200}, lr=1e6, schedule="constant").fit(x, y)
+        model = ResTTNetRegressor(**{**QUICK, "epochs": 200}, lr=1e6, schedule="constant").fit(x, y)
     assert any(event.kind == "failed" for record in model.history_ for event in record.events)
 
 
@@ -334,9 +335,9 @@ def test_a_fit_that_is_left_early_is_not_judged(numbers):
     x, y = numbers
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for _ in ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).fit_epochs(x, y):
+        for _ in ResTTNetRegressor(**QUICK, lr=1e-9, sigma2=50.0).fit_epochs(x, y):
             break
-        ResTTRegressor(**QUICK, lr=1e-9, sigma2=50.0).partial_fit(x, y)
+        ResTTNetRegressor(**QUICK, lr=1e-9, sigma2=50.0).partial_fit(x, y)
     assert not [one for one in told if issubclass(one.category, ConvergenceWarning)]
 
 
@@ -363,7 +364,7 @@ def test_shortfall_of_values_is_one_for_the_mean():
 def test_site_means_are_those_of_the_rows(mixed, tmp_path, feature_map):
     frame, y = mixed
     weights = np.random.default_rng(0).random(80) + 0.1
-    model = ResTTRegressor(**QUICK, feature_map=feature_map).fit(frame, y, sample_weight=weights)
+    model = ResTTNetRegressor(**QUICK, feature_map=feature_map).fit(frame, y, sample_weight=weights)
     vectors = model.encoding_.vectors(torch.from_numpy(model.numbers(frame)))
     mean = torch.einsum("b,bni->ni", torch.from_numpy(weights / weights.sum()), vectors)
     assert model.site_means_.dtype == torch.float64
@@ -377,7 +378,7 @@ def test_a_text_column_of_many_levels_does_not_widen_the_others(levels):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=5000), "id": [f"u{i}" for i in rng.integers(0, levels, 5000)]})
     frame.loc[:499, "id"] = "usual"
-    model = ResTTRegressor(bond_dim=2, epochs=2, random_state=0)
+    model = ResTTNetRegressor(bond_dim=2, epochs=2, random_state=0)
     for _ in model.fit_epochs(frame, frame["x"].to_numpy()):
         break
     assert model.encoding_.columns[1].levels == ("usual",)
@@ -394,7 +395,7 @@ def test_a_column_has_at_most_as_many_states_as_shares_fit_in_the_whole():
 
 def test_a_refused_fit_leaves_the_fitted_model_alone(numbers):
     x, y = numbers
-    model = ResTTRegressor(**QUICK).fit(x, y)
+    model = ResTTNetRegressor(**QUICK).fit(x, y)
     want = model.predict(x)
     with pytest.raises(ValueError, match="NaN"):
         model.fit(x[:, :2], np.full(60, np.nan))
@@ -404,7 +405,7 @@ def test_a_refused_fit_leaves_the_fitted_model_alone(numbers):
 @pytest.mark.parametrize("precision", ["float32", "float64", "tf32"])
 def test_precision_sets_the_weights(numbers, precision):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, precision=precision).fit(x, y)
+    model = ResTTNetRegressor(**QUICK, precision=precision).fit(x, y)
     assert model.module_.first.dtype == (torch.float64 if precision == "float64" else torch.float32)
     assert model.score(x, y) > 0.7
 
@@ -428,8 +429,8 @@ def test_precision_sets_the_weights(numbers, precision):
 )
 def test_options_reach_the_training(numbers, options):
     x, y = numbers
-    plain = ResTTRegressor(**QUICK).fit(x, y).predict(x)
-    found = ResTTRegressor(**QUICK, **options).fit(x, y)
+    plain = ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
+    found = ResTTNetRegressor(**QUICK, **options).fit(x, y)
     assert np.isfinite(found.predict(x)).all()
     assert not np.allclose(found.predict(x), plain)
 
@@ -443,7 +444,7 @@ def test_pickle_joblib_and_copies_predict_the_same(name, request, tmp_path):
         np.testing.assert_array_equal(same.predict(x), model.predict(x))
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTClassifier, ResTTRegressor, ResTTNetRegressor, ResTTNetClassifier])
 def test_before_fit_there_is_nothing(kind, tmp_path):
     model = kind()
     for call in (model.predict, model.numbers, model.save, model.export):

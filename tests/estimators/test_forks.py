@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import multiprocessing
 import numpy as np, torch
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor
 
 torch.set_num_threads(2)
 x = np.random.default_rng(0).normal(size=(40, 2))
@@ -17,7 +17,7 @@ x = np.random.default_rng(0).normal(size=(40, 2))
 def child(threads):
     torch.set_num_threads(threads)
     try:
-        ResTTRegressor(bond_dim=2, epochs=2, random_state=0).fit(x, x[:, 0])
+        ResTTNetRegressor(bond_dim=2, epochs=2, random_state=0).fit(x, x[:, 0])
         print("fitted", flush=True)
     except RuntimeError as error:
         print(error, flush=True)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from restt.estimators import ResTTClassifier, ResTTRegressor, load
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, load
 from restt.explain import effect
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -18,7 +18,7 @@ PROBE = pd.DataFrame(EXPECTED["rows"], columns=EXPECTED["columns"])
 
 def test_a_regressor_of_before():
     model = load(FIXTURES / "regressor.safetensors")
-    assert isinstance(model, ResTTRegressor)
+    assert isinstance(model, ResTTNetRegressor)
     assert PROBE["size"].isna().any()
     np.testing.assert_allclose(model.predict(PROBE), EXPECTED["regression"], rtol=1e-12)
     with pytest.warns(UserWarning, match="the category 'violet' in row 0"):
@@ -32,7 +32,7 @@ def test_a_regressor_of_before():
 
 def test_a_classifier_of_before():
     model, table = load(FIXTURES / "classifier.safetensors"), PROBE.drop(columns="colour")
-    assert isinstance(model, ResTTClassifier)
+    assert isinstance(model, ResTTNetClassifier)
     np.testing.assert_allclose(model.predict_proba(table), EXPECTED["probabilities"], rtol=1e-12)
     assert model.predict(table).tolist() == EXPECTED["classes"]
     assert model.site_means_ is None
@@ -53,6 +53,7 @@ def test_a_closed_form_model_of_0_8(scale, tmp_path):
     """Predictions, deviations, intervals and the spread of an effect, also far outside and with missing values."""
     table, expected = pd.DataFrame(POSTERIOR["rows"], columns=POSTERIOR["columns"]), POSTERIOR[scale]
     model = load(FIXTURES / f"posterior-{scale}.safetensors")
+    assert isinstance(model, ResTTRegressor)
     assert model.target_.label == expected["label"]
     for again in (model, load(model.save(tmp_path / "model"))):
         mean, std = again.predict(table, return_std=True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from restt import ResTTRegressor, interop, load
+from restt import ResTTNetRegressor, ResTTRegressor, interop, load
 from restt.estimators import posterior
 from restt.estimators.targets import PENALISED_ROWS, Values
 from tests.hasty import hasty_solvers
@@ -89,7 +89,7 @@ def test_parameters_of_training_choose_gradients_and_are_refused_with_posterior(
     assert not model._is_solved(3, stepwise=False)
     x, y, _ = product(20)
     with pytest.raises(ValueError, match=rf'solver="posterior" cannot be used: {name}='):
-        ResTTRegressor(**{name: value}, solver="posterior").fit(x, y)
+        ResTTRegressor(**{name: value}).fit(x, y)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_parameters_of_training_choose_gradients_and_are_refused_with_posterior(
 )
 def test_other_parameters_leave_the_posterior(options):
     assert ResTTRegressor(**options)._is_solved(3, stepwise=False)
-    assert not ResTTRegressor(**options, solver="gradient")._is_solved(3, stepwise=False)
+    assert not ResTTNetRegressor(**options)._is_solved(3, stepwise=False)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_checkpoint_folder_chooses_gradients(tmp_path):
     x, y, _ = product(20)
-    assert not ResTTRegressor(checkpoint_dir=tmp_path)._is_solved(4, stepwise=False)
+    assert not ResTTNetRegressor(checkpoint_dir=tmp_path)._is_solved(4, stepwise=False)
     with pytest.raises(ValueError, match="checkpoint_dir="):
-        ResTTRegressor(checkpoint_dir=tmp_path, solver="posterior").fit(x, y)
+        ResTTNetRegressor(checkpoint_dir=tmp_path).fit(x, y)
 
 
 def test_training_in_steps_is_by_gradients():
@@ -115,7 +115,7 @@ def test_training_in_steps_is_by_gradients():
     next(model.fit_epochs(x, y))
     assert model.solver_ == "gradient"
     with pytest.raises(ValueError, match="partial_fit and fit_epochs train by gradients"):
-        ResTTRegressor(solver="posterior").partial_fit(x, y)
+        ResTTRegressor().partial_fit(x, y)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -137,7 +137,7 @@ def test_wide_tables_are_left_to_gradients(monkeypatch):
     x, y, _ = product(20)
     assert not ResTTRegressor()._is_solved(4, stepwise=False)
     with pytest.raises(ValueError, match="X has 4 columns, and the posterior solver takes up to 3"):
-        ResTTRegressor(solver="posterior").fit(x, y)
+        ResTTRegressor().fit(x, y)
 
 
 def test_a_table_that_does_not_fit_is_refused(monkeypatch):
@@ -152,10 +152,10 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
 @pytest.mark.usefixtures("hasty")
 def test_bonds_and_orders_can_be_given():
     x, y, _ = product(60)
-    model = ResTTRegressor(bond_dim=2, site_order=[3, 1, 2, 0]).fit(x, y)
+    model = ResTTNetRegressor(bond_dim=2, site_order=[3, 1, 2, 0]).fit(x, y)
     assert model.module_.bond_dim == 2
     assert model.encoding_.order == (3, 1, 2, 0)
-    assert ResTTRegressor(site_order="given").fit(x, y).encoding_.order == (0, 1, 2, 3)
+    assert ResTTNetRegressor(site_order="given").fit(x, y).encoding_.order == (0, 1, 2, 3)
 
 
 def test_intervals_cover_and_the_deviation_is_that_of_new_rows(fitted):
@@ -200,7 +200,7 @@ def test_importances_are_of_the_columns_that_matter(fitted):
 
 def test_importances_of_gradients_and_of_models_that_kept_no_covariances():
     x, y, _ = product(60)
-    model = ResTTRegressor(epochs=40, random_state=0).fit(x, y)
+    model = ResTTNetRegressor(epochs=40, random_state=0).fit(x, y)
     assert model.feature_importances_.sum() == pytest.approx(1.0)
     model.site_covariances_ = None
     with pytest.raises(AttributeError, match="needs the covariances of the site vectors"):
@@ -212,7 +212,7 @@ def test_importances_of_gradients_and_of_models_that_kept_no_covariances():
 def test_the_moments_of_the_rows_are_weighted(solver):
     x, y, _ = product(30)
     weights = np.random.default_rng(0).integers(1, 4, 30)
-    model = ResTTRegressor(solver=solver, random_state=0).fit(x, y, sample_weight=weights)
+    model = ResTTRegressor(random_state=0).fit(x, y, sample_weight=weights)
     vectors = model.encoding_.vectors(torch.from_numpy(x.repeat(weights, axis=0)))
     centred = vectors - vectors.mean(0)
     torch.testing.assert_close(model.site_means_, vectors.mean(0), atol=1e-12, rtol=1e-12)
@@ -300,7 +300,7 @@ def test_exported_graphs_undo_the_transform_of_y(size, mixed_model, tmp_path):
     _, frame, y = mixed_model
     powers = []
     for number, values in enumerate((y, np.exp(2 * y), -np.exp(2 * y))):
-        model = ResTTRegressor(bond_dim=3, site_order="given", random_state=0).fit(frame, size * values)
+        model = ResTTNetRegressor(bond_dim=3, site_order="given", random_state=0).fit(frame, size * values)
         powers.append(float(model.target_.model.power[0]))
         session = onnxruntime.InferenceSession(model.export(tmp_path / f"{number}.onnx", inputs="numbers"))
         found = session.run(None, {"x": model.numbers(frame)})[0]
@@ -422,7 +422,7 @@ def test_fits_repeat_and_do_not_depend_on_the_order_of_rows():
 
 def test_float32_weights_and_one_line_of_progress(capsys):
     x, y, clean = product(80)
-    model = ResTTRegressor(precision="float32", verbose=1).fit(x, y)
+    model = ResTTNetRegressor(precision="float32", verbose=1).fit(x, y)
     assert model.module_.first.dtype == torch.float32
     assert model.score(x, clean) > 0.98
     assert capsys.readouterr().out.startswith(f"posterior · {model.n_iter_} evaluations of the evidence · bond ")
@@ -445,7 +445,7 @@ def test_many_rows_are_trained_to_more_than_a_constant():
     x = rng.standard_normal((21_000, 20))
     clean = x[:, 0] + 0.5 * x[:, 1] + x[:, 2] * x[:, 3]
     y = clean + 0.5 * rng.standard_normal(21_000)
-    model = ResTTRegressor(solver="gradient", epochs=8, random_state=0).fit(x[:20_000], y[:20_000])
+    model = ResTTNetRegressor(epochs=8, random_state=0).fit(x[:20_000], y[:20_000])
     assert model.score(x[20_000:], clean[20_000:]) > 0.9
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor
 from tests.estimators.conftest import short_fits
 
 pytestmark = short_fits
@@ -29,7 +29,7 @@ def test_regression_of_any_shape_and_dtype(rows, columns, outputs, dtype, runs, 
     x = rng.integers(0, 5, size=(rows, columns)).astype(dtype)
     shape = (rows,) if outputs is None else (rows, outputs)
     y = rng.normal(size=shape)
-    model = ResTTRegressor(**TINY, runs=runs).fit(x, y)
+    model = ResTTNetRegressor(**TINY, runs=runs).fit(x, y)
     found = model.predict(x)
     assert found.shape == shape
     assert np.isfinite(found).all()
@@ -45,7 +45,7 @@ def test_regression_of_any_shape_and_dtype(rows, columns, outputs, dtype, runs, 
 )
 def test_probabilities_of_any_labels(labels, columns, loss):
     x = np.random.default_rng(len(labels)).normal(size=(len(labels), columns))
-    model = ResTTClassifier(**TINY, loss=loss).fit(x, labels)
+    model = ResTTNetClassifier(**TINY, loss=loss).fit(x, labels)
     probabilities = model.predict_proba(x)
     assert model.classes_.tolist() == sorted(set(labels))
     assert probabilities.shape == (len(labels), len(set(labels)))
@@ -61,9 +61,9 @@ def test_order_of_columns_in_a_frame(order):
     frame = pd.DataFrame({"a": rng.normal(size=8), "b": ["x", "y"] * 4, "c": rng.integers(0, 3, 8), "d": np.nan})
     y = frame["a"].to_numpy()
     sites = ["a", "b", "c", "d"]
-    model = ResTTRegressor(**TINY, site_order=sites).fit(frame[order], y)
+    model = ResTTNetRegressor(**TINY, site_order=sites).fit(frame[order], y)
     # Sites follow site_order, so the order of the table changes nothing, but it must stay what it was in the fit.
-    want = ResTTRegressor(**TINY, site_order=sites).fit(frame, y).predict(frame)
+    want = ResTTNetRegressor(**TINY, site_order=sites).fit(frame, y).predict(frame)
     np.testing.assert_array_equal(model.predict(frame[order]), want)
     if order != sites:
         with pytest.raises(ValueError, match="Feature names must be in the same order"):
@@ -75,6 +75,6 @@ def test_order_of_columns_in_a_frame(order):
 def test_integer_weights_are_repetitions(weights):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(6, 2)), rng.normal(size=6)
-    weighted = ResTTRegressor(**TINY).fit(x, y, sample_weight=weights).predict(x)
-    repeated = ResTTRegressor(**TINY).fit(x.repeat(weights, axis=0), y.repeat(weights)).predict(x)
+    weighted = ResTTNetRegressor(**TINY).fit(x, y, sample_weight=weights).predict(x)
+    repeated = ResTTNetRegressor(**TINY).fit(x.repeat(weights, axis=0), y.repeat(weights)).predict(x)
     np.testing.assert_allclose(weighted, repeated, rtol=1e-8, atol=1e-10)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from restt import ResTT, ResTTRegressor, load
+from restt import ResTT, ResTTNetRegressor, ResTTRegressor, load
 from restt.estimators import posterior, refinement
 from restt.estimators.compact import prior_bases, state_bases, state_positions
 from restt.estimators.refinement import Rows, epochs_within, held_out_loss, outputs_of, refine
@@ -270,7 +270,7 @@ def test_what_is_told(capsys):
 def test_weights_in_another_precision():
     x, y, _ = waves(500)
     for precision, dtype in (("float32", torch.float32), ("float64", torch.float64)):
-        model = ResTTRegressor(random_state=0, precision=precision).fit(x, y)
+        model = ResTTNetRegressor(random_state=0, precision=precision).fit(x, y)
         assert model.module_.first.dtype == dtype
         assert model.score(x, y) > 0.9
 

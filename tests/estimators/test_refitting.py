@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from restt.estimators import ResTTClassifier, ResTTRegressor
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
 from tests.estimators.conftest import QUICK, short_fits
 from tests.hasty import hasty_solvers
 
@@ -15,9 +15,9 @@ FIRST, SECOND = RNG.normal(size=(40, 3)), 5 + 3 * RNG.normal(size=(50, 3))
 ASKED = RNG.normal(size=(8, 3))
 KINDS = {
     "posterior": (ResTTRegressor, {"random_state": 0}),
-    "trained": (ResTTRegressor, QUICK),
+    "trained": (ResTTNetRegressor, QUICK),
     "selected": (ResTTClassifier, {"random_state": 0}),
-    "trained classes": (ResTTClassifier, {**QUICK, "loss": "mse"}),
+    "trained classes": (ResTTNetClassifier, {**QUICK, "loss": "mse"}),
 }
 
 
@@ -27,9 +27,9 @@ def target(x):
 
 def answers(model, x):
     found = [model.predict(x), model.numbers(x)]
-    if isinstance(model, ResTTClassifier):
+    if hasattr(model, "predict_proba"):
         found += [model.predict_proba(x), model.decision_function(x), model.predict_log_proba(x)]
-    elif model.solver_ == "posterior":
+    elif isinstance(model, ResTTRegressor):
         found += [*model.predict(x, return_std=True), model.predict_interval(x)]
     return found
 
@@ -60,7 +60,7 @@ def test_a_prediction_that_began_before_a_refit_is_the_old_one(name):
     with hasty_solvers():
         old = kind(**parameters).fit(FIRST, target(FIRST))
         methods = ["predict", "numbers"]
-        methods += ["predict_proba", "decision_function"] if kind is ResTTClassifier else []
+        methods += ["predict_proba", "decision_function"] if hasattr(kind, "predict_proba") else []
         methods += ["predict_interval"] if name == "posterior" else []
         for method in methods:
             model = kind(**parameters).fit(FIRST, target(FIRST))
@@ -76,21 +76,20 @@ def test_a_fit_shows_only_once_it_is_whole(name, monkeypatch):
     with hasty_solvers():
         model = kind(**parameters).fit(FIRST, target(FIRST))
         before = answers(model, ASKED)
-        for step in ("_solve", "_finish"):
-            whole = getattr(kind, step)
+        whole = kind._become
 
-            def watched(self, given, whole=whole):
-                whole(self, given)
-                seen.append(answers(model, ASKED))
+        def watched(self, made):
+            seen.append(answers(model, ASKED))
+            whole(self, made)
 
-            monkeypatch.setattr(kind, step, watched)
+        monkeypatch.setattr(kind, "_become", watched)
         model.fit(SECOND, target(SECOND))
     assert seen
     assert all(is_same(found, before) for found in seen)
     assert not is_same(answers(model, ASKED)[:1], before[:1])
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_training_that_goes_on_leaves_the_last_fit_until_it_ends(kind, monkeypatch):
     model = kind(**QUICK, warm_start=True).fit(FIRST, target(FIRST))
     before, module = answers(model, ASKED), model.module_
@@ -105,7 +104,7 @@ def test_training_that_goes_on_leaves_the_last_fit_until_it_ends(kind, monkeypat
     assert model.module_ is not module
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_an_interrupted_training_keeps_its_last_epoch(kind, monkeypatch):
     model = kind(**QUICK)
 
@@ -115,7 +114,7 @@ def test_an_interrupted_training_keeps_its_last_epoch(kind, monkeypatch):
             if record.epoch == 3:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("restt.estimators.base.shown_progress", interrupted)
+    monkeypatch.setattr("restt.estimators.net.shown_progress", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(FIRST, target(FIRST))
     assert model.n_iter_ == 3
@@ -123,9 +122,11 @@ def test_an_interrupted_training_keeps_its_last_epoch(kind, monkeypatch):
 
 
 def test_a_fit_keeps_what_is_set_while_it_runs(monkeypatch):
-    model = ResTTRegressor(**QUICK)
-    whole = ResTTRegressor._finish
-    monkeypatch.setattr(ResTTRegressor, "_finish", lambda self, given: (model.set_params(lr=0.5), whole(self, given)))
+    model = ResTTNetRegressor(**QUICK)
+    whole = ResTTNetRegressor._finish
+    monkeypatch.setattr(
+        ResTTNetRegressor, "_finish", lambda self, given: (model.set_params(lr=0.5), whole(self, given))
+    )
     model.note_ = "mine"
     model.fit(FIRST, target(FIRST))
     assert (model.lr, model.note_) == (0.5, "mine")

@@ -15,7 +15,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GridSearchCV
 
-from restt.estimators import ResTTRegressor
+from restt.estimators import ResTTNetRegressor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(
     multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "restt.estimators"])
     example = script("examples/dask_search.py")
     grid = {"bond_dim": [2, 3]}
-    local = GridSearchCV(ResTTRegressor(epochs=20, random_state=0), grid, cv=3).fit(
+    local = GridSearchCV(ResTTNetRegressor(epochs=20, random_state=0), grid, cv=3).fit(
         *load_diabetes(return_X_y=True, as_frame=True)
     )
     with (

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from sklearn.metrics import log_loss
 
 import restt
-from restt.estimators import ResTTClassifier, candidates, many_rows, modes, selection
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, candidates, many_rows, modes, selection
 from restt.estimators.averaging import log_loss as mean_log_loss
 from restt.estimators.many_rows import split
 
@@ -132,9 +132,9 @@ def test_training_parameters_choose_gradients_and_refuse_the_selection():
     for given in ({"penalty": 0.01}, {"bond_dim": 3}, {"runs": 2}, {"loss": "mse"}):
         assert ResTTClassifier(**given, random_state=0).fit(x, y).solver_ == "gradient"
     with pytest.raises(ValueError, match=r'solver="selected" cannot be used: penalty=0\.01'):
-        ResTTClassifier(solver="selected", penalty=0.01).fit(x, y)
+        ResTTNetClassifier(penalty=0.01).fit(x, y)
     with pytest.raises(ValueError, match="partial_fit and fit_epochs train by gradients"):
-        ResTTClassifier(solver="selected").partial_fit(x, y, classes=np.unique(y))
+        ResTTClassifier().partial_fit(x, y, classes=np.unique(y))
 
 
 def test_too_few_rows_are_left_to_gradients():
@@ -352,7 +352,7 @@ def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
 def test_the_last_epoch_stays_where_its_rows_are_better_off_with_it():
     """Both ways round: by the log-loss at a temperature, so that being too sure does not count."""
     x, y = interacting(300)
-    made = ResTTClassifier(solver="gradient", epochs=60, random_state=0).fit(x, y)
+    made = ResTTNetClassifier(epochs=60, random_state=0).fit(x, y)
     held = made._read_examples(*interacting(200, seed=1), None, reset=False)
     # Logits times four.
     good = {

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from restt.data import stream
-from restt.estimators import ResTTClassifier, ResTTRegressor, posterior, refinement, streams
+from restt.estimators import (
+    ResTTClassifier,
+    ResTTNetClassifier,
+    ResTTNetRegressor,
+    ResTTRegressor,
+    posterior,
+    refinement,
+    streams,
+)
 from restt.estimators.compact import state_positions
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.gradient import Examples, encode_stream
@@ -61,8 +69,8 @@ COLUMNS = ["a", "b", "c", "kind"]
 @pytest.mark.parametrize(
     ("model", "target"),
     [
-        (ResTTRegressor(epochs=3, random_state=0), "y"),
-        (ResTTClassifier(epochs=3, random_state=0), "label"),
+        (ResTTNetRegressor(epochs=3, random_state=0), "y"),
+        (ResTTNetClassifier(epochs=3, random_state=0), "label"),
     ],
 )
 def test_a_stream_of_few_rows_is_the_table(frame, folder, model, target):
@@ -98,7 +106,7 @@ def test_all_classes_are_in_a_sample(folder, tmp_path_factory, small_samples):
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_gradients_train_on_all_rows(folder, small_samples, early_stopping):
     rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
-    model = ResTTRegressor(epochs=12, batch_size=128, random_state=0, early_stopping=early_stopping).fit(rows)
+    model = ResTTNetRegressor(epochs=12, batch_size=128, random_state=0, early_stopping=early_stopping).fit(rows)
     fresh = made(seed=9)
     assert model.solver_ == "gradient"
     assert model.history_[0].validation.keys() == ({"loss", "rmse", "r2"} if early_stopping else set())
@@ -109,9 +117,9 @@ def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small
     saved = tmp_path_factory.mktemp("saved")
     rows = stream(folder, "label", columns=COLUMNS, shuffle_block=500)
     options = {"batch_size": 128, "random_state": 0, "class_weight": "balanced", "schedule": "constant"}
-    whole = ResTTClassifier(epochs=6, **options).fit(rows)
-    ResTTClassifier(epochs=3, checkpoint_dir=saved, **options).fit(rows)
-    longer = ResTTClassifier(epochs=6, checkpoint_dir=saved, **options).fit(rows)
+    whole = ResTTNetClassifier(epochs=6, **options).fit(rows)
+    ResTTNetClassifier(epochs=3, checkpoint_dir=saved, **options).fit(rows)
+    longer = ResTTNetClassifier(epochs=6, checkpoint_dir=saved, **options).fit(rows)
     fresh = made(seed=9)
     assert [record.replayed for record in longer.history_] == [True] * 3 + [False] * 3
     assert (longer.predict_proba(fresh[COLUMNS]) == whole.predict_proba(fresh[COLUMNS])).all()
@@ -176,7 +184,7 @@ def test_blocks_are_what_pandas_reads_of_them(folder, columns):
 
 
 def test_rows_in_memory_need_no_encoded_stream():
-    model = ResTTRegressor(epochs=1).fit(np.zeros((4, 2)), np.arange(4.0))
+    model = ResTTNetRegressor(epochs=1).fit(np.zeros((4, 2)), np.arange(4.0))
     examples = Examples(None, np.arange(4.0), np.ones(4))
     assert encode_stream(examples, None, model.encoding_, model.target_, None) is None
 
@@ -204,6 +212,6 @@ def test_a_stream_has_its_own_y(folder, small_samples):
     with pytest.raises(TypeError, match="partial_fit passes over a table, got a stream"):
         ResTTRegressor().partial_fit(rows, None)
     with pytest.raises(ValueError, match='solver="selected" cannot be used: X is a stream'):
-        ResTTClassifier(solver="selected").fit(stream(folder, "label", columns=COLUMNS))
+        ResTTClassifier().fit(stream(folder, "label", columns=COLUMNS))
     with pytest.raises(ValueError, match="requires y to be passed"):
         ResTTRegressor().fit(np.zeros((3, 2)))

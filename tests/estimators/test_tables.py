@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
-from restt.estimators import ResTTClassifier, ResTTRegressor, tables
+from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, tables
 from restt.estimators.tables import ArrayTable, ArrowTable, PandasTable, PolarsTable, as_frame, dense, read_frame
 from tests.estimators.conftest import QUICK, short_fits
 
@@ -205,7 +205,7 @@ def test_which_columns_of_an_array_miss_values(values, missing):
     assert [table.misses(column) for column in range(2)] == missing
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, object])
 def test_masked_entries_are_missing_values(kind, dtype):
     rng = np.random.default_rng(0)
@@ -222,7 +222,7 @@ def test_masked_entries_are_missing_values(kind, dtype):
 
 
 @short_fits
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_masked_text_is_a_missing_category(kind):
     x = np.array([["a"], ["b"], ["c"], ["a"]] * 10)
     masked = np.ma.array(x, mask=x == "c")
@@ -236,12 +236,12 @@ def test_masked_text_is_a_missing_category(kind):
 
 def test_a_mask_that_hides_nothing_changes_nothing(numbers):
     x, y = numbers
-    expected = ResTTRegressor(**QUICK).fit(x, y).predict(x)
-    model = ResTTRegressor(**QUICK).fit(np.ma.array(x), np.ma.array(y))
+    expected = ResTTNetRegressor(**QUICK).fit(x, y).predict(x)
+    model = ResTTNetRegressor(**QUICK).fit(np.ma.array(x), np.ma.array(y))
     np.testing.assert_array_equal(model.predict(np.ma.array(x)), expected)
 
 
-@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])
 def test_masked_values_are_refused_where_none_may_be_missing(kind, numbers):
     x, y = numbers
     masked = np.ma.array(x, mask=np.arange(60)[:, None] == [7, -1, -1])

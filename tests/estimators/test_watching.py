@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from restt import ResTT
+from restt import ResTT, ResTTNetClassifier, ResTTNetRegressor
 from restt._common.devices import fitting_threads
-from restt.estimators import ResTTClassifier, ResTTRegressor, progress
-from restt.estimators import base as base_module
+from restt.estimators import net, progress
 from restt.estimators.settings import read_penalty, settle
 from restt.estimators.targets import Labels
 from restt.train import Penalty
@@ -47,7 +46,7 @@ def observed_fit(model, x, y, recorder):
 def test_callbacks_see_every_epoch(numbers):
     x, y = numbers
     recorder = Recorder()
-    model = observed_fit(ResTTRegressor(bond_dim=3, epochs=3, random_state=0), x, y, recorder)
+    model = observed_fit(ResTTNetRegressor(bond_dim=3, epochs=3, random_state=0), x, y, recorder)
     epochs = ["begin epoch", "end epoch"] * 3
     assert recorder.calls == ["setup", "begin fit", *epochs, "end fit", "teardown"]
     for seen, score in recorder.scores:
@@ -58,7 +57,7 @@ def test_callbacks_see_every_epoch(numbers):
 
 def test_a_callback_can_stop_the_fit(numbers):
     recorder = Recorder(stop_after=2)
-    model = observed_fit(ResTTRegressor(bond_dim=3, epochs=9, random_state=0), *numbers, recorder)
+    model = observed_fit(ResTTNetRegressor(bond_dim=3, epochs=9, random_state=0), *numbers, recorder)
     assert model.n_iter_ == 2
     assert recorder.calls[-2:] == ["end fit", "teardown"]
 
@@ -67,7 +66,7 @@ def test_callbacks_with_early_stopping_end_in_order(numbers):
     x, _ = numbers
     recorder = Recorder()
     noise = np.random.default_rng(0).integers(0, 2, 60)
-    model = observed_fit(ResTTClassifier(random_state=0, epochs=300, early_stopping=3, runs=2), x, noise, recorder)
+    model = observed_fit(ResTTNetClassifier(random_state=0, epochs=300, early_stopping=3, runs=2), x, noise, recorder)
     assert model.n_iter_ < 300
     assert recorder.calls.count("begin epoch") == recorder.calls.count("end epoch") == model.n_iter_
 
@@ -79,22 +78,22 @@ def test_callbacks_are_torn_down_after_an_error(numbers):
 
     recorder = Failing()
     with pytest.raises(RuntimeError, match="stop here"):
-        observed_fit(ResTTRegressor(**QUICK), *numbers, recorder)
+        observed_fit(ResTTNetRegressor(**QUICK), *numbers, recorder)
     assert recorder.calls[-1] == "teardown"
 
 
 def test_without_the_callback_api_records_pass(monkeypatch, numbers):
     monkeypatch.setattr(progress, "SUPPORTED", False)
-    assert ResTTRegressor(**QUICK).fit(*numbers).n_iter_ == 30
+    assert ResTTNetRegressor(**QUICK).fit(*numbers).n_iter_ == 30
 
 
 def test_verbose_zero_is_silent(numbers, capsys):
-    ResTTRegressor(**QUICK).fit(*numbers)
+    ResTTNetRegressor(**QUICK).fit(*numbers)
     assert capsys.readouterr() == ("", "")
 
 
 def test_verbose_one_prints_as_it_goes_where_there_is_no_terminal(numbers, capsys):
-    model = ResTTRegressor(**QUICK, verbose=1)
+    model = ResTTNetRegressor(**QUICK, verbose=1)
     records = model.fit_epochs(*numbers)
     next(records)
     assert capsys.readouterr().out.startswith("epoch 1/30 · loss ")
@@ -105,7 +104,7 @@ def test_verbose_one_prints_as_it_goes_where_there_is_no_terminal(numbers, capsy
 
 
 def test_verbose_one_ends_with_the_epoch_at_which_it_was_left(numbers, capsys):
-    for record in ResTTRegressor(**QUICK, verbose=1).fit_epochs(*numbers):
+    for record in ResTTNetRegressor(**QUICK, verbose=1).fit_epochs(*numbers):
         if record.epoch == 5:
             break
     shown = capsys.readouterr().out
@@ -115,7 +114,7 @@ def test_verbose_one_ends_with_the_epoch_at_which_it_was_left(numbers, capsys):
 
 def test_verbose_one_rewrites_the_line_on_a_terminal(numbers, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    ResTTRegressor(**QUICK, verbose=True).fit(*numbers)
+    ResTTNetRegressor(**QUICK, verbose=True).fit(*numbers)
     shown = capsys.readouterr().out
     assert shown.count("\r") == 30
     assert shown.count("\n") == 1
@@ -123,7 +122,7 @@ def test_verbose_one_rewrites_the_line_on_a_terminal(numbers, capsys, monkeypatc
 
 @short_fits
 def test_verbose_two_is_a_table_that_ends_its_last_line(numbers, capsys):
-    ResTTRegressor(**{**QUICK, "epochs": 2}, verbose=2).fit(*numbers)
+    ResTTNetRegressor(**{**QUICK, "epochs": 2}, verbose=2).fit(*numbers)
     shown = capsys.readouterr().out
     assert "samples/s" in shown
     assert shown.endswith("all 2 epochs done\n")
@@ -131,7 +130,7 @@ def test_verbose_two_is_a_table_that_ends_its_last_line(numbers, capsys):
 
 def test_history_is_a_table_of_plain_columns(numbers):
     x, y = numbers
-    model = ResTTRegressor(**QUICK, runs=2, early_stopping=5).fit(x, y)
+    model = ResTTNetRegressor(**QUICK, runs=2, early_stopping=5).fit(x, y)
     frame = model.history_.to_frame()
     last = model.history_[-1]
     for name in ("epoch", "run", "train_loss", "lr", "gradient_norm", "validation_loss", "validation_r2", "seconds"):
@@ -185,7 +184,7 @@ def test_small_problems_use_one_thread_and_give_the_others_back(numbers):
     torch.set_num_threads(2)
     try:
         seen = []
-        model = ResTTRegressor(**QUICK)
+        model = ResTTNetRegressor(**QUICK)
         original = ResTT.forward
 
         def watching(self, x):
@@ -210,14 +209,14 @@ def test_a_small_table_is_encoded_on_one_thread(numbers, monkeypatch):
     torch.set_num_threads(2)
     try:
         seen = []
-        original = base_module.fit_encoding
+        original = net.fit_encoding
 
         def watching(*arguments, **options):
             seen.append(torch.get_num_threads())
             return original(*arguments, **options)
 
-        monkeypatch.setattr(base_module, "fit_encoding", watching)
-        ResTTRegressor(**QUICK).fit(*numbers)
+        monkeypatch.setattr(net, "fit_encoding", watching)
+        ResTTNetRegressor(**QUICK).fit(*numbers)
         assert seen == [1]
         assert torch.get_num_threads() == 2
     finally:
@@ -227,11 +226,11 @@ def test_a_small_table_is_encoded_on_one_thread(numbers, monkeypatch):
 @pytest.mark.skipif(not progress.SUPPORTED, reason="this scikit-learn has no callbacks")
 def test_without_callbacks_no_epoch_has_a_context(numbers, monkeypatch):
     made = []
-    inner = ResTTRegressor._init_callback_context
+    inner = ResTTNetRegressor._init_callback_context
     monkeypatch.setattr(
-        ResTTRegressor, "_init_callback_context", lambda self, **given: made.append(given) or inner(self, **given)
+        ResTTNetRegressor, "_init_callback_context", lambda self, **given: made.append(given) or inner(self, **given)
     )
-    assert len(ResTTRegressor(**QUICK).fit(*numbers).history_) == QUICK["epochs"]
+    assert len(ResTTNetRegressor(**QUICK).fit(*numbers).history_) == QUICK["epochs"]
     assert not made
-    observed_fit(ResTTRegressor(**QUICK), *numbers, Recorder())
+    observed_fit(ResTTNetRegressor(**QUICK), *numbers, Recorder())
     assert len(made) == 1

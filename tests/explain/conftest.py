@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from restt import ResTTClassifier, ResTTRegressor
+from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,23 +43,23 @@ def target(frame: pd.DataFrame) -> np.ndarray:
 @pytest.fixture(scope="package")
 def regressor(table: pd.DataFrame) -> Fitted:
     order = ["new", "size", "count", "colour"]
-    model = ResTTRegressor(bond_dim=3, epochs=60, runs=3, site_order=order, random_state=0)
+    model = ResTTNetRegressor(bond_dim=3, epochs=60, runs=3, site_order=order, random_state=0)
     return Fitted(model.fit(table, target(table)), table)
 
 
 @pytest.fixture(scope="package")
 def two_outputs(table: pd.DataFrame) -> Fitted:
     y = target(table)
-    return Fitted(ResTTRegressor(bond_dim=3, epochs=30, random_state=0).fit(table, np.stack([y, -3 * y], 1)), table)
+    return Fitted(ResTTNetRegressor(bond_dim=3, epochs=30, random_state=0).fit(table, np.stack([y, -3 * y], 1)), table)
 
 
 @pytest.fixture(scope="package")
 def two_classes(table: pd.DataFrame) -> Fitted:
     y = np.where(target(table) > 12, "yes", "no")
-    return Fitted(ResTTClassifier(bond_dim=3, epochs=30, runs=2, loss="mse", random_state=0).fit(table, y), table)
+    return Fitted(ResTTNetClassifier(bond_dim=3, epochs=30, runs=2, loss="mse", random_state=0).fit(table, y), table)
 
 
 @pytest.fixture(scope="package")
 def three_classes(table: pd.DataFrame) -> Fitted:
     y = np.digitize(target(table), [11, 13])
-    return Fitted(ResTTClassifier(bond_dim=3, epochs=30, random_state=0).fit(table, y), table)
+    return Fitted(ResTTNetClassifier(bond_dim=3, epochs=30, random_state=0).fit(table, y), table)

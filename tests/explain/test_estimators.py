@@ -11,7 +11,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
-from restt import ResTTRegressor
+from restt import ResTTNetRegressor, ResTTRegressor
 from restt.explain import (
     effect,
     interaction,
@@ -106,7 +106,7 @@ def test_stored_moments_serve_as_the_background(regressor: Fitted) -> None:
 
 def test_a_map_that_is_not_centred_asks_for_a_background() -> None:
     X = np.random.default_rng(0).normal(size=(40, 3))
-    model = ResTTRegressor(feature_map="trigonometric", epochs=5, random_state=0).fit(X, X[:, 0])
+    model = ResTTNetRegressor(feature_map="trigonometric", epochs=5, random_state=0).fit(X, X[:, 0])
     vars(model).pop("site_means_", None)
     with pytest.raises(ValueError, match="background must be given: this estimator did not keep the mean"):
         order_spectrum(model, X)
@@ -170,7 +170,7 @@ def test_a_pruned_estimator_predicts_within_what_it_says(regressor: Fitted) -> N
 
 def test_the_polynomial_of_an_estimator_has_its_columns_names() -> None:
     X = np.random.default_rng(0).normal(size=(40, 2))
-    model = ResTTRegressor(feature_map="identity", epochs=5, random_state=0).fit(X, X[:, 0])
+    model = ResTTNetRegressor(feature_map="identity", epochs=5, random_state=0).fit(X, X[:, 0])
     found = polynomial(model)
     assert list(found.terms) == [(), ("x0",), ("x1",), ("x0", "x1")]
     standard = (X - X.mean(0)) / X.std(0)

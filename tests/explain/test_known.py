@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import make_friedman1
 
 import restt
-from restt import ResTTRegressor
+from restt import ResTTNetRegressor
 from restt.data.synthetic import synthetic_target, synthetic_weights
 from restt.explain import effect, order_spectrum, sobol_indices, top_interactions
 
@@ -17,7 +17,7 @@ from restt.explain import effect, order_spectrum, sobol_indices, top_interaction
 def test_the_parity_of_a_few_columns_among_twenty(members: tuple[int, ...]) -> None:
     X = np.random.default_rng(0).integers(0, 2, (600, 20)).astype(float)
     y = X[:, members].sum(1) % 2
-    model = ResTTRegressor(feature_map="identity", epochs=200, random_state=0).fit(X, y)
+    model = ResTTNetRegressor(feature_map="identity", epochs=200, random_state=0).fit(X, y)
     found = top_interactions(model, X, k=5)
     assert found.complete
     assert found[0].columns == members
@@ -31,7 +31,7 @@ def test_the_parity_of_a_few_columns_among_twenty(members: tuple[int, ...]) -> N
 def test_products() -> None:
     X = np.random.default_rng(0).normal(size=(500, 8))
     y = X[:, 0] * X[:, 1] + X[:, 2] * X[:, 3] * X[:, 4]
-    model = ResTTRegressor(feature_map="identity", epochs=200, random_state=0).fit(X, y)
+    model = ResTTNetRegressor(feature_map="identity", epochs=200, random_state=0).fit(X, y)
     found = top_interactions(model, X, k=3)
     assert found.complete
     assert {term.columns for term in found.terms[:2]} == {(0, 1), (2, 3, 4)}
@@ -40,7 +40,7 @@ def test_products() -> None:
 
 def test_friedman_1() -> None:
     X, y = make_friedman1(500, 10, random_state=0)
-    model = ResTTRegressor(random_state=0, penalty=0.002).fit(X, y)
+    model = ResTTNetRegressor(random_state=0, penalty=0.002).fit(X, y)
     found = top_interactions(model, X, k=55, max_order=2)
     singles = [term.columns[0] for term in found.terms if len(term.columns) == 1]
     pairs = [term.columns for term in found.terms if len(term.columns) == 2]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from restt import ResTTClassifier, ResTTRegressor
+from restt import ResTTNetClassifier, ResTTRegressor
 from restt.pages import model_page
 from tests.hasty import hasty_solvers
 
@@ -41,7 +41,7 @@ def regressor(table):
 @pytest.fixture(scope="session")
 def classifier(table):
     X, y = table
-    return ResTTClassifier(epochs=15, random_state=0).fit(X, np.digitize(y, [0.0, 1.0]))
+    return ResTTNetClassifier(epochs=15, random_state=0).fit(X, np.digitize(y, [0.0, 1.0]))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from restt import ResTTRegressor
+from restt import ResTTNetRegressor, ResTTRegressor
 from restt.pages import model_page
 from tests.pages.conftest import NASTY
 
@@ -127,7 +127,7 @@ def test_other_kinds_of_tables(kind):
     rng = np.random.default_rng(1)
     X, y = rng.random((40, 3)), rng.random(40)
     given = X if kind == "array" else pl.DataFrame({f"c{n}": X[:, n] for n in range(3)}).with_columns(word=pl.lit("a"))
-    model = ResTTRegressor(epochs=5, random_state=0).fit(given, y)
+    model = ResTTNetRegressor(epochs=5, random_state=0).fit(given, y)
     found = explorer(model_page(model, given, y, rows=4))
     assert len(found["columns"]) == 3
     assert found["interval"] is None

@@ -55,11 +55,11 @@ def trained_classes(group: object = "auto") -> dict[str, torch.Tensor]:
 
 
 def trained_estimator() -> np.ndarray:
-    from restt.estimators import ResTTRegressor  # only here: the other scenes start without it
+    from restt.estimators import ResTTNetRegressor  # only here: the other scenes start without it
 
     rng = np.random.default_rng(0)
     x = rng.random((80, 3))
-    model = ResTTRegressor(epochs=3, batch_size=32, early_stopping=True, verbose=1).fit(x, x[:, 0] * x[:, 1])
+    model = ResTTNetRegressor(epochs=3, batch_size=32, early_stopping=True, verbose=1).fit(x, x[:, 0] * x[:, 1])
     return model.predict(x)
 
 

@@ -16,16 +16,23 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags, get_tags, indexable
 
-from restt._common.compat_sklearn import Interval, StrOptions, constraints_of, fit_context, safe_split
+from restt._common.compat_sklearn import (
+    Interval,
+    StrOptions,
+    accepts_sample_weight,
+    check_method_params,
+    constraints_of,
+    fit_context,
+    safe_split,
+)
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared, own_outputs
 from restt.estimators.net import BaseNet
 from restt.estimators.side_by_side import Trained, train_side_by_side
-from restt.estimators.tables import read_sample_weight
 
 # Parameters that only concern how encoded rows are trained on: candidates that differ in these share the rows.
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
@@ -122,14 +129,16 @@ class ResTTSearchCV(GridSearchCV):
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit and score all candidates on all folds, and the best one on all rows.
 
-        ``sample_weight`` goes to ``fit`` of the estimator, ``groups`` to the splitter; scores are not weighted.
+        ``sample_weight`` goes to ``fit`` of the estimator and, as in ``GridSearchCV``, to scorers that take it;
+        ``groups`` goes to the splitter.
         """
-        if not isinstance(self.estimator, BaseNet):
+        if not isinstance(self.estimator, BaseNet) or type(self.estimator).fit is not BaseNet.fit:
             raise TypeError(
                 f"estimator must be a ResTTNetRegressor or ResTTNetClassifier, got {type(self.estimator).__name__}: "
                 "use scikit-learn's GridSearchCV for others"
             )
         refuse_lost_threads("fit")
+        X, y = indexable(X, y)
         scorer = check_scoring(self.estimator, self.scoring)
         candidates = list(ParameterGrid(self.param_grid))
         folds = list(check_cv(self.cv, y, classifier=is_classifier(self.estimator)).split(X, y, groups))
@@ -164,7 +173,7 @@ class ResTTSearchCV(GridSearchCV):
         jobs = []
         for fold, (kept, _) in enumerate(folds):
             own_x, own_y = safe_split(self.estimator, X, y, kept)
-            weights = None if sample_weight is None else read_sample_weight(sample_weight, len(sample_weight))[kept]
+            weights = check_method_params(X, {"sample_weight": sample_weight}, kept)["sample_weight"]
             like: Prepared | None = None
             for number, parameters in candidates.items():
                 job = Job(number, fold, clone(self.estimator).set_params(**clone(parameters, safe=False)))
@@ -178,6 +187,7 @@ class ResTTSearchCV(GridSearchCV):
         ready = [(job, job.prepared) for job in jobs if job.prepared is not None]
         at_once = None if self.runs_at_once == "auto" else int(self.runs_at_once)
         trained = train_side_by_side([prepared.fit for _, prepared in ready], at_once)
+        weighs = sample_weight is not None and accepts_sample_weight(scorer)
         for (job, prepared), found in zip(ready, trained, strict=True):
             _end(job, prepared, found)
             began = time.perf_counter()
@@ -185,7 +195,8 @@ class ResTTSearchCV(GridSearchCV):
             if self.return_train_score:
                 parts["train"] = folds[job.fold][0]
             for name, rows in parts.items():
-                score = scorer(job.estimator, *safe_split(self.estimator, X, y, rows, folds[job.fold][0]))
+                weighted = check_method_params(X, {"sample_weight": sample_weight} if weighs else {}, rows)
+                score = scorer(job.estimator, *safe_split(self.estimator, X, y, rows), **weighted)
                 job.scores[name] = score if isinstance(score, dict) else {"score": score}
             job.score_seconds = time.perf_counter() - began
             job.prepared = None
@@ -209,15 +220,15 @@ class ResTTSearchCV(GridSearchCV):
         for name in ("fit", "score"):
             seconds = np.reshape([getattr(job, f"{name}_seconds") for job in jobs], (-1, folds))
             results[f"mean_{name}_time"], results[f"std_{name}_time"] = seconds.mean(axis=1), seconds.std(axis=1)
-        for name in sorted({name for parameters in candidates for name in parameters}):
+        for name in dict.fromkeys(name for parameters in candidates for name in parameters):
             values = np.ma.MaskedArray(np.empty(len(candidates)), mask=True, dtype=object)
             for place, parameters in enumerate(candidates):
                 if name in parameters:
                     values[place] = parameters[name]
             results[f"param_{name}"] = values
         results["params"] = list(candidates)
-        for part in ("test", "train") if self.return_train_score else ("test",):
-            for metric in metrics:
+        for metric in metrics:
+            for part in ("test", "train") if self.return_train_score else ("test",):
                 found = [job.scores[part][metric] if job.scores else float(self.error_score) for job in jobs]
                 results |= _summary(np.reshape(found, (-1, folds)), f"{part}_{metric}", ranked=part == "test")
         self.cv_results_ = results
