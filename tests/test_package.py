@@ -20,7 +20,16 @@ ROOT = Path(__file__).resolve().parents[1]
 # Everything that may be imported from each public module. A name added or lost is a decision, made here too.
 SURFACE = {
     "restt": {
-        *("ResTT", "ResTTClassifier", "ResTTRegressor", "ResTTSearchCV", "Topology", "VolterraRegressor"),
+        *(
+            "ResTT",
+            "ResTTClassifier",
+            "ResTTNetClassifier",
+            "ResTTNetRegressor",
+            "ResTTRegressor",
+            "ResTTSearchCV",
+            "Topology",
+            "VolterraRegressor",
+        ),
         *("__version__", "load"),
         *(
             "baselines",

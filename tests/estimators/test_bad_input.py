@@ -101,7 +101,7 @@ def test_predict_refuses(on_frame, table, message):
 
 def test_predict_on_another_number_of_columns():
     model = ResTTNetRegressor(**QUICK).fit(X, Y)
-    with pytest.raises(ValueError, match="X has 3 features, but ResTTRegressor is expecting 2 features as input"):
+    with pytest.raises(ValueError, match="X has 3 features, but ResTTNetRegressor is expecting 2 features as input"):
         model.predict(np.zeros((2, 3)))
 
 
@@ -231,8 +231,11 @@ def test_empty_paths_are_not_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_a_million_columns_are_refused_with_the_memory_they_need():
+    wide = np.zeros((2, 1_000_000))
     with pytest.raises(ValueError, match=r"1000000 columns .* would need \d+\.\d GiB"):
-        ResTTRegressor().fit(np.zeros((2, 1_000_000)), [0.0, 1.0])
+        ResTTNetRegressor().fit(wide, [0.0, 1.0])
+    with pytest.raises(ValueError, match="X has 1000000 columns and the closed form takes up to 2000: .*Net"):
+        ResTTRegressor().fit(wide, [0.0, 1.0])
 
 
 def test_memory_of_wide_categories_is_known_after_the_levels(monkeypatch):
@@ -262,7 +265,7 @@ def test_available_memory_is_a_size():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"bond_dim": 0}, "'bond_dim' parameter of ResTTRegressor must be a str among {'auto'} or an int"),
+        ({"bond_dim": 0}, "'bond_dim' parameter of ResTTNetRegressor must be an int in the range"),
         ({"epochs": 0}, "'epochs' parameter"),
         ({"lr": -1.0}, "'lr' parameter"),
         ({"loss": "cross-entropy"}, "'loss' parameter"),
@@ -275,7 +278,7 @@ def test_available_memory_is_a_size():
 )
 def test_parameters_are_checked_by_name(option, message):
     with pytest.raises(InvalidParameterError, match=message):
-        ResTTRegressor(**option).fit(X, Y)
+        ResTTNetRegressor(**option).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,7 @@ def test_parameters_are_checked_by_name(option, message):
 )
 def test_parameters_are_checked_against_the_data(option, message):
     with pytest.raises(ValueError, match=message):
-        ResTTRegressor(**option).fit(X, Y)
+        ResTTNetRegressor(**option).fit(X, Y)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

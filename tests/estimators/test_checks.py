@@ -12,15 +12,21 @@ from tests.sklearn_checks import VERSION, Checked, assert_every_check_passes
 # An estimator of categories that takes no missing values is given whole numbers.
 BEFORE = {"check_positive_only_tag_during_fit": "the check subtracts a fraction from whole numbers in place"}
 FAILING = BEFORE if Version("1.7.1") > VERSION else {}
-_REGRESSOR, _CLASSIFIER = ("restt.estimators", "ResTTRegressor"), ("restt.estimators", "ResTTClassifier")
-REGRESSORS = [Checked(*_REGRESSOR), Checked(*_REGRESSOR, {"handle_missing": "error", "epochs": 20}, FAILING)]
+_HOME = "restt.estimators"
 _TRAINED = {"handle_missing": "error", "loss": "mse", "epochs": 25}
-CLASSIFIERS = [Checked(*_CLASSIFIER), Checked(*_CLASSIFIER, _TRAINED, FAILING)]
+REGRESSORS = [
+    Checked(_HOME, "ResTTRegressor"),
+    Checked(_HOME, "ResTTNetRegressor", {"handle_missing": "error", "epochs": 20}, FAILING),
+]
+CLASSIFIERS = [
+    Checked(_HOME, "ResTTClassifier"),
+    Checked(_HOME, "ResTTNetClassifier", _TRAINED, FAILING),
+]
 
 
-def test_the_regressor_passes_every_check():
+def test_the_regressors_pass_every_check():
     assert_every_check_passes(REGRESSORS, least=[59, 60])
 
 
-def test_the_classifier_passes_every_check():
+def test_the_classifiers_pass_every_check():
     assert_every_check_passes(CLASSIFIERS, least=[62, 63])

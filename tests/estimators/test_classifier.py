@@ -5,7 +5,7 @@ from scipy.special import softmax
 from sklearn.metrics import log_loss
 
 from restt.estimators import ResTTNetClassifier
-from restt.estimators.classifier import fitted_temperature
+from restt.estimators.averaging import fitted_temperature
 from restt.estimators.targets import Labels, class_numbers
 from tests.estimators.conftest import QUICK, short_fits
 

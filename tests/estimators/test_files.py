@@ -156,7 +156,7 @@ def with_state(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": files.VERSION + 1}, "estimator of version 3, this restt reads up to 2: upgrade restt"),
+        ({"version": files.VERSION + 1}, "estimator of version 4, this restt reads up to 3: upgrade restt"),
         ({"version": "new"}, "does not describe an estimator"),
         ({"kind": "os.system"}, "its kind is 'os.system', expected one of"),
         ({"parameters": {"bond_dim": {"kind": "riddle"}}}, "bond_dim is of the unknown kind 'riddle'"),

@@ -1,4 +1,4 @@
-"""The posterior solver of the regressor: chosen when it should be, and good, robust and saved."""
+"""The regressor in closed form: good, robust and saved."""
 
 from __future__ import annotations
 
@@ -57,87 +57,10 @@ def mixed_model() -> tuple[ResTTRegressor, pd.DataFrame, np.ndarray]:
 
 def test_it_is_the_default_and_finds_the_product(fitted):
     x, _, clean = product(400, seed=1)
-    assert fitted.solver_ == "posterior"
     assert fitted.score(x, clean) > 0.98
     assert fitted.module_.runs == 1
     assert fitted.module_.first.dtype == torch.float64
-    assert len(fitted.history_) == 0
-    assert fitted.n_iter_ > 10
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"epochs": 2},
-        {"lr": 0.1},
-        {"schedule": "constant"},
-        {"batch_size": 10},
-        {"penalty": 0.1},
-        {"penalty": {"chain": 0.1}},
-        {"dropout": 0.1},
-        {"early_stopping": True},
-        {"warm_start": True},
-        {"topology": "plain"},
-        {"feature_map": "polynomial"},
-        {"loss": "huber"},
-        {"runs": 2},
-        {"sigma2": 0.1},
-    ],
-)
-def test_parameters_of_training_choose_gradients_and_are_refused_with_posterior(options):
-    model, (name, value) = ResTTRegressor(**options), next(iter(options.items()))
-    assert not model._is_solved(3, stepwise=False)
-    x, y, _ = product(20)
-    with pytest.raises(ValueError, match=rf'solver="posterior" cannot be used: {name}='):
-        ResTTRegressor(**{name: value}).fit(x, y)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"loss": "mse"}, {"bond_dim": 5}, {"site_order": "given"}, {"random_state": 1}]
-)
-def test_other_parameters_leave_the_posterior(options):
-    assert ResTTRegressor(**options)._is_solved(3, stepwise=False)
-    assert not ResTTNetRegressor(**options)._is_solved(3, stepwise=False)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_checkpoint_folder_chooses_gradients(tmp_path):
-    x, y, _ = product(20)
-    assert not ResTTNetRegressor(checkpoint_dir=tmp_path)._is_solved(4, stepwise=False)
-    with pytest.raises(ValueError, match="checkpoint_dir="):
-        ResTTNetRegressor(checkpoint_dir=tmp_path).fit(x, y)
-
-
-def test_training_in_steps_is_by_gradients():
-    x, y, _ = product(30)
-    assert ResTTRegressor().partial_fit(x, y).solver_ == "gradient"
-    model = ResTTRegressor()
-    next(model.fit_epochs(x, y))
-    assert model.solver_ == "gradient"
-    with pytest.raises(ValueError, match="partial_fit and fit_epochs train by gradients"):
-        ResTTRegressor().partial_fit(x, y)
-
-
-@pytest.mark.usefixtures("hasty")
-def test_training_after_a_posterior_begins_anew_and_says_so():
-    x, y, _ = product(30)
-    model = ResTTRegressor(random_state=0).fit(x, y)
-    with pytest.warns(UserWarning, match="does not go on from: it begins anew"):
-        model.partial_fit(x, y)
-    assert model.solver_ == "gradient"
-    assert not hasattr(model, "prior_")
-    assert not hasattr(model, "fit_report_")
-    assert model.n_iter_ == 1
-    with pytest.raises(ValueError, match="predict_interval needs the posterior solver, and this model"):
-        model.predict_interval(x)
-
-
-def test_wide_tables_are_left_to_gradients(monkeypatch):
-    monkeypatch.setattr("restt.estimators.regressor.MOST_COLUMNS", 3)
-    x, y, _ = product(20)
-    assert not ResTTRegressor()._is_solved(4, stepwise=False)
-    with pytest.raises(ValueError, match="X has 4 columns, and the posterior solver takes up to 3"):
-        ResTTRegressor().fit(x, y)
+    assert fitted.fit_report_["evaluations"] > 10
 
 
 def test_a_table_that_does_not_fit_is_refused(monkeypatch):
@@ -150,12 +73,9 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_bonds_and_orders_can_be_given():
+def test_a_bond_can_be_given():
     x, y, _ = product(60)
-    model = ResTTNetRegressor(bond_dim=2, site_order=[3, 1, 2, 0]).fit(x, y)
-    assert model.module_.bond_dim == 2
-    assert model.encoding_.order == (3, 1, 2, 0)
-    assert ResTTNetRegressor(site_order="given").fit(x, y).encoding_.order == (0, 1, 2, 3)
+    assert ResTTRegressor(bond_dim=2).fit(x, y).module_.bond_dim == 2
 
 
 def test_intervals_cover_and_the_deviation_is_that_of_new_rows(fitted):
@@ -208,11 +128,12 @@ def test_importances_of_gradients_and_of_models_that_kept_no_covariances():
 
 
 @pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("solver", ["posterior", "gradient"])
-def test_the_moments_of_the_rows_are_weighted(solver):
+@pytest.mark.parametrize("model", [ResTTRegressor(random_state=0), ResTTNetRegressor(epochs=5, random_state=0)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_moments_of_the_rows_are_weighted(model):
     x, y, _ = product(30)
     weights = np.random.default_rng(0).integers(1, 4, 30)
-    model = ResTTRegressor(random_state=0).fit(x, y, sample_weight=weights)
+    model.fit(x, y, sample_weight=weights)
     vectors = model.encoding_.vectors(torch.from_numpy(x.repeat(weights, axis=0)))
     centred = vectors - vectors.mean(0)
     torch.testing.assert_close(model.site_means_, vectors.mean(0), atol=1e-12, rtol=1e-12)
@@ -290,7 +211,7 @@ def test_a_saved_model_keeps_everything(kind, request, tmp_path):
             again.predict(table, return_std=True)[1], model.predict(table, return_std=True)[1]
         )
         np.testing.assert_array_equal(again.feature_importances_, model.feature_importances_)
-        assert again.solver_ == "posterior"
+        assert again.fit_report_ == model.fit_report_
         assert str(again.prior_) == str(model.prior_)
 
 
@@ -399,6 +320,7 @@ def test_one_absurd_y_is_left_out_with_a_warning():
         model = ResTTRegressor(random_state=0).fit(x, y)
     fresh, _, clean = product(300, seed=1)
     assert model.score(fresh, clean) > 0.98
+    assert model.fit_report_["left_out"] == {"rows of implausible y": 1}
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 4), (2, 4), (3, 40), (20, 30)])
@@ -420,12 +342,11 @@ def test_fits_repeat_and_do_not_depend_on_the_order_of_rows():
     np.testing.assert_allclose(clone(model).fit(x[order], y[order]).predict(x), model.predict(x), rtol=1e-9)
 
 
-def test_float32_weights_and_one_line_of_progress(capsys):
-    x, y, clean = product(80)
-    model = ResTTNetRegressor(precision="float32", verbose=1).fit(x, y)
-    assert model.module_.first.dtype == torch.float32
-    assert model.score(x, clean) > 0.98
-    assert capsys.readouterr().out.startswith(f"posterior · {model.n_iter_} evaluations of the evidence · bond ")
+@pytest.mark.usefixtures("hasty")
+def test_one_line_of_progress(capsys):
+    x, y, _ = product(80)
+    count = ResTTRegressor(verbose=1).fit(x, y).fit_report_["evaluations"]
+    assert capsys.readouterr().out.startswith(f"closed form · {count} evaluations of the evidence · bond ")
 
 
 def test_explanations_are_methods(fitted):
@@ -462,11 +383,3 @@ def test_the_prior_is_drawn(fitted):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     assert len(fitted.prior_.plot().patches) == 4
     pyplot.close("all")
-
-
-@pytest.mark.usefixtures("hasty")
-def test_callbacks_see_a_fit_without_epochs():
-    callback = pytest.importorskip("sklearn.callback")
-    x, y, _ = product(30)
-    model = ResTTRegressor(random_state=0).set_callbacks(callback.ProgressBar())
-    assert model.fit(x, y).solver_ == "posterior"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from restt import ResTT, ResTTNetRegressor, ResTTRegressor, load
+from restt import ResTT, ResTTRegressor, load
 from restt.estimators import posterior, refinement
 from restt.estimators.compact import prior_bases, state_bases, state_positions
 from restt.estimators.refinement import Rows, epochs_within, held_out_loss, outputs_of, refine
@@ -66,10 +66,8 @@ def test_all_rows_are_learned_from(fitted, start):
     x, _, clean = waves(2000, seed=1)
     assert fitted.score(x, clean) > 0.995
     assert 1 - fitted.score(x, clean) < 0.3 * (1 - start.score(x, clean))
-    assert fitted.solver_ == "posterior"
-    records = fitted.history_
-    assert 1 <= len(records) <= refinement.MOST_EPOCHS
-    assert np.nanmin([record.validation["loss"] for record in records]) < 0.1
+    assert fitted.fit_report_["refined"]
+    assert 1 <= fitted.fit_report_["epochs_of_refinement"] <= refinement.MOST_EPOCHS
 
 
 def test_intervals_come_from_the_held_out_rows(fitted):
@@ -94,7 +92,7 @@ def test_a_saved_model_predicts_the_same(fitted, tmp_path):
     model = load(fitted.save(tmp_path / "model.safetensors"))
     np.testing.assert_array_equal(model.predict(x), fitted.predict(x))
     np.testing.assert_allclose(model.predict_interval(x), fitted.predict_interval(x), rtol=1e-12)
-    assert len(model.history_) == len(fitted.history_)
+    assert model.fit_report_ == fitted.fit_report_
 
 
 @pytest.mark.usefixtures("small_limits")
@@ -261,18 +259,9 @@ def test_what_is_told(capsys):
     x, y, _ = waves(500)
     ResTTRegressor(random_state=0, verbose=1).fit(x, y)
     told = capsys.readouterr().out
-    assert "posterior · " in told
+    assert "closed form · " in told
     assert "epoch 1/20 · loss" in told
     assert "refined · 45" in told
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_weights_in_another_precision():
-    x, y, _ = waves(500)
-    for precision, dtype in (("float32", torch.float32), ("float64", torch.float64)):
-        model = ResTTNetRegressor(random_state=0, precision=precision).fit(x, y)
-        assert model.module_.first.dtype == dtype
-        assert model.score(x, y) > 0.9
 
 
 @pytest.mark.usefixtures("hasty")
@@ -282,7 +271,7 @@ def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
     monkeypatch.setattr(posterior, "REFINED_FROM", 100)
     frame = pd.DataFrame(x, columns=list("abc"))
     frame["level"] = np.resize(["x", "y", "z"], 120)
-    assert not ResTTRegressor(random_state=0).fit(frame, y).history_
+    assert "refined" not in ResTTRegressor(random_state=0).fit(frame, y).fit_report_
 
 
 def test_epochs_fall_with_the_work_and_not_with_the_clock():

@@ -28,7 +28,7 @@ def selected() -> ResTTClassifier:
 
 
 def test_defaults_choose_among_candidates(selected):
-    assert selected.solver_ == "selected"
+    assert selected.fit_report_["members"].keys() <= selected.candidates_.keys()
     shares = [share for _, share in selected.candidates_.values()]
     assert sum(shares) == pytest.approx(1.0)
     assert {name.split(",")[0] for name in selected.candidates_} == {
@@ -68,8 +68,8 @@ def test_the_module_is_the_average_of_the_chosen(monkeypatch):
     """The mean over runs is the average that was judged, of folds' models where a row was held out by none."""
     kept = {}
 
-    def families_kept(*args):
-        kept["rows"], kept["families"] = args[0], families(*args)
+    def families_kept(*args, **options):
+        kept["rows"], kept["families"] = args[0], families(*args, **options)
         return kept["families"]
 
     families = selection._families
@@ -106,7 +106,7 @@ def test_a_weight_of_2_is_a_repeated_row():
 def test_saved_and_loaded_it_predicts_the_same(selected, tmp_path):
     x, _ = interacting(50, seed=2)
     loaded = restt.load(selected.save(tmp_path / "model"))
-    assert loaded.solver_ == "selected"
+    assert loaded.fit_report_ == selected.fit_report_
     assert np.array_equal(loaded.predict_proba(x), selected.predict_proba(x))
 
 
@@ -127,19 +127,23 @@ def test_explanations_add_up_to_the_log_odds(selected):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_training_parameters_choose_gradients_and_refuse_the_selection():
+def test_a_bond_bounds_every_candidate():
     x, y = interacting(40)
-    for given in ({"penalty": 0.01}, {"bond_dim": 3}, {"runs": 2}, {"loss": "mse"}):
-        assert ResTTClassifier(**given, random_state=0).fit(x, y).solver_ == "gradient"
-    with pytest.raises(ValueError, match=r'solver="selected" cannot be used: penalty=0\.01'):
-        ResTTNetClassifier(penalty=0.01).fit(x, y)
-    with pytest.raises(ValueError, match="partial_fit and fit_epochs train by gradients"):
-        ResTTClassifier().partial_fit(x, y, classes=np.unique(y))
+    model = ResTTClassifier(bond_dim=3, random_state=0).fit(x, y)
+    assert model.module_.bond_dim <= 3
+    assert model.score(x, y) > 0.8
+
+
+@pytest.mark.usefixtures("hasty")
+def test_quick_compares_few_candidates():
+    model = ResTTClassifier(effort="quick", random_state=0).fit(*interacting(60))
+    assert {name.split(",")[0] for name in model.candidates_} == {"logistic", "lines", "hats"}
+    assert sum(name.startswith(("lines", "hats")) for name in model.candidates_) == 2
 
 
 def test_too_few_rows_are_left_to_gradients():
     x, y = interacting(9)
-    assert ResTTClassifier(random_state=0).fit(x, y).solver_ == "gradient"
+    assert ResTTClassifier(random_state=0).fit(x, y).fit_report_["members"] == {"one train": 1.0}
     assert ResTTClassifier(random_state=0).fit(x, np.zeros(9)).predict(x).tolist() == [0.0] * 9
 
 
@@ -149,7 +153,6 @@ def test_two_dozen_rows_are_not_taken_for_certain():
     x = rng.standard_normal((1024, 6))
     y = np.where(x[:, 0] + rng.standard_normal(1024) > 0, "up", "down")
     model = ResTTClassifier(random_state=0).fit(x[:24], y[:24])
-    assert model.solver_ == "selected"
     assert log_loss(y[24:], model.predict_proba(x[24:])) < 0.75
 
 
@@ -196,7 +199,6 @@ def test_classes_of_one_row_are_kept():
     x, y = interacting(60)
     y[7] = "rare"
     model = ResTTClassifier(random_state=0).fit(x, y)
-    assert model.solver_ == "selected"
     assert model.classes_.tolist() == ["other", "rare", "same"]
     assert model.predict_proba(x).sum(axis=1) == pytest.approx(np.ones(60))
     assert model.predict_proba(x)[np.arange(60) != 7, 1].max() < 0.5
@@ -225,7 +227,6 @@ def test_columns_of_any_kind():
     y = (frame["colour"] == "red").to_numpy() ^ (frame["size"] > 0).to_numpy()
     frame.loc[:4, "size"] = np.nan
     model = ResTTClassifier(random_state=0).fit(frame, y)
-    assert model.solver_ == "selected"
     assert model.score(frame, y) > 0.8
     with pytest.warns(UserWarning, match="unseen in the fit"):
         model.predict(pd.DataFrame({"size": [0.0], "colour": ["violet"], "flat": [1.0]}))
@@ -281,9 +282,7 @@ def test_many_rows_are_trained_with_settings_chosen_on_a_sample(monkeypatch):
     monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
     x, y = interacting(600)
     model = ResTTClassifier(random_state=0).fit(x, y)
-    assert model.solver_ == "selected"
     assert [share for _, share in model.candidates_.values()].count(1.0) == 1
-    assert len(model.history_) == model.n_iter_ > 0
     held_out, labels = interacting(400, seed=1)
     assert model.score(held_out, labels) > 0.85
     assert softmax(np.column_stack([np.zeros(400), model.decision_function(held_out)]), axis=1) == pytest.approx(

@@ -11,8 +11,6 @@ from restt.estimators import (
     ResTTNetClassifier,
     ResTTNetRegressor,
     ResTTRegressor,
-    posterior,
-    refinement,
     streams,
 )
 from restt.estimators.compact import state_positions
@@ -56,11 +54,9 @@ def folder(frame, tmp_path):
 
 
 @pytest.fixture
-def small_samples(monkeypatch, hasty):
-    """Samples of 800 rows, of which 300 are solved, in a hurry."""
+def small_samples(monkeypatch):
+    """Samples of 800 rows."""
     monkeypatch.setattr(streams, "SAMPLE_ROWS", 800)
-    monkeypatch.setattr(posterior, "REFINED_FROM", 500)
-    monkeypatch.setattr(posterior, "SOLVED_ROWS", 300)
 
 
 COLUMNS = ["a", "b", "c", "kind"]
@@ -108,7 +104,6 @@ def test_gradients_train_on_all_rows(folder, small_samples, early_stopping):
     rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
     model = ResTTNetRegressor(epochs=12, batch_size=128, random_state=0, early_stopping=early_stopping).fit(rows)
     fresh = made(seed=9)
-    assert model.solver_ == "gradient"
     assert model.history_[0].validation.keys() == ({"loss", "rmse", "r2"} if early_stopping else set())
     assert model.score(fresh[COLUMNS][:-1], fresh["y"][:-1]) > 0.9
 
@@ -124,39 +119,6 @@ def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small
     assert [record.replayed for record in longer.history_] == [True] * 3 + [False] * 3
     assert (longer.predict_proba(fresh[COLUMNS]) == whole.predict_proba(fresh[COLUMNS])).all()
     assert whole.score(fresh[COLUMNS], fresh["label"]) > 0.85
-
-
-def test_the_posterior_of_a_sample_is_refined_on_all_rows(folder, small_samples, monkeypatch):
-    monkeypatch.setattr(streams, "SAMPLE_ROWS", 2000)  # 200 held out tell the width of intervals
-    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=500)
-    model = ResTTRegressor(random_state=0, bond_dim=4).fit(rows)
-    fresh = made(seed=9)
-    assert model.solver_ == "posterior"
-    assert len(model.history_) >= 3
-    assert model.score(fresh[COLUMNS][:-1], fresh["y"][:-1]) > 0.95
-    inside = model.predict_interval(fresh[COLUMNS], coverage=0.9)
-    share = np.mean((inside[:, 0] < fresh["y"]) & (fresh["y"] < inside[:, 1]))
-    assert 0.85 < share < 0.95
-
-
-def test_rows_held_out_and_accidents_do_not_count(folder, frame, small_samples, monkeypatch, tmp_path_factory):
-    frame.loc[100, "y"] = 1e9
-    seen = []
-
-    def looked(module, encoding, bases, rows, held, **options):
-        seen.append(rows)
-        return refinement.refine(module, encoding, bases, rows, held, **options)
-
-    monkeypatch.setattr(posterior, "refine", looked)
-    rows = stream(written(frame, tmp_path_factory.mktemp("accident")), "y", columns=COLUMNS, shuffle_block=500)
-    with pytest.warns(UserWarning, match="left out of the fit"):
-        ResTTRegressor(random_state=0, bond_dim=2).fit(rows)
-    (trained,) = seen
-    numbers = np.concatenate([numbers for lane in range(2) for numbers, _ in rows.tables(1, lane)])
-    weights = np.concatenate([weight.numpy() for lane in range(2) for _, _, weight in trained.blocks(1, lane)])
-    assert len(trained.left_out) == 80
-    assert set(numbers[weights == 0]) == {100, *trained.left_out}
-    assert np.unique(weights[weights > 0]).tolist() == [pytest.approx(ROWS / (ROWS - 80))]
 
 
 @pytest.mark.parametrize("columns", [["a", "b", "c"], COLUMNS])
@@ -200,18 +162,19 @@ def test_rows_in_memory_need_no_encoded_stream():
 def test_what_no_fit_takes_is_refused(tmp_path, values, message):
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [1.0, 2.0]} | values), tmp_path / "0.parquet")
     with pytest.raises(ValueError, match=message):
-        ResTTRegressor().fit(stream(tmp_path, "y"))
+        ResTTNetRegressor().fit(stream(tmp_path, "y"))
 
 
 def test_a_stream_has_its_own_y(folder, small_samples):
     rows = stream(folder, "y", columns=COLUMNS)
     with pytest.raises(ValueError, match="y must be None where X is a stream"):
-        ResTTRegressor().fit(rows, np.zeros(ROWS))
+        ResTTNetRegressor().fit(rows, np.zeros(ROWS))
     with pytest.raises(ValueError, match="sample_weight must be None where X is a stream"):
-        ResTTRegressor().fit(rows, sample_weight=np.ones(ROWS))
+        ResTTNetRegressor().fit(rows, sample_weight=np.ones(ROWS))
     with pytest.raises(TypeError, match="partial_fit passes over a table, got a stream"):
-        ResTTRegressor().partial_fit(rows, None)
-    with pytest.raises(ValueError, match='solver="selected" cannot be used: X is a stream'):
-        ResTTClassifier().fit(stream(folder, "label", columns=COLUMNS))
+        ResTTNetRegressor().partial_fit(rows, None)
+    for kind in (ResTTRegressor, ResTTClassifier):
+        with pytest.raises(TypeError, match=f"X must be a table, got a stream: {kind._trained} trains on rows"):
+            kind().fit(rows)
     with pytest.raises(ValueError, match="requires y to be passed"):
-        ResTTRegressor().fit(np.zeros((3, 2)))
+        ResTTNetRegressor().fit(np.zeros((3, 2)))

@@ -14,9 +14,8 @@ import torch.distributed as dist
 
 from restt import ResTT
 from restt.data import Stream, stream
-from restt.estimators import ResTTRegressor, posterior, streams
+from restt.estimators import ResTTNetRegressor, streams
 from restt.train import TrainConfig, train
-from tests.hasty import hasty_solvers
 from tests.train.forked import fork
 from tests.train.problems import measured, weights
 
@@ -54,8 +53,8 @@ def trained(folder: Path, lanes: Any = "auto", **options: Any) -> tuple[dict[str
 
 
 def small_samples() -> None:
-    """Samples of 300 rows, of which 150 are solved."""
-    streams.SAMPLE_ROWS, posterior.REFINED_FROM, posterior.SOLVED_ROWS = 300, 200, 150
+    """Samples of 300 rows."""
+    streams.SAMPLE_ROWS = 300
 
 
 def surveyed(folder: Path) -> dict[str, Any]:
@@ -65,9 +64,8 @@ def surveyed(folder: Path) -> dict[str, Any]:
 
 
 def fitted(folder: Path) -> np.ndarray:
-    with hasty_solvers():
-        model = ResTTRegressor(bond_dim=2, random_state=0).fit(stream(folder, "y", shuffle_block=120))
-    assert model.solver_ == "posterior"
+    model = ResTTNetRegressor(bond_dim=2, epochs=3, batch_size=64, random_state=0, precision="float64")
+    model.fit(stream(folder, "y", shuffle_block=120))
     return model.module_(torch.full((1, 4, max(model.module_.feature_dims)), 0.3, dtype=torch.float64)).detach().numpy()
 
 

@@ -1,0 +1,97 @@
+"""What closed-form estimators refuse, how long they take, and what they report."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.utils._param_validation import InvalidParameterError
+
+from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor
+from restt.estimators.closed import FitReport
+from restt.estimators.settings import TRAINING
+from restt.prior import Settings
+
+PAIRS = [(ResTTRegressor, ResTTNetRegressor), (ResTTClassifier, ResTTNetClassifier)]
+
+
+@pytest.mark.parametrize(("kind", "trained"), PAIRS)
+def test_a_parameter_of_training_is_refused_with_the_name_of_the_trained_estimator(kind, trained):
+    own = kind().get_params()
+    for name in [*trained().get_params(), "solver"]:
+        if name in own:
+            continue
+        expected = rf"{kind.__name__} .* has no parameter '{name}': {trained.__name__} is"
+        with pytest.raises(TypeError, match=expected):
+            kind(**{name: 1})
+        with pytest.raises(TypeError, match=expected):
+            kind().set_params(**{name: 1})
+    assert set(TRAINING) == set(trained().get_params()) - set(own)
+
+
+@pytest.mark.parametrize(("kind", "trained"), PAIRS)
+def test_nothing_of_training_is_left(kind, trained):
+    for name in ("partial_fit", "fit_epochs", "history_", "n_iter_", "solver_"):
+        assert not hasattr(kind, name)
+    assert hasattr(trained, "fit_epochs")
+    with pytest.raises(TypeError, match="positional"):
+        kind("quick")
+
+
+@pytest.mark.parametrize("kind", [ResTTRegressor, ResTTClassifier])
+@pytest.mark.parametrize(
+    ("option", "error", "message"),
+    [
+        ({"effort": "much"}, InvalidParameterError, "'effort' parameter .* must be a str among .*'best'.*'much'"),
+        ({"bond_dim": 0}, InvalidParameterError, "'bond_dim' parameter .* an int in the range"),
+        ({"bond_dim": 61}, ValueError, "bond_dim must be at most the number of rows, 60, got bond_dim=61"),
+        ({"handle_missing": "learn"}, InvalidParameterError, "'handle_missing' parameter"),
+        ({"lrr": 0.1}, TypeError, "unexpected keyword argument 'lrr'"),
+    ],
+)
+def test_wrong_options_are_named(kind, option, error, message, numbers):
+    x, y = numbers
+    with pytest.raises(error, match=message):
+        kind(**option).fit(x, y > 0)
+
+
+def test_efforts_are_settings():
+    quick, auto, best = (Settings.of_effort(effort) for effort in ("quick", "auto", "best"))
+    assert auto == Settings()
+    assert quick.scale_rows < auto.scale_rows < best.scale_rows
+    assert quick.iterations < auto.iterations < best.iterations
+    with pytest.raises(ValueError, match="effort must be one of"):
+        Settings.of_effort("much")
+
+
+def test_quick_evaluates_less_and_predicts_nearly_as_well():
+    x = np.random.default_rng(0).standard_normal((700, 5))
+    y = x[:, 0] + x[:, 1] * x[:, 2] + 0.3 * np.random.default_rng(1).standard_normal(700)
+    quick, auto = (ResTTRegressor(effort=effort, random_state=0).fit(x[:200], y[:200]) for effort in ("quick", "auto"))
+    assert quick.fit_report_["evaluations"] < 0.6 * auto.fit_report_["evaluations"]
+    assert 1 - quick.score(x[200:], y[200:]) < 1.2 * (1 - auto.score(x[200:], y[200:]))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_report_says_what_was_done(numbers):
+    x, y = numbers
+    report = ResTTRegressor(random_state=0).fit(x, y).fit_report_
+    assert isinstance(report, FitReport)
+    assert json.loads(json.dumps(report)) == report
+    assert report["rows"] == report["rows_for_scales"] == 60
+    assert sum(report["members"].values()) == pytest.approx(1.0)
+    assert report["seconds"] > 0
+    assert report["effort"] == "auto"
+    assert report["leave_one_out_r2"] <= 1
+    lines = str(report).splitlines()
+    assert len(lines) == len(report)
+    assert repr(report) == str(report)
+    assert [line.split()[0] for line in lines] == list(report)
+    classes = ResTTClassifier(random_state=0).fit(x, y > 0).fit_report_
+    assert classes["out_of_fold_log_loss"] < np.log(2)
+
+
+def test_a_report_in_a_notebook_is_escaped():
+    assert FitReport(members={"<b>": 1.0})._repr_html_() == (
+        "<table><tr><th>members</th><td>&lt;b&gt; 1</td></tr></table>"
+    )
+    assert str(FitReport()) == ""
