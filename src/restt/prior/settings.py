@@ -91,7 +91,7 @@ class Settings:
         """
         check_choice("effort", effort, cls.EFFORTS)
         if effort == "quick":
-            # One component on a few hundred rows; small bonds and half the knots, since rounding is the rest of the time.
+            # One component on a few hundred rows; small bonds and half the knots, as rounding is the rest of the time.
             return cls(
                 knots=16,
                 first_rows=200,
