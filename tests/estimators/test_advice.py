@@ -74,11 +74,3 @@ def test_a_table_of_few_different_rows_has_copies_by_chance():
         ResTTClassifier(random_state=0).fit(x, y)
         ResTTRegressor(random_state=0).fit(x, y)
     assert said == []
-
-
-def test_gradients_and_passes_are_not_warned(problem):
-    """Their losses are means, whatever the weights sum to."""
-    model, x, y = problem
-    with warnings.catch_warnings(record=True) as said:
-        model.set_params(epochs=3).fit(x, y, sample_weight=np.full(60, 1 / 60))
-    assert said == []

@@ -121,11 +121,8 @@ def test_y_has_a_value_for_each_row(model, method):
         getattr(found, method)(np.ones(3))
 
 
-def test_models_without_it_say_so(numbers):
-    x, y = numbers
-    trained = ResTTNetRegressor(epochs=2, random_state=0).fit(x, y)
-    with pytest.raises(ValueError, match="predict_distribution needs the posterior solver, and this model was fitted"):
-        trained.predict_distribution(x)
+def test_models_without_it_say_so():
+    assert not hasattr(ResTTNetRegressor, "predict_distribution")
     old = load(FIXTURES / "posterior-log.safetensors")
     with pytest.raises(ValueError, match=r"this one was saved by 0\.8: fit it again"):
         old.predict_distribution([[0.1, "red", True]])

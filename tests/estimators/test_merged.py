@@ -42,7 +42,6 @@ def test_repeated_rows_that_disagree_are_rows_of_a_larger_weight():
     weights = 1 + np.arange(60) % 3
     weighted = ResTTClassifier(random_state=0).fit(x, y, sample_weight=weights)
     repeated = ResTTClassifier(random_state=0).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
-    assert weighted.solver_ == "selected"
     assert weighted.predict_proba(x) == pytest.approx(repeated.predict_proba(x), abs=1e-6)
 
 

@@ -221,7 +221,7 @@ def test_exported_graphs_undo_the_transform_of_y(size, mixed_model, tmp_path):
     _, frame, y = mixed_model
     powers = []
     for number, values in enumerate((y, np.exp(2 * y), -np.exp(2 * y))):
-        model = ResTTNetRegressor(bond_dim=3, site_order="given", random_state=0).fit(frame, size * values)
+        model = ResTTRegressor(bond_dim=3, random_state=0).fit(frame, size * values)
         powers.append(float(model.target_.model.power[0]))
         session = onnxruntime.InferenceSession(model.export(tmp_path / f"{number}.onnx", inputs="numbers"))
         found = session.run(None, {"x": model.numbers(frame)})[0]

@@ -1,4 +1,4 @@
-"""How sure a model of the posterior solver is of an effect: against the dense posterior of the function itself."""
+"""How sure a closed-form model is of an effect: against the dense posterior of the function itself."""
 
 from __future__ import annotations
 

@@ -25,10 +25,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import is_classifier
 
 import restt
 import restt_paper
-from restt import ResTT, ResTTClassifier, ResTTRegressor, data, workflow
+from restt import ResTT, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, data, workflow
 from restt._common.tensorfile import open_file, write_file
 from restt.data.images import parse_idx
 from restt.data.tables import parse_csv
@@ -102,7 +103,7 @@ def _model(folder: Path, kind: Any = ResTTRegressor, **parameters: Any) -> Path:
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"a": rng.random(24), "b": rng.random(24), "kind": list("xyz") * 8})
     x.loc[3, "b"] = np.nan
-    model = kind(**parameters, random_state=0).fit(x, np.rint(3 * x["a"]) if kind is ResTTClassifier else x["a"] ** 2)
+    model = kind(**parameters, random_state=0).fit(x, np.rint(3 * x["a"]) if is_classifier(kind()) else x["a"] ** 2)
     return model.save(folder / "model.safetensors")
 
 
@@ -114,9 +115,9 @@ def _use(path: Path) -> Any:
     asked = ASKED.set_axis(getattr(loaded, "feature_names_in_", ASKED.columns), axis=1)
     try:
         found = [loaded.predict(asked), repr(loaded)]
-        if isinstance(loaded, ResTTClassifier):
+        if is_classifier(loaded):
             found.append(loaded.predict_proba(asked))
-        elif loaded.solver_ == "posterior":
+        elif isinstance(loaded, ResTTRegressor):
             found += [loaded.predict(asked, return_std=True), loaded.predict_interval(asked), str(loaded.prior_)]
         if loaded.site_covariances_ is not None and loaded.site_means_ is not None:
             found.append(loaded.feature_importances_)
@@ -235,9 +236,11 @@ LOADERS = {
     "model": Loader(_model, restt.load),
     "model, sealed": Loader(_model, _use, _sealed(MODULE)),
     "trained model, sealed": Loader(
-        functools.partial(_model, epochs=2, bond_dim=2, feature_map="trigonometric"), _use, _sealed(MODULE)
+        functools.partial(_model, kind=ResTTNetRegressor, epochs=2, bond_dim=2, feature_map="trigonometric"),
+        _use,
+        _sealed(MODULE),
     ),
-    "classifier, sealed": Loader(functools.partial(_model, kind=ResTTClassifier, epochs=2), _use, _sealed(MODULE)),
+    "classifier, sealed": Loader(functools.partial(_model, kind=ResTTNetClassifier, epochs=2), _use, _sealed(MODULE)),
     "checkpoint": Loader(_trained, lambda path: load_weights(_small(), path)),
     "checkpoint, sealed": Loader(_trained, lambda path: _train_in(path.parent, epochs=2), _sealed(CHECKPOINT)),
     "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),

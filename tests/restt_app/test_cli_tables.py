@@ -102,16 +102,16 @@ def test_a_default_fit_of_a_real_table(restt):
 
 
 def test_json_for_programs(restt):
-    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--json", "--quiet", "--set", "epochs=1")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--json", "--quiet", "--set", "effort=quick")
     assert (code, err) == (0, "")
     said = json.loads(out)
     assert said["model"] == "model"
     card = Card.from_json(said["card"])
     assert card == Card.from_json(json.loads(Path("model/card.json").read_text()))
-    assert card.settings["epochs"] == 1
+    assert card.settings["effort"] == "quick"
     code, out, err = restt("predict", "model", "data.csv", "--json", "-q")
     records = [json.loads(line) for line in out.splitlines()]
-    assert (code, err, len(records), list(records[0])) == (0, "", ROWS, ["prediction"])
+    assert (code, err, len(records), list(records[0])) == (0, "", ROWS, ["prediction", "low", "high"])
     code, out, err = restt("predict", "model", "data.csv", "--json", "-q", "-o", "p.csv")
     summary = json.loads(out)
     assert (code, err, summary["output"], summary["rows"]) == (0, "", "p.csv", ROWS)
@@ -144,8 +144,8 @@ def write(name, frame, **options):
         (["--target", "y"], {"a": ["x", *map(str, range(ROWS - 1))]}, "holds numbers and text, such as 'x' in row 1"),
         (["--target", "y", "--encoding", "utf-16"], {}, "cannot be read as utf-16"),
         (["--target", "y", "--delimiter", ";"], {}, "target names the column 'y', which is not there"),
-        (["--target", "y", "--set", "epochs"], {}, "--set must be given as NAME=VALUE, got 'epochs'"),
-        (["--target", "y", "--set", "epochs=none"], {}, "The 'epochs' parameter of ResTTRegressor must be"),
+        (["--target", "y", "--set", "effort"], {}, "--set must be given as NAME=VALUE, got 'effort'"),
+        (["--target", "y", "--set", "effort=none"], {}, "The 'effort' parameter of ResTTRegressor must be"),
         (["--target", "y", "--device", "abacus"], {}, "device must be"),
         (["--target", "y", "--task", "ranking"], {}, "task must be one of"),
     ],
@@ -196,7 +196,7 @@ def test_outputs_that_exist_and_inputs_that_do_not(words, expected, restt, model
 
 
 def test_force_replaces_what_restt_wrote_and_nothing_else(restt, tmp_path):
-    words = ("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1", "--force")
+    words = ("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "effort=quick", "--force")
     assert restt(*words)[0] == 0
     Path("model/thesis.txt").write_text("years of work")
     assert restt(*words, "--seed", "1")[0] == 0
@@ -298,7 +298,7 @@ def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypa
         "column 'name' is left out: names the rows (24 different texts in 24 rows)",
         "column 'none' is left out: holds nothing but missing values",
     ]
-    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--set", "epochs=1", "--json")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "--set", "effort=quick", "--json")
     assert code == 0
     assert json.loads(out)["card"]["notes"][:2] == said
     assert [err.count(note) for note in said] == [1, 1]
@@ -307,17 +307,17 @@ def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypa
         raise ValueError("stopped before the fit")
 
     monkeypatch.setattr("restt_app.workflow.fitting.score", stopped)
-    _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "epochs=1")
+    _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "effort=quick")
     assert [f"note: {note}" in err.splitlines() for note in said] == [True, True]
     assert "stopped before the fit" in err
 
 
 def test_an_ambiguous_layout_is_asked_for_and_taken(restt):
     write("data.csv", table(y=range(ROWS), a=[f"{k + 1},{k:03d}" for k in range(ROWS)]))
-    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "epochs=1")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--set", "effort=quick")
     assert (code, out) == (1, "")
     assert re.fullmatch(r"restt: column 'a' can be read in two ways, such as '1,000' in row 1: .*\n", err)
-    words = ("--layout", "1,234.5", "-q", "--json", "--set", "epochs=1")
+    words = ("--layout", "1,234.5", "-q", "--json", "--set", "effort=quick")
     code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", *words)
     assert (code, err) == (0, "")
     assert json.loads(out)["card"]["columns"][0]["range"] == [1000.0, 24023.0]

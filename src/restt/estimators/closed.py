@@ -22,7 +22,7 @@ from restt.prior import Settings
 class FitReport(dict[str, Any]):
     """What a fit did: a dict of plain values that prints as a few lines.
 
-    >>> report = FitReport(rows=90, seconds=0.51, members={"full": 0.75, "linear": 0.25}, leave_one_out_r2=0.8765)
+    >>> report = FitReport(rows=90, seconds=0.51, members={"full": 0.75, "linear": 0.25}, leave_one_out_r2=0.8768)
     >>> report
     rows               90
     seconds            0.51

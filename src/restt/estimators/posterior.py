@@ -208,7 +208,7 @@ def _solve_sample(
             | {
                 "rows_solved": len(sample),
                 "rows_held_out": len(held),
-                "epochs_of_refinement": refined.epochs,
+                "epochs_of_refinement": len(refined.history),
                 "refined": refined.loss < refined.start_loss,
             }
         ),

@@ -24,7 +24,7 @@ from restt.estimators.compact import Basis, even, in_basis, in_states, interpola
 from restt.estimators.encoding import Encoding
 from restt.estimators.progress import shown_progress
 from restt.module import ResTT
-from restt.train import Penalty, TrainConfig, train
+from restt.train import EpochRecord, Penalty, TrainConfig, train
 from restt.train.objective import read_targets, row_loss
 from restt.train.runs import working_copy
 
@@ -74,7 +74,7 @@ class Refined:
     """What is best on the held-out rows: the module as it was refined, or the start."""
 
     module: ResTT
-    epochs: int
+    history: list[EpochRecord]
     start_loss: float  # mean loss on the held-out rows
     loss: float
 
@@ -173,7 +173,7 @@ def refine(
             stacklevel=2,
         )
     better = found < start_loss
-    return Refined(refined if better else module, len(history), start_loss, found if better else start_loss)
+    return Refined(refined if better else module, history, start_loss, found if better else start_loss)
 
 
 def epochs_within(work: float, device: torch.device, steps: float) -> int:

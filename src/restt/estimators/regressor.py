@@ -206,11 +206,12 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         >>> found.cdf(found.quantile(0.9)).round(6)
         array([0.9, 0.9, 0.9])
         """
-        outputs, numbers = self._outputs_and_numbers(X)
+        self._check_fitted()
         if not isinstance(self.target_.model, Warp) or isinstance(self.spread_, SavedSpread):
             raise ValueError(
                 "predict_distribution needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again"
             )
+        outputs, numbers = self._outputs_and_numbers(X)
         return Distribution(self.spread_.at(outputs, numbers, self.target_.model), self.target_)
 
     def _outputs_and_numbers(self, X: Any) -> tuple[np.ndarray, np.ndarray]:  # (B, O), (B, C)

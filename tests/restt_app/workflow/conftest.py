@@ -23,6 +23,11 @@ def trees(rows: int, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
+@pytest.fixture(autouse=True)
+def _in_a_hurry(hasty):
+    """Tests here are of how tables are read and models handled."""
+
+
 @pytest.fixture(scope="session")
 def tree_frame():
     return trees(60)
@@ -30,7 +35,7 @@ def tree_frame():
 
 @pytest.fixture(scope="session")
 def fitted(tree_frame):
-    """Regression by the posterior solver, which knows intervals."""
+    """Regression."""
     with hasty_solvers():
         return fit_table(tree_frame, "height")
 
@@ -39,4 +44,5 @@ def fitted(tree_frame):
 def labelled(tree_frame):
     """Classification."""
     frame = tree_frame.assign(tall=np.where(tree_frame.height > 9, "tall", "small")).drop(columns="height")
-    return fit_table(frame, "tall", parameters={"epochs": 20})
+    with hasty_solvers():
+        return fit_table(frame, "tall", parameters={"effort": "quick"})

@@ -7,7 +7,7 @@ import pytest
 from restt_app.workflow import Card, Predictions, explain_table, fit_table, load_table, predict_table, read_table
 from restt_app.workflow.source import Source
 
-QUICK = {"epochs": 2}
+QUICK = {"effort": "quick"}
 ROWS = 40
 RNG = np.random.default_rng(0)
 AMOUNTS = RNG.integers(1000, 30000, ROWS)

@@ -1,14 +1,17 @@
 import errno
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from restt import ResTTNetRegressor
 from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
 from restt_app.workflow.predicting import _answers
 from restt_app.workflow.source import Source
+from restt_app.workflow.table import Column, model_frame
 
 
 @pytest.fixture
@@ -57,9 +60,10 @@ def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):
     assert predictions.notes == ["not used: 'height' (the target)"]
 
 
-def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree_frame, monkeypatch):
-    monkeypatch.setattr(fitted.estimator, "solver_", "gradient")
-    predictions = Predictions(fitted, tree_frame)
+def test_a_model_trained_by_gradients_says_that_it_has_no_intervals(fitted, tree_frame):
+    columns = [Column.from_json(column) for column in fitted.card.columns]
+    trained = ResTTNetRegressor(epochs=20, random_state=0).fit(model_frame(columns, tree_frame), tree_frame.height)
+    predictions = Predictions(replace(fitted, estimator=trained), tree_frame)
     (frame,) = predictions
     assert frame.columns.tolist() == ["prediction"]
     assert any("no intervals" in note for note in predictions.notes)
@@ -151,7 +155,7 @@ def test_a_saved_model_predicts_the_same(labelled, tree_frame, tmp_path):
 )
 def test_answers_are_the_models_labels(y, expected, tmp_path):
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": y})
-    fitted = fit_table(frame, "y", parameters={"epochs": 1})
+    fitted = fit_table(frame, "y", parameters={"effort": "quick"})
     path = tmp_path / "new.csv"
     frame.iloc[:2].to_csv(path, index=False)
     path.write_text(path.read_text() + "0.5,NA\n")
