@@ -20,6 +20,7 @@ from torch import Tensor
 _QUARTILES, _MEAN_SHARE, _MEAN_ABSOLUTE = 1.349, 0.05, 0.7979
 # Quantiles of the leave-one-out residuals over which predictions of y are averaged.
 SMEARS = 51
+_ROWS_AT_ONCE = 4096
 
 
 def yeo_johnson(z: Tensor, power: Tensor) -> Tensor:
@@ -114,7 +115,10 @@ class Warp:
         if (self.power == 1).all():
             return self.decode(t)
         # Averaged before the shift, which may be so much larger than y's width that sums lose its digits.
-        return np.mean([self._decoded(t + residual) for residual in self.residuals], axis=0) * self.width + self.shift
+        rows = t.reshape(-1, t.shape[-1])
+        parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, max(1, len(rows)), _ROWS_AT_ONCE)]
+        means = [self._decoded(part[:, None] + self.residuals).mean(axis=1) for part in parts]
+        return np.concatenate(means).reshape(t.shape) * self.width + self.shift
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:  # (…, O)
         """log dt/dy."""
