@@ -234,7 +234,7 @@ def test_a_million_columns_are_refused_with_the_memory_they_need():
     wide = np.zeros((2, 1_000_000))
     with pytest.raises(ValueError, match=r"1000000 columns .* would need \d+\.\d GiB"):
         ResTTNetRegressor().fit(wide, [0.0, 1.0])
-    with pytest.raises(ValueError, match="X has 1000000 columns and the closed form takes up to 2000: .*Net"):
+    with pytest.raises(ValueError, match=r"X has 1000000 columns and the closed form takes up to 2000: .*Net"):
         ResTTRegressor().fit(wide, [0.0, 1.0])
 
 

@@ -60,7 +60,7 @@ def test_regression_with_folds_of_unequal_length(numbers):
 @pytest.mark.parametrize("runs_at_once", [1, 7, 100])
 def test_the_size_of_a_group_changes_nothing(numbers, runs_at_once):
     x, y = numbers
-    found, _ = both(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
+    _found, _ = both(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
 
 
 def test_all_that_may_differ_within_a_group(numbers):
@@ -69,13 +69,13 @@ def test_all_that_may_differ_within_a_group(numbers):
         {"lr": [0.01, 0.1], "epochs": [5, 8], "random_state": [0, 7]},
         {"dropout": [0.0, 0.3], "penalty": [{"chain": 0.3, "head": 0.01}, 0.02]},
     ]
-    found, _ = both(regressor(), grid, x, y, cv=3, refit=False)
+    _found, _ = both(regressor(), grid, x, y, cv=3, refit=False)
 
 
 def test_batches_and_members(numbers):
     x, y = numbers
     grid = {"lr": [0.02, 0.05], "batch_size": [16, "auto"], "runs": [1, 2]}
-    found, _ = both(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
+    _found, _ = both(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
 
 
 def test_settings_that_shape_the_module_or_its_rows(numbers):
@@ -85,14 +85,14 @@ def test_settings_that_shape_the_module_or_its_rows(numbers):
         {"feature_map": ["affine", "trigonometric"], "sigma2": ["auto", 0.3]},
         {"loss": ["huber"], "precision": ["float32"], "schedule": ["constant", "plateau"]},
     ]
-    found, _ = both(regressor(), grid, x, y, cv=2, refit=False)
+    _found, _ = both(regressor(), grid, x, y, cv=2, refit=False)
 
 
 def test_early_stopping(numbers):
     x, y = numbers
     settings = {"early_stopping": 3, "validation_fraction": 0.2, "epochs": 40}
     grid = {"lr": [0.05, 0.3], "random_state": [0, 1]}
-    found, _ = both(regressor(**settings), grid, x, y, cv=3, refit=False)
+    _found, _ = both(regressor(**settings), grid, x, y, cv=3, refit=False)
 
 
 def test_categories_and_missing_values(mixed):
@@ -147,7 +147,7 @@ def test_data_frames_lists_and_sparse_columns(numbers):
 
     x, y = numbers
     for table in (pd.DataFrame(x, columns=["a", "b", "c"]), x.tolist(), csr_array(x)):
-        found, _ = both(regressor(), {"lr": [0.02, 0.05]}, table, y, cv=2, refit=False)
+        _found, _ = both(regressor(), {"lr": [0.02, 0.05]}, table, y, cv=2, refit=False)
 
 
 def test_an_exploding_candidate_warns_and_scores_as_it_would_alone(numbers):
@@ -175,7 +175,7 @@ def test_refused_candidates_have_the_error_score(numbers):
 def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
     x, _ = numbers
     labels = np.where(np.arange(60) < 20, "a", np.where(np.arange(60) < 40, "b", "c"))
-    found, _ = both(ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False)
+    _found, _ = both(ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False)
 
 
 def test_arguments_that_are_refused(numbers):

@@ -76,9 +76,7 @@ def test_each_process_reads_its_own_row_groups(begun):
 
 def test_a_fit_looks_at_the_rows_together(begun, monkeypatch):
     folder, found = begun
-    for module, name in ((together.streams, "SAMPLE_ROWS"), (together.posterior, "REFINED_FROM")):
-        monkeypatch.setattr(module, name, getattr(module, name))
-    monkeypatch.setattr(together.posterior, "SOLVED_ROWS", together.posterior.SOLVED_ROWS)
+    monkeypatch.setattr(together.streams, "SAMPLE_ROWS", together.streams.SAMPLE_ROWS)
     together.small_samples()
     alone = together.surveyed(folder / "table")
     for each in found:

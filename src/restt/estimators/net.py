@@ -50,8 +50,6 @@ from restt.features import FeatureMap
 from restt.topology import Topology
 from restt.train import EpochRecord, Event
 
-WHAT_TO_TRY = "Try a smaller lr, more epochs or another penalty"
-
 
 class BaseNet(CallbackSupport, BaseResTT):
     """Everything of a training but what y means."""
@@ -335,7 +333,8 @@ class BaseNet(CallbackSupport, BaseResTT):
         """ConvergenceWarning where a training with these events, which gives these outputs, came to nothing."""
         reason = why_it_failed(outputs, self.target_, rows, events)
         if reason:
-            warnings.warn(f"{type(self).__name__}: {reason}. {WHAT_TO_TRY}", ConvergenceWarning, stacklevel=3)
+            advice = "Try a smaller lr, more epochs or another penalty"
+            warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
 
     def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
         """Columns, y and weights of a stream's sample, and where it lies; None where that is the whole of it."""
@@ -362,8 +361,8 @@ class BaseNet(CallbackSupport, BaseResTT):
         )
 
     def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
-        sites, saved = examples.table.width, self.checkpoint_dir is not None
-        check_fits(sites, width, int(self.bond_dim), outputs, int(self.runs), len(examples), settings, saved)
+        sizes = examples.table.width, width, int(self.bond_dim), outputs, int(self.runs), len(examples)
+        check_fits(*sizes, settings, saved=self.checkpoint_dir is not None)
 
     def _read_validation(self, validation: Any) -> Examples:
         if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
