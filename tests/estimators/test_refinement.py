@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from restt import ResTT, ResTTRegressor, load
 from restt.estimators import posterior, refinement
 from restt.estimators.compact import prior_bases, state_bases, state_positions
 from restt.estimators.refinement import Rows, epochs_within, held_out_loss, outputs_of, refine
+from restt.prior import Settings
 
 CPU = torch.device("cpu")
 
@@ -26,18 +28,22 @@ def waves(rows: int, seed: int = 0, noise: float = 0.1) -> tuple[np.ndarray, np.
     return x, clean + noise * rng.standard_normal(rows), clean
 
 
+def long_from(patch: pytest.MonkeyPatch, rows: int, **changes: int) -> None:
+    """Settings under which a table of more than ``rows`` is long."""
+    settings = replace(Settings.of_effort("auto"), exact_rows=rows, **changes)
+    patch.setattr(Settings, "of_effort", lambda effort: settings)
+
+
 @pytest.fixture
 def small_limits(monkeypatch, hasty) -> None:
     """A table of a few hundred rows is long, and its sample solved in a hurry."""
-    monkeypatch.setattr(posterior, "REFINED_FROM", 300)
-    monkeypatch.setattr(posterior, "SOLVED_ROWS", 60)
+    long_from(monkeypatch, 300, solved_rows=60)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> Iterator[ResTTRegressor]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posterior, "REFINED_FROM", 300)
-        patch.setattr(posterior, "SOLVED_ROWS", 60)
+        long_from(patch, 300, solved_rows=60)
         x, y, _ = waves(6000)
         yield ResTTRegressor(random_state=0).fit(x, y)
 
@@ -248,7 +254,7 @@ def test_the_solver_sees_both_ends_of_every_column():
     x, y, _ = waves(1000)
     x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
     table = posterior._Table((), x, y[:, None], np.ones(1000))
-    held, kept, sample = posterior._split(table, torch.from_numpy(x), np.random.default_rng(0))
+    held, kept, sample = posterior._split(table, torch.from_numpy(x), 8000, np.random.default_rng(0))
     assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
     assert sorted([*held, *kept]) == list(range(1000))
     assert len(held) == pytest.approx(100, abs=2)
@@ -266,9 +272,8 @@ def test_what_is_told(capsys):
 
 @pytest.mark.usefixtures("hasty")
 def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
-    monkeypatch.setattr(posterior, "WIDEST_REFINED", 2)
     x, y, _ = waves(120)
-    monkeypatch.setattr(posterior, "REFINED_FROM", 100)
+    long_from(monkeypatch, 100, widest_refined=2)
     frame = pd.DataFrame(x, columns=list("abc"))
     frame["level"] = np.resize(["x", "y", "z"], 120)
     assert "refined" not in ResTTRegressor(random_state=0).fit(frame, y).fit_report_

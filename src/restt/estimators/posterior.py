@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
 # More columns than this are left to gradients.
 MOST_COLUMNS = 2_000
-# Of a table of more than Settings.exact_rows, which is refined by gradients, so many rows are solved.
-SOLVED_ROWS = 8_000
 # Levels of a category that have a state of their own: the weights of every site are as wide as the widest, and a
 # refinement trains all of them.
 MOST_LEVELS, MOST_LEVELS_REFINED = 500, 250
-# Sites wider than this are not refined: site vectors would be as large as the table.
-WIDEST_REFINED = 512
 # Held-out rows whose residuals set the width of intervals.
 CALIBRATED_ROWS = 5_000
 # About the bond of the trains that come out: the device is chosen before there is one.
@@ -89,8 +85,8 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
         parameters.handle_missing,
         most_levels=MOST_LEVELS if len(given) <= settings.exact_rows else MOST_LEVELS_REFINED,
     )
-    refined = len(given) > settings.exact_rows and max(column.states for column in columns) <= WIDEST_REFINED
-    _check_fits(columns, len(given), min(len(given), SOLVED_ROWS) if refined else len(given), settings)
+    refined = len(given) > settings.exact_rows and max(column.states for column in columns) <= settings.widest_refined
+    _check_fits(columns, len(given), min(len(given), settings.solved_rows) if refined else len(given), settings)
     numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
     table = _Table(columns, numbers, y, given.weights)
@@ -168,7 +164,7 @@ def _solve_sample(
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
-    held, kept, sample = _split(table, numbers, np.random.default_rng(seed))
+    held, kept, sample = _split(table, numbers, settings.solved_rows, np.random.default_rng(seed))
     fitted = _fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
     positions = state_positions(found := _encoding(table.columns, fitted), numbers)
     encoding, covariances = with_moments(found, positions, table.weights)
@@ -218,6 +214,7 @@ def _solve_sample(
 def _split(
     table: _Table,
     numbers: Tensor,  # (B, C), the table's on the device
+    solved: int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows held out, rows to train on, and those of them that are solved.
@@ -235,7 +232,7 @@ def _split(
     usable[fixed] = False
     free = rng.permutation(np.flatnonzero(usable))
     held, rest = np.split(free, [held_out(len(free))])
-    return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, SOLVED_ROWS - len(fixed))]])
+    return held, np.concatenate([fixed, rest]), np.concatenate([fixed, rest[: max(0, solved - len(fixed))]])
 
 
 def _end_rows(values: Tensor) -> set[int]:  # (B, C)
