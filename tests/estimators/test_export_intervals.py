@@ -33,10 +33,10 @@ def made(rows: int, seed: int, far: float = 1.0) -> tuple[pd.DataFrame, np.ndarr
     frame["code"] = [f"own {n}" if n % 4 == 0 else ["x", "y"][n % 2] for n in range(rows)]
     y = frame["a"] * frame["b"] + np.sin(frame["c"]) + (frame["kind"] == "red") * frame["a"]
     y = (y + 0.1 * rng.standard_normal(rows)).to_numpy()
-    frame.loc[2, "kind"] = "gold"
+    frame.loc[rows // 2, "kind"] = "gold"
     frame.loc[rng.random(rows) < 0.1, "b"] = np.nan
-    frame.loc[[3, 5], "kind"] = None
-    frame[NUMBERS] *= far
+    frame.loc[rows // 3, "kind"] = None
+    frame[NUMBERS] *= [far, far, far / 10]
     return frame, y
 
 
@@ -83,7 +83,8 @@ def test_bounds_are_those_of_predict_interval(case: Case, coverage: float, tmp_p
     near, far = made(60, 1)[0], made(60, 2, far=30.0)[0]
     unseen = made(60, 3)[0].assign(kind="violet")
     unseen.loc[:29, "a"] = np.nan  # never missing in the fit
-    rows = pd.concat([near, far, unseen], ignore_index=True)
+    furthest = made(2, 4)[0].assign(a=1e300, c=[1.7e308, -1.7e308])  # too large once scaled
+    rows = pd.concat([near, far, unseen, furthest], ignore_index=True)
     assert [column.other for column in case.model.encoding_.columns[3:]] == [True, True]
     path = case.model.export(tmp_path / "m.onnx", coverage=coverage)
     assert_same(ran(path, rows), case, rows, coverage)

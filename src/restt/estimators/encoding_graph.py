@@ -77,7 +77,9 @@ class EncodingPart(MapPart):
         """The feature map's vectors, widened to (B, N, I), 0 where a state stands instead of a number."""
         filled = ops.where(state, ops.constant(self.fill), values)
         scaled = ops.divide(ops.subtract(filled, ops.constant(self.shift)), ops.constant(self.scale))
-        vectors, refused = self.map.build(ops, scaled)
+        # Far beyond the rows of the fit a quotient may overflow.
+        limit = torch.finfo(ops.dtype).max
+        vectors, refused = self.map.build(ops, ops.at_most(ops.at_least(scaled, -limit), limit))
         vectors = ops.where(ops.insert_axis(state, -1), ops.number(0.0), vectors)
         return ops.matmul(vectors, ops.constant(self.widening)), refused
 

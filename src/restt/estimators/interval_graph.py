@@ -95,15 +95,14 @@ class IntervalPart(nn.Module):
     def _deviation(self, ops: Ops, columns: Sequence[tuple[Value, ...]], outputs: Value) -> Value:  # (B, 1)
         """:meth:`Predictive.deviations`."""
         level = ops.matmul(outputs, ops.constant(self.average))
-        level = ops.minimum(ops.maximum(level, _held(ops, -NOISE_END)), _held(ops, NOISE_END))
+        level = ops.at_most(ops.at_least(level, -NOISE_END), NOISE_END)
         slopes = ops.matmul(ops.join([vector for vector, *_ in columns]), ops.constant(self.slopes))
         slopes = ops.add(slopes, ops.multiply(level, ops.constant(self.level_slopes)))  # (B, S + 1)
         members = [cast(MemberPart, part).build(ops, columns) for part in self.members]
         variance = ops.add(self._noise(ops, slopes), self._between(ops, [mean for _, mean in members]))
         for weight, (known, _) in zip(self.weights, members, strict=True):
-            within = ops.maximum(known, _held(ops, 0.0))
-            variance = ops.add(variance, ops.multiply(within, ops.number(weight)))
-        variance = ops.maximum(ops.add(variance, ops.number(self.extra)), _held(ops, self.least))
+            variance = ops.add(variance, ops.multiply(ops.at_least(known, 0.0), ops.number(weight)))
+        variance = ops.at_least(ops.add(variance, ops.number(self.extra)), self.least)
         last = ops.cut(slopes, -1, len(self.weights), len(self.weights) + 1)
         grown = ops.power(ops.number(math.e), ops.multiply(last, ops.number(0.5)))
         return ops.multiply(ops.power(variance, ops.number(0.5)), grown)
@@ -199,8 +198,3 @@ def _values(kernel: Kernel) -> Tensor:  # (I, K)
     last = torch.tensor([site.seen for site in kernel.sites])
     codes = torch.minimum(torch.arange(int(last.max()) + 1)[:, None], last)
     return kernel.noise_features(Rows(codes.int(), torch.zeros_like(codes, dtype=torch.float64)))
-
-
-def _held(ops: Ops, number: float) -> Value:
-    """A scalar for a minimum or maximum, which take no plain numbers."""
-    return ops.constant(torch.tensor(number, dtype=ops.dtype))
