@@ -14,7 +14,6 @@ import pytest
 
 import restt
 from restt import ResTTRegressor
-from restt.estimators import posterior
 from restt.prior import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(unseen|missing|categor).*")
@@ -52,7 +51,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     X, y = made(name, 90, 0)
     quick = Settings(largest_bond=KINDS[kind], first_iterations=5, iterations=5, tolerance=0.03)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posterior, "SETTINGS", quick)
+        patch.setattr(Settings, "of_effort", lambda effort: quick)
         model = ResTTRegressor(random_state=0).fit(X, y)
     assert model.fit_report_["train"] == kind
     near, far = made(name, 100, 1)[0], made(name, 100, 2, far=30.0)[0]
