@@ -161,30 +161,32 @@ class MemberPart(nn.Module):
             table = process.tables[place].clone()
             # No inducing row is in the average state, so this entry is read by the variance alone.
             table[-1, -1] = process.kernel.means[place] @ table.diagonal().T[:-1]
-            scale = process.scale if n == 0 else torch.cat([torch.ones_like(process.scale[:3]), process.scale[3:]])
-            table = (table * scale)[..., [*terms, 3]].permute(2, 0, 1)
-            self.register_buffer(f"table_{n}", table.contiguous())  # (terms, I + 1, I + 1), the sum's last
+            scale = process.scale if n == 0 else torch.ones_like(process.scale)
+            factors = (table * scale)[..., terms].permute(2, 0, 1)
+            self.register_buffer(f"factors_{n}", factors.contiguous())  # (terms, I + 1, I + 1)
+            self.register_buffer(f"effect_{n}", (table[..., 3] * process.scale[3]).contiguous())  # (I + 1, I + 1)
         self.root, self.mean = nn.Buffer(root.T.contiguous()), nn.Buffer(mean.contiguous())
         self.ones = nn.Buffer(torch.ones(len(root), 1, dtype=torch.float64))
 
     def build(self, ops: Ops, columns: Sequence[tuple[Value, ...]]) -> tuple[Value, Value]:
         rows = len(self.root)
-        product = total = None
-        for n, (vectors, inducing, ones) in enumerate(columns):
-            image = ops.matmul(vectors, ops.constant(self.get_buffer(f"table_{n}")))  # (terms, B, I + 1)
-            own = ops.matmul(ops.multiply(image, vectors), ones)
-            seen = ops.join([ops.matmul(image, inducing), own])  # (terms, B, M + 1)
-            added = ops.take(seen, 0, self.products)
-            total = added if total is None else ops.add(total, added)
-            if self.products:
-                factor = ops.cut(seen, 0, 0, self.products)
-                product = factor if product is None else ops.multiply(product, factor)
-        kernel = summed(ops, [total, *(ops.take(product, 0, k) for k in range(self.products))])
+        kernel = summed(ops, [self._seen(ops, f"effect_{n}", *column) for n, column in enumerate(columns)])
+        if self.products:
+            # Written down before they are multiplied: onnxruntime then holds one column's at a time, in place of all.
+            product, *factors = [self._seen(ops, f"factors_{n}", *column) for n, column in enumerate(columns)]
+            for factor in factors:
+                product = ops.multiply(product, factor)
+            kernel = summed(ops, [kernel, *(ops.take(product, 0, k) for k in range(self.products))])
         kernel = ops.add(kernel, ops.number(self.constant))
         cross, variance = ops.cut(kernel, -1, 0, rows), ops.cut(kernel, -1, rows, rows + 1)
         solved = ops.matmul(cross, ops.constant(self.root))
         known = ops.matmul(ops.multiply(solved, solved), ops.constant(self.ones))
         return ops.subtract(variance, known), ops.matmul(cross, ops.constant(self.mean))
+
+    def _seen(self, ops: Ops, name: str, vectors: Value, inducing: Value, ones: Value) -> Value:  # (…, B, M + 1)
+        """A column's part in the kernel with the inducing rows, and in that of rows with themselves."""
+        image = ops.matmul(vectors, ops.constant(self.get_buffer(name)))
+        return ops.join([ops.matmul(image, inducing), ops.matmul(ops.multiply(image, vectors), ones)])
 
 
 def _becomes_unseen(encoding: Encoding, place: int, code: int) -> bool:
