@@ -126,3 +126,12 @@ def test_models_without_it_say_so():
     old = load(FIXTURES / "posterior-log.safetensors")
     with pytest.raises(ValueError, match=r"this one was saved by 0\.8: fit it again"):
         old.predict_distribution([[0.1, "red", True]])
+
+
+@pytest.mark.filterwarnings("ignore:.*misses")
+def test_a_number_that_was_never_missing_in_the_fit_is_less_certain_without_it(model):
+    x, _ = skewed(30, seed=1)
+    without = x.copy()
+    without[:, 0] = np.nan
+    with_it, without_it = (model.predict(table, return_std=True)[1] for table in (x, without))
+    assert without_it.mean() > 1.5 * with_it.mean()

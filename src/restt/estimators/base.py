@@ -191,7 +191,7 @@ class BaseResTT(BaseEstimator):
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
     @of_one_fit
-    def export(self, path: str | PathLike[str], inputs: str = "auto") -> Path:
+    def export(self, path: str | PathLike[str], inputs: str = "auto", coverage: float | None = None) -> Path:
         """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
         ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
@@ -205,12 +205,19 @@ class BaseResTT(BaseEstimator):
         boolean) is in the dtype of ``module_``, missing as NaN. ``inputs="numbers"`` is one matrix ``x``:
         :meth:`numbers`, for a table without categories the table itself. ``"auto"`` is the columns for ONNX where one
         of them holds categories. The metadata of an ONNX file says which, with columns, levels and classes as JSON.
+
+        ``coverage``, for :class:`ResTTRegressor` alone, adds the outputs ``lower`` and ``upper``, each of the shape of
+        ``output``: the bounds of :meth:`~ResTTRegressor.predict_interval`. A ``.pt2`` program then returns a tuple of
+        the three. With M inducing rows (the length of ``spread_.numbers``) and S averaged processes the file grows by
+        8·S·M² bytes, and for each column of I states by up to 32·S·I² + 8·M·I; each row of a batch takes about 200·M
+        bytes of memory more.
         """
         from restt.estimators.export import export_graph
 
         check_is_fitted(self)
         names = self.__dict__.get("feature_names_in_")
-        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names)
+        spread = self.__dict__.get("spread_")
+        return export_graph(self.module_, self.encoding_, self.target_, path, inputs, names, spread, coverage)
 
     @of_one_fit
     def save(self, path: str | PathLike[str]) -> Path:

@@ -13,19 +13,23 @@ import numpy as np
 import torch
 from torch import nn
 
-from restt._common.errors import check_choice, shown
+from restt._common.errors import check_choice, check_positive, shown
 from restt._common.version import __version__
 from restt.diagonal import DiagonalTT
 from restt.estimators.columns import AVERAGE, Column
 from restt.estimators.encoding import Encoding
-from restt.estimators.saved import OldScale
+from restt.estimators.encoding_graph import EncodingPart
+from restt.estimators.interval_graph import IntervalGraph, IntervalPart
+from restt.estimators.saved import OldScale, SavedSpread
 from restt.estimators.targets import Labels, Modelled, Target, Values
 from restt.interop.exporting import ModelGraph, checked_format, write_graph
-from restt.interop.graph_parts import MapPart, map_part
 from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface
 from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
-from restt.prior import Warp
+from restt.prior import Predictive, Warp
+
+# What a graph with a coverage returns beside its output.
+BOUNDS = ("lower", "upper")
 
 
 def export_graph(
@@ -35,10 +39,13 @@ def export_graph(
     path: str | PathLike[str],
     inputs: str = "auto",
     names: Sequence[str] | None = None,
+    spread: Predictive | SavedSpread | None = None,
+    coverage: float | None = None,
 ) -> Path:
     """Write table -> predictions of a regressor, or probabilities of a classifier; see :meth:`BaseResTT.export`.
 
-    ``names`` are the columns', where the table of the fit had some.
+    ``names`` are the columns', where the table of the fit had some. With a ``coverage``, ``spread`` is where intervals
+    come from.
     """
     kind = checked_format(Path(path))
     check_choice("inputs", inputs, ("auto", "columns", "numbers"))
@@ -55,12 +62,35 @@ def export_graph(
     else:
         head = Undone(target, target.model, module.dtype)
     part = EncodingPart(encoding, module)
-    graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
-    return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns))
+    if coverage is None:
+        graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
+    else:
+        graph = IntervalGraph(module, part, head, _interval(encoding, target, spread, coverage))
+    return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns, coverage))
+
+
+def _interval(
+    encoding: Encoding, target: Target | Modelled, spread: Predictive | SavedSpread | None, coverage: float
+) -> IntervalPart:
+    if not isinstance(target, Modelled):
+        raise ValueError(
+            f"coverage is for ResTTRegressor, whose intervals a graph can hold, got coverage={shown(coverage)} for an "
+            "estimator without intervals: leave it out"
+        )
+    if not isinstance(target.model, Warp) or not isinstance(spread, Predictive):
+        raise ValueError("coverage needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again")
+    if not check_positive("coverage", coverage) < 1:
+        raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
+    ends = Unwarped(target, target.model, torch.float64, smeared=False)
+    return IntervalPart(spread, encoding, float(coverage), ends)
 
 
 def _interface(
-    encoding: Encoding, target: Target | Modelled, names: Sequence[str] | None, by_columns: bool
+    encoding: Encoding,
+    target: Target | Modelled,
+    names: Sequence[str] | None,
+    by_columns: bool,
+    coverage: float | None,
 ) -> Interface:
     called = [column.label for column in encoding.columns] if names is None else [str(name) for name in names]
     pairs = list(zip(called, encoding.columns, strict=True))
@@ -72,11 +102,13 @@ def _interface(
         "feature_names": None if names is None else called,
         "classes": classes,
         "target": None if classes is not None else _scale(target),
+        "coverage": None if coverage is None else float(coverage),
     }
     return Interface(
         [_column_input(name, column) for name, column in pairs] if by_columns else [],
         [] if classes is None else [str(name) for name in classes],
         {key: note if isinstance(note, str) else json.dumps(note) for key, note in notes.items()},
+        () if coverage is None else BOUNDS,
     )
 
 
@@ -113,77 +145,6 @@ def _scale(target: Target | Modelled) -> dict[str, Any]:
     return {"scale": "identity" if model is None else model.scale, "outputs": target.outputs}
 
 
-class EncodingPart(MapPart):
-    """:meth:`Encoding.vectors` as operations. A row with a value that the encoding refuses is refused."""
-
-    def __init__(self, encoding: Encoding, module: ResTT | DiagonalTT) -> None:
-        super().__init__()
-        dtype, sites, width = module.dtype, len(encoding.order), max(encoding.widths)
-        self.row_shape, self.sites = (len(encoding.columns),), sites
-        self.map = map_part(encoding.feature_map, module)
-        selection = torch.zeros(sites, sites, dtype=dtype)
-        selection[list(encoding.order), torch.arange(sites)] = 1
-        in_order = list(encoding.order) == list(range(sites))
-        self.selection = None if in_order else nn.Buffer(selection)
-        self.shift, self.scale, self.fill = (
-            nn.Buffer(part.to(dtype)) for part in (encoding.shift, encoding.scale, encoding.fill)
-        )
-        self.widening = nn.Buffer(torch.eye(encoding.feature_map.width, width, dtype=dtype))
-        self.categorical = nn.Buffer(encoding.categorical)
-        states = torch.arange(width)
-        counts = torch.tensor([column.states for column in encoding.sites])
-        self.levels = nn.Buffer(states.to(dtype).masked_fill(states >= counts[:, None], math.nan))  # (N, I)
-        self.missing_state = nn.Buffer(states == encoding.missing_states[:, None])  # (N, I)
-        never = encoding.missing_states < 0
-        averaged = torch.tensor([column.averages_missing for column in encoding.sites])
-        self.missing_refused, self.missing_averaged = nn.Buffer(never & ~averaged), nn.Buffer(never & averaged)
-        self.averaged = nn.Buffer(torch.tensor([column.other is False for column in encoding.sites]))
-        self.means = None if encoding.means is None else nn.Buffer(encoding.means.to(dtype))
-        left = torch.zeros(sites, width) if encoding.site_means is None else encoding.site_means
-        self.site_means = nn.Buffer(left.to(dtype))  # (N, I)
-
-    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
-        zero, finite, nan = ops.number(0.0), ops.less(ops.absolute(x), ops.number(math.inf)), ops.is_nan(x)
-        infinite = ops.any_last(ops.negate(ops.either(finite, nan)), self.row_shape[0], keep=True)
-        values, missing = ops.where(finite, x, zero), nan
-        if self.selection is not None:
-            chosen = ops.constant(self.selection)
-            values = ops.matmul(values, chosen)
-            missing = ops.less(ops.number(0.5), ops.matmul(ops.as_float(nan), chosen))
-        categorical = ops.constant(self.categorical)
-        state = ops.either(missing, categorical)
-        vectors, refused_by_map = self._mapped(ops, values, state)
-        hits, unknown = self._levels(ops, values, missing)
-        vectors = ops.add(vectors, ops.as_float(hits))
-        if self.means is not None:
-            vectors = ops.subtract(vectors, ops.constant(self.means))
-        unseen = ops.either(unknown, ops.both(missing, ops.constant(self.missing_averaged)))
-        vectors = ops.where(ops.insert_axis(unseen, -1), ops.constant(self.site_means), vectors)
-        average = ops.both(ops.constant(self.averaged), ops.equal(values, ops.number(AVERAGE)))
-        refused = ops.either(
-            ops.both(unknown, ops.negate(average)), ops.both(missing, ops.constant(self.missing_refused))
-        )
-        refused_by_state = ops.any_last(refused, self.sites, keep=True)
-        return vectors, ops.either(ops.either(infinite, refused_by_map), refused_by_state)
-
-    def _mapped(self, ops: Ops, values: Value, state: Value) -> tuple[Value, Value]:
-        """The feature map's vectors, widened to (B, N, I), 0 where a state stands instead of a number."""
-        filled = ops.where(state, ops.constant(self.fill), values)
-        scaled = ops.divide(ops.subtract(filled, ops.constant(self.shift)), ops.constant(self.scale))
-        vectors, refused = self.map.build(ops, scaled)
-        vectors = ops.where(ops.insert_axis(state, -1), ops.number(0.0), vectors)
-        return ops.matmul(vectors, ops.constant(self.widening)), refused
-
-    def _levels(self, ops: Ops, values: Value, missing: Value) -> tuple[Value, Value]:
-        """Which one-hot entries are 1, (B, N, I), and where a category is none of the levels, (B, N)."""
-        absent = ops.insert_axis(missing, -1)
-        here = ops.equal(ops.insert_axis(values, -1), ops.constant(self.levels))
-        here = ops.both(here, ops.negate(absent))
-        known = ops.either(ops.any_last(here, self.levels.shape[1]), missing)
-        unknown = ops.both(ops.constant(self.categorical), ops.negate(known))
-        return ops.either(here, ops.both(absent, ops.constant(self.missing_state))), unknown
-
-
 class Rescaled(GraphPart):
     """Outputs (B, O) in the units of y, (B,) where y was."""
 
@@ -199,14 +160,17 @@ class Rescaled(GraphPart):
 
 
 class Unwarped(GraphPart):
-    """Predictions of y, (B, O), or (B,) where y was, from outputs: :meth:`restt.prior.Warp.predict` as operations."""
+    """Predictions of y, (B, O), or (B,) where y was, from outputs: :meth:`restt.prior.Warp.predict` as operations.
 
-    def __init__(self, target: Modelled, warp: Warp, dtype: torch.dtype) -> None:
+    Not ``smeared``, it is :meth:`~restt.prior.Warp.decode`, which makes quantiles of y out of quantiles of outputs.
+    """
+
+    def __init__(self, target: Modelled, warp: Warp, dtype: torch.dtype, smeared: bool = True) -> None:
         super().__init__()
         varies = np.isnan(target.constant)
         factor, offset = (np.ldexp(values, target.exponents) for values in (warp.width, warp.shift))
         low, high = (warp.transformed(end) for end in (warp.low, warp.high))
-        residuals = np.zeros_like(warp.residuals[:1]) if (warp.power == 1).all() else warp.residuals
+        residuals = warp.residuals if smeared and (warp.power != 1).any() else np.zeros_like(warp.residuals[:1])
         values = {
             "std": warp.std, "mean": warp.mean, "low": low, "high": high, "above": warp.power, "below": 2 - warp.power,
             "low_slope": warp.slope(warp.low), "high_slope": warp.slope(warp.high), "residuals": residuals[:, None],

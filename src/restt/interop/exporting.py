@@ -103,7 +103,10 @@ def write_graph(graph: ModelGraph, path: Path, kind: str, interface: Interface |
 
 
 class ModelGraph(GraphPart):
-    """The whole graph: feature map, chain, mean of the runs, head."""
+    """The whole graph: feature map, chain, mean of the runs, head.
+
+    A subclass may build a tuple: this output and others of its shape, named by the interface's ``bounds``.
+    """
 
     def __init__(
         self,
@@ -131,7 +134,11 @@ class ModelGraph(GraphPart):
         self.output_shape, self.output_dtype = self._outcome()
 
     def build(self, ops: Ops, x: Value) -> Value:
-        vectors, refused = self._vectors(ops, x)
+        output = self.outputs(ops, *self._vectors(ops, x))
+        return output if self.head is None else ops.call(self.head, output, self.raw_shape)
+
+    def outputs(self, ops: Ops, vectors: Value, refused: Value | None) -> Value:
+        """The model's outputs before the head, NaN for refused rows."""
         output = self.chain.build(ops, vectors)
         if refused is not None:
             output = ops.where(refused, ops.number(math.nan), output)
@@ -139,7 +146,7 @@ class ModelGraph(GraphPart):
             output = ops.mean_first(output)
         elif self.runs is None:
             output = ops.take(output, 0, 0)
-        return output if self.head is None else ops.call(self.head, output, self.raw_shape)
+        return output
 
     def forward(self, x: Tensor) -> Tensor:
         return self.build(TorchOps(self.dtype), x)
@@ -224,14 +231,16 @@ def _onnx_bytes(graph: ModelGraph, interface: Interface) -> bytes:
     types = ops.onnx.TensorProto
     if interface.columns:
         inputs = [column.declared(ops) for column in interface.columns]
-        output = graph.build(ops, interface.table(ops))
+        built = graph.build(ops, interface.table(ops))
     else:
         inputs = [ops.declared("x", ops.float_type, (None, *graph.row_shape))]
-        output = graph.build(ops, "x")
+        built = graph.build(ops, "x")
+    values = built if isinstance(built, tuple) else (built,)
     kind = getattr(types, OUTPUT_TYPES[graph.output_dtype])
-    outputs = {output: ops.declared("output", kind, graph.output_shape)}
+    names = ("output", *interface.bounds)
+    outputs = {value: ops.declared(name, kind, graph.output_shape) for name, value in zip(names, values, strict=True)}
     if interface.classes:
-        outputs[interface.label(ops, output)] = ops.declared("label", types.STRING, (None,))
+        outputs[interface.label(ops, values[0])] = ops.declared("label", types.STRING, (None,))
     return bytes(ops.model(inputs, outputs, interface.notes).SerializeToString())
 
 

@@ -256,7 +256,7 @@ class ChainPart(GraphPart):
             terms.append(ops.matmul(leaving, ops.constant(self.last_skip)))
         if not terms:
             return ops.matmul(ops.zeros_like(y), ops.constant(self.nothing))
-        return _sum(ops, terms)
+        return summed(ops, terms)
 
     def _inner_sites(self, ops: Ops, x: Value, y: Value) -> tuple[Value, Value | None]:
         scanned = [x, *(ops.constant(weights) for weights in (self.chain, self.linear) if weights is not None)]
@@ -275,7 +275,7 @@ class ChainPart(GraphPart):
         if self.linear is not None:
             terms.append(ops.matmul(x, remaining.pop(0)))
         terms.append(ops.multiply(y, remaining.pop(0)))
-        following = [_sum(ops, terms)]
+        following = [summed(ops, terms)]
         if self.topology.has_output_skip:
             following.append(ops.add(carried[1], ops.multiply(y, remaining.pop(0))))
         return following
@@ -339,7 +339,8 @@ def _blocks(part: Tensor) -> Tensor:  # (J, K) -> (blocks, J of one, K), filled 
     return _frozen(filled.unflatten(0, (count, size)))
 
 
-def _sum(ops: Ops, terms: Sequence[Value]) -> Value:
+def summed(ops: Ops, terms: Sequence[Value]) -> Value:
+    """The sum of one or more values."""
     total = terms[0]
     for term in terms[1:]:
         total = ops.add(total, term)

@@ -77,17 +77,20 @@ class ColumnInput:
 class Interface:
     """How a graph meets its users: the ``columns`` it takes, the classes it names, and ``notes`` in its metadata.
 
-    Without ``columns`` it takes one matrix ``x``, without ``classes`` it has no output ``label``.
+    Without ``columns`` it takes one matrix ``x``, without ``classes`` it has no output ``label``. ``bounds`` are the
+    names of what it returns beside ``output``.
     """
 
     columns: Sequence[ColumnInput] = ()
     classes: Sequence[str] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    bounds: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        outputs = (*OUTPUTS, *self.bounds)
         for name, count in Counter(column.name for column in self.columns).items():
-            if not name or name in OUTPUTS or count > 1:
-                why = "is the name of an output" if name in OUTPUTS else "names no single column"
+            if not name or name in outputs or count > 1:
+                why = "is the name of an output" if name in outputs else "names no single column"
                 raise ValueError(f"each column must have a name of its own in a graph, and {name!r} {why}: rename it")
 
     def operations(self, dtype: torch.dtype) -> OnnxOps:

@@ -34,6 +34,14 @@ class Ops(ABC):
         found = self.less(self.number(0.0), hits)
         return found if keep else self.take(found, -1, 0)
 
+    def at_least(self, a: Value, number: float) -> Value:
+        """The values, or the number where they are less."""
+        return self.maximum(a, self.constant(torch.tensor(number, dtype=self.dtype)))
+
+    def at_most(self, a: Value, number: float) -> Value:
+        """The values, or the number where they are more."""
+        return self.minimum(a, self.constant(torch.tensor(number, dtype=self.dtype)))
+
     @abstractmethod
     def constant(self, tensor: Tensor) -> Value: ...
 

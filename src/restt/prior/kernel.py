@@ -83,7 +83,7 @@ class Kernel:
     def noise_features(self, rows: Rows) -> Tensor:  # (B, K)
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [
-            rows.vectors(n, self.sites[n].seen)[:, : len(self.sites[n].values)]
+            rows.vectors(n, self.sites[n].seen + 1)[:, : len(self.sites[n].values)]  # one state is the average
             @ self._value[k, : len(self.sites[n].values)].clamp(-NOISE_END, NOISE_END)
             for k, n in enumerate(self.numbers)
         ]
