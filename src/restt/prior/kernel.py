@@ -54,7 +54,7 @@ class Kernel:
         known = torch.zeros(count, width, dtype=torch.bool, device=like.device)
         for k, n in enumerate(self.numbers):
             seen, knots = sites[n].seen, len(sites[n].positions)
-            value, position = (torch.tensor(each).to(like) for each in (sites[n].values, sites[n].positions))
+            value, position = (like.new_tensor(each) for each in (sites[n].values, sites[n].positions))
             self._value[k, :knots], self._rank[k, :knots] = value, 2 * position - value
             mean[k, :seen], self._moment[k, :seen, :seen] = means[n], moments[n]
             known[k, :knots] = True
