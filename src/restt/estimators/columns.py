@@ -155,8 +155,10 @@ def fit_column(
 
 
 def levels_beside(columns: int, most: int, states: int) -> int:
-    """How many levels have a state of their own beside other columns, whose sites are as wide: most · columns is about
-    ``states``, but there may be as many as shares of :data:`RARE_SHARE` would leave.
+    """Number of levels of a category that have a state of their own.
+
+    Sites are as wide as the widest, so ``levels × columns`` is at most about ``states``; there may always be as many
+    levels as shares of :data:`RARE_SHARE` would leave.
 
     >>> levels_beside(4, 500, 3000), levels_beside(10, 500, 3000), levels_beside(80, 500, 3000)
     (500, 300, 100)

@@ -85,9 +85,10 @@ def batch_and_epochs(rows: int, most: int = MOST_EPOCHS) -> tuple[int, int]:
 def fit_many(
     estimator: ResTTClassifier, given: Examples, seed: int
 ) -> tuple[ResTTNetClassifier, dict[str, tuple[float, float]], float]:
-    """An estimator trained with the best settings, of each setting the log-loss on held-out rows (after the training
-    that it was given: on the sample, or on all rows, then at its best temperature) and whether it is the chosen one (1
-    or 0), and the temperature.
+    """Train with the best settings; the estimator, the settings' losses and weights, and the temperature.
+
+    The loss of a setting is its log-loss on held-out rows after the training it was given: on the sample, or on all
+    rows, then at its best temperature. The chosen one has weight 1, others 0.
     """
     kept, held = (given.take(rows) for rows in split(given.y, np.random.default_rng(seed)))
     classes = np.unique(given.y)

@@ -189,8 +189,10 @@ class _Work:
         return []
 
     def _sound(self, module: ResTT) -> bool:
-        """Whether rounding leaves the module's own forward pass what its cores say: a train that had to divide by tiny
-        singular values has huge weights that cancel."""
+        """Whether the module's forward pass is what its cores say.
+
+        A train that had to divide by tiny singular values has huge weights that cancel.
+        """
         generator = torch.Generator().manual_seed(0)
         white = torch.randn(PROBES, *self.means.shape, generator=generator, dtype=torch.float64).to(self.means)
         values, directions = torch.linalg.eigh(self.covariances)
