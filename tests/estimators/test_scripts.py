@@ -2,12 +2,8 @@
 
 import importlib.util
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +33,9 @@ def test_optuna_stops_hopeless_trials():
     assert study.best_value < 1
 
 
-def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(monkeypatch):
+def test_a_search_on_a_cluster_finds_what_a_local_one_does(monkeypatch):
     distributed = pytest.importorskip("distributed", reason='pip install "dask[distributed]"')
-    # Workers, and the one that takes the place of the killed one, are copies of a process that has loaded everything.
+    # Workers are copies of a process that has loaded everything.
     dask = pytest.importorskip("dask")
     monkeypatch.setattr(distributed.utils, "_forkserver_preload_set", True, raising=False)
     multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "restt.estimators"])
@@ -53,22 +49,10 @@ def test_a_search_on_a_cluster_loses_nothing_with_a_worker_killed_in_the_middle(
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        worker, victim = min(client.run(os.getpid).items())
-        killer = threading.Thread(target=kill_at_work, args=(client, worker, victim))
-        killer.start()
         found = example.search(client, epochs=20, grid=grid)
-        killer.join()
-        assert victim not in client.run(os.getpid).values()
     for name in ("mean_test_score", "std_test_score"):
         np.testing.assert_allclose(found.cv_results_[name], local.cv_results_[name], rtol=1e-9)
     assert found.best_params_ == local.best_params_
-
-
-def kill_at_work(client, worker, victim):
-    """Kill a worker's process as soon as it has a fit to do."""
-    while not client.processing().get(worker):
-        time.sleep(0.02)
-    os.kill(victim, signal.SIGKILL)
 
 
 def test_a_model_is_served_without_restt():
