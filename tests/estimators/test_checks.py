@@ -19,7 +19,7 @@ REGRESSORS = [
     Checked(_HOME, "ResTTNetRegressor", {"handle_missing": "error", "epochs": 20}, FAILING),
 ]
 CLASSIFIERS = [
-    Checked(_HOME, "ResTTClassifier"),
+    Checked(_HOME, "ResTTClassifier", {"effort": "quick"}),
     Checked(_HOME, "ResTTNetClassifier", _TRAINED, FAILING),
 ]
 
