@@ -26,7 +26,7 @@ def regressor(**settings):
     return ResTTNetRegressor(**{**SMALL, **settings})
 
 
-def both(estimator, grid, x, y, *, fit_params=None, **settings):
+def assert_finds_the_same(estimator, grid, x, y, *, fit_params=None, **settings):
     """The search and scikit-learn's, fitted to the same and compared in all they found."""
     fit_params = fit_params or {}
     own = {name: settings.pop(name) for name in ("runs_at_once",) if name in settings}
@@ -47,7 +47,7 @@ def both(estimator, grid, x, y, *, fit_params=None, **settings):
 
 def test_regression_with_folds_of_unequal_length(numbers):
     x, y = numbers
-    found, wanted = both(regressor(), GRID, x[:53], y[:53], cv=KFold(4, shuffle=True, random_state=1))
+    found, wanted = assert_finds_the_same(regressor(), GRID, x[:53], y[:53], cv=KFold(4, shuffle=True, random_state=1))
     assert found.best_score_ == pytest.approx(wanted.best_score_, rel=1e-8)
     np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-8)
     assert found.score(x, y) == pytest.approx(wanted.score(x, y), rel=1e-8)
@@ -60,7 +60,7 @@ def test_regression_with_folds_of_unequal_length(numbers):
 @pytest.mark.parametrize("runs_at_once", [1, 7, 100])
 def test_the_size_of_a_group_changes_nothing(numbers, runs_at_once):
     x, y = numbers
-    _found, _ = both(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
+    assert_finds_the_same(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
 
 
 def test_all_that_may_differ_within_a_group(numbers):
@@ -69,13 +69,13 @@ def test_all_that_may_differ_within_a_group(numbers):
         {"lr": [0.01, 0.1], "epochs": [5, 8], "random_state": [0, 7]},
         {"dropout": [0.0, 0.3], "penalty": [{"chain": 0.3, "head": 0.01}, 0.02]},
     ]
-    _found, _ = both(regressor(), grid, x, y, cv=3, refit=False)
+    assert_finds_the_same(regressor(), grid, x, y, cv=3, refit=False)
 
 
 def test_batches_and_members(numbers):
     x, y = numbers
     grid = {"lr": [0.02, 0.05], "batch_size": [16, "auto"], "runs": [1, 2]}
-    _found, _ = both(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
+    assert_finds_the_same(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
 
 
 def test_settings_that_shape_the_module_or_its_rows(numbers):
@@ -85,26 +85,30 @@ def test_settings_that_shape_the_module_or_its_rows(numbers):
         {"feature_map": ["affine", "trigonometric"], "sigma2": ["auto", 0.3]},
         {"loss": ["huber"], "precision": ["float32"], "schedule": ["constant", "plateau"]},
     ]
-    _found, _ = both(regressor(), grid, x, y, cv=2, refit=False)
+    assert_finds_the_same(regressor(), grid, x, y, cv=2, refit=False)
 
 
 def test_early_stopping(numbers):
     x, y = numbers
     settings = {"early_stopping": 3, "validation_fraction": 0.2, "epochs": 40}
     grid = {"lr": [0.05, 0.3], "random_state": [0, 1]}
-    _found, _ = both(regressor(**settings), grid, x, y, cv=3, refit=False)
+    assert_finds_the_same(regressor(**settings), grid, x, y, cv=3, refit=False)
 
 
 def test_categories_and_missing_values(mixed):
     frame, y = mixed
-    found, wanted = both(regressor(), {"lr": [0.02, 0.05]}, frame, y, cv=KFold(4, shuffle=True, random_state=2))
+    found, wanted = assert_finds_the_same(
+        regressor(), {"lr": [0.02, 0.05]}, frame, y, cv=KFold(4, shuffle=True, random_state=2)
+    )
     assert found.feature_names_in_.tolist() == wanted.feature_names_in_.tolist()
     np.testing.assert_allclose(found.predict(frame), wanted.predict(frame), rtol=1e-8)
 
 
 def test_several_outputs(numbers):
     x, y = numbers
-    found, _ = both(regressor(), {"lr": [0.02, 0.05]}, x, np.column_stack([y, x[:, 0], np.ones(60)]), cv=3)
+    found, _ = assert_finds_the_same(
+        regressor(), {"lr": [0.02, 0.05]}, x, np.column_stack([y, x[:, 0], np.ones(60)]), cv=3
+    )
     assert found.predict(x).shape == (60, 3)
 
 
@@ -113,7 +117,7 @@ def test_classification_of_text_labels(numbers):
     labels = np.select([y < -0.5, y < 0.5], ["low", "middle"], "high")
     scoring = {"right": "accuracy", "loss": "neg_log_loss", "area": "roc_auc_ovr"}
     grid = {"lr": [0.02, 0.1], "class_weight": [None, "balanced"], "loss": ["cross-entropy", "mse"]}
-    found, wanted = both(
+    found, wanted = assert_finds_the_same(
         ResTTNetClassifier(**SMALL), grid, x, labels, cv=2, scoring=scoring, refit="loss", return_train_score=True
     )
     assert found.classes_.tolist() == ["high", "low", "middle"]
@@ -128,7 +132,7 @@ def test_sample_weights_and_groups(numbers):
     rng = np.random.default_rng(3)
     weights = rng.integers(0, 3, 60).astype(float)
     params = {"sample_weight": weights, "groups": rng.integers(0, 7, 60)}
-    found, wanted = both(regressor(), GRID, x, y, cv=GroupKFold(3), fit_params=params)
+    found, wanted = assert_finds_the_same(regressor(), GRID, x, y, cv=GroupKFold(3), fit_params=params)
     np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-8)
 
 
@@ -136,10 +140,14 @@ def test_scorers_and_the_choice_of_the_best_may_be_callables(numbers):
     x, y = numbers
     grid = {"lr": [0.02, 0.05]}
     worst = make_scorer(mean_absolute_error, greater_is_better=False)
-    both(regressor(), grid, x, y, cv=2, scoring=worst)
-    found, _ = both(regressor(), grid, x, y, cv=2, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 1)
+    assert_finds_the_same(regressor(), grid, x, y, cv=2, scoring=worst)
+    found, _ = assert_finds_the_same(
+        regressor(), grid, x, y, cv=2, scoring=["r2", "neg_mean_squared_error"], refit=lambda results: 1
+    )
     assert found.best_index_ == 1
-    both(regressor(), grid, x, y, cv=2, scoring=lambda model, x, y: {"a": model.score(x, y), "b": 1.0}, refit="a")
+    assert_finds_the_same(
+        regressor(), grid, x, y, cv=2, scoring=lambda model, x, y: {"a": model.score(x, y), "b": 1.0}, refit="a"
+    )
 
 
 def test_data_frames_lists_and_sparse_columns(numbers):
@@ -147,7 +155,7 @@ def test_data_frames_lists_and_sparse_columns(numbers):
 
     x, y = numbers
     for table in (pd.DataFrame(x, columns=["a", "b", "c"]), x.tolist(), csr_array(x)):
-        _found, _ = both(regressor(), {"lr": [0.02, 0.05]}, table, y, cv=2, refit=False)
+        assert_finds_the_same(regressor(), {"lr": [0.02, 0.05]}, table, y, cv=2, refit=False)
 
 
 def test_an_exploding_candidate_warns_and_scores_as_it_would_alone(numbers):
@@ -156,7 +164,7 @@ def test_an_exploding_candidate_warns_and_scores_as_it_would_alone(numbers):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         with pytest.warns(ConvergenceWarning, match="worse than the mean of y"):
-            found, _ = both(regressor(epochs=30), grid, x, y, cv=3)
+            found, _ = assert_finds_the_same(regressor(epochs=30), grid, x, y, cv=3)
     assert found.best_params_ == {"lr": 0.05}
 
 
@@ -164,7 +172,7 @@ def test_refused_candidates_have_the_error_score(numbers):
     x, y = numbers
     grid = {"lr": [0.05, -1.0], "penalty": [0.01, {"wrong": 1.0}]}
     with pytest.warns(FitFailedWarning, match="9 of 12 fits failed|9 fits failed out of"):
-        found, _ = both(regressor(), grid, x, y, cv=3, error_score=-7.0)
+        found, _ = assert_finds_the_same(regressor(), grid, x, y, cv=3, error_score=-7.0)
     assert found.cv_results_["mean_test_score"][1:].tolist() == [-7.0] * 3
     with pytest.raises(ValueError, match="penalty may hold chain, linear and head"):
         ResTTSearchCV(regressor(), grid, cv=3, error_score="raise").fit(x, y)
@@ -175,7 +183,9 @@ def test_refused_candidates_have_the_error_score(numbers):
 def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
     x, _ = numbers
     labels = np.where(np.arange(60) < 20, "a", np.where(np.arange(60) < 40, "b", "c"))
-    _found, _ = both(ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False)
+    assert_finds_the_same(
+        ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False
+    )
 
 
 def test_arguments_that_are_refused(numbers):
@@ -256,7 +266,7 @@ def test_a_scorer_that_looks_at_other_rows_or_fits_again_is_told_the_truth(numbe
         parts += [model.predict(rows[:2])[1], clone(model).fit(rows, values).score(rows, values)]
         return sum(parts) + model.partial_fit(rows, values).score(rows, values)
 
-    both(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=2, scoring=scorer, refit=False)
+    assert_finds_the_same(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=2, scoring=scorer, refit=False)
     kept = models[0]
     before = kept.predict(x)
     assert not np.allclose(kept.set_params(epochs=2, lr=0.3).fit(x, y).predict(x), before)
@@ -268,7 +278,7 @@ def test_missing_values_in_test_rows_alone_warn_as_they_would(numbers):
     x[55, 1] = np.nan
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        both(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=KFold(3), refit=False)
+        assert_finds_the_same(regressor(), {"lr": [0.02, 0.05]}, x, y, cv=KFold(3), refit=False)
     texts = [str(warning.message) for warning in told if "missing" in str(warning.message)]
     assert len(texts) == 4
     assert len(set(texts)) == 1

@@ -13,15 +13,15 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import check_choice, check_int, shown
 from restt.diagonal import DiagonalTT
 from restt.module import ResTT
+from restt.prior.calibration import fit_predictive
 from restt.prior.exact import diagonal_module
 from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
 from restt.prior.pairs import Rows
-from restt.prior.predictive import Predictive, between, residual_quantiles, scale_slopes
+from restt.prior.predictive import Predictive
 from restt.prior.report import Prior
-from restt.prior.root import root_of
 from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
 from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
 from restt.prior.settings import Settings
@@ -31,8 +31,6 @@ from restt.prior.warp import Warp
 _CPU = torch.device("cpu")
 # Of a few rows and many columns nothing is known of how much the residuals' variance grows.
 _MOST_GROWTH = 2.0
-# Inducing rows of the predictive variance that are tried first, and bytes of their roots beside twice the train.
-_FIRST_INDUCING, _ROOT_BYTES = (128, 384), 1.5e6
 # Largest bonds that are tried before the largest of the settings.
 _FIRST_BONDS = (12, 32)
 
@@ -216,7 +214,7 @@ def _fit(
     growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
     given = table[:count], residuals * growth, used[:count], distance**2, settings
-    predictive, spread_error = _predictive(members, kernel, *given, module.num_parameters())
+    predictive, spread_error = fit_predictive(members, kernel, *given, module.num_parameters())
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
     warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
@@ -254,61 +252,6 @@ def _given_all(
     limits = held, settings.residual, settings.gradient_steps
     found = [condition_iteratively(one.process, inducing, data, encoded, *limits) for one in members.posteriors]
     return tuple(one for one, _ in found), weighted([predicted for _, predicted in found], members.weights)
-
-
-def _predictive(
-    members: Members,
-    kernel: Kernel,
-    table: np.ndarray,
-    residuals: np.ndarray,  # (B, O)
-    weights: np.ndarray,
-    extra: float,
-    settings: Settings,
-    parameters: int,
-) -> tuple[Predictive, float]:
-    """The distribution, and how far s is from the exact one: the root mean square of their logarithms' difference."""
-    data, shares = members.data, members.weights
-    covariances = [one.process.covariance(data.rows) for one in members.posteriors]
-    noises = [one.process.noise(data.rows, data.level) for one in members.posteriors]
-    most = min(settings.inducing_rows, _most_inducing(len(shares), parameters))
-    most = min(most, len(table))
-    for count in (*(size for size in _FIRST_INDUCING if size < most), most):
-        roots = [
-            root_of(covariance, count, noise / (data.weights * data.precision), members.targets)
-            for covariance, noise in zip(covariances, noises, strict=True)
-        ]
-        within = weighted([one.left_out_variance + noise for one, noise in zip(roots, noises, strict=True)], shares)
-        variance = within + between([one.left_out for one in roots], shares)
-        ratio = (variance / members.left_out_variance).log() / 2
-        error = float((ratio.square() * data.weights).sum() / data.weights.sum()) ** 0.5
-        if error <= settings.spread_tolerance:
-            break
-    level = members.left_out.mean(1).cpu()
-    found = Predictive(
-        kernel,
-        torch.stack([one.process.theta for one in members.posteriors]).cpu(),
-        tuple(one.process.component for one in members.posteriors),
-        shares,
-        settings,
-        table[:count],
-        torch.stack([one.root for one in roots]).cpu().numpy(),
-        torch.stack([one.mean for one in roots]).cpu().numpy(),
-        len(table),
-        np.zeros((0, residuals.shape[1])),
-        np.zeros(kernel.layout.numbers + 1),
-        extra,
-    )
-    scaled = residuals / (variance + extra).sqrt().cpu().numpy()[:, None]
-    features = found.features(data.rows.to(_CPU), level)
-    slopes = scale_slopes(scaled, features, weights, settings.slope_scale)
-    scaled = scaled * np.exp(features @ slopes / -2)[:, None]
-    return replace(found, slopes=slopes, quantiles=residual_quantiles(scaled, weights)), error
-
-
-def _most_inducing(members: int, parameters: int) -> int:
-    """Inducing rows whose roots, as text in a file, are not more than a small part of it."""
-    numbers = (_ROOT_BYTES + 16 * parameters) * 0.75 / 8
-    return max(1, int((2 * numbers / members) ** 0.5))
 
 
 def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:

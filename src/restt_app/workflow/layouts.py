@@ -161,7 +161,7 @@ class Given:
 
 
 def given_layouts(layout: Layout) -> Given:
-    """What ``layout`` says: texts such as ``"1,234.5"``, ``"m/d/Y"`` or ``"price=1234,5"``, or a mapping of columns.
+    """Read layouts from texts such as ``"1,234.5"``, ``"m/d/Y"`` or ``"price=1234,5"``, or a mapping of columns.
 
     >>> given_layouts(["price=1234,5", "m/d/Y"])
     Given(columns={'price': ('number', '1234,5')}, table={'date': '%m/%d/%Y'})

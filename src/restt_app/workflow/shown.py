@@ -26,13 +26,13 @@ def console(quiet: bool = False, *, stderr: bool = True) -> Console:
 
 
 def tell(say: Console, notes: Iterable[str]) -> None:
-    """What a reader should know, a line each."""
+    """Print notes, one line each."""
     for note in notes:
         say.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def columns_table(columns: Iterable[Column], target: str | None = None) -> Table:
-    """What each column holds and what becomes of it."""
+    """Table of the columns: contents, and role in the model."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -104,7 +104,7 @@ def read_setting(text: str) -> tuple[str, Any]:
 
 
 def info_lines(found: dict[str, Any]) -> list[str]:
-    """What :func:`restt.workflow.info` found, for people."""
+    """Lines of text for the result of :func:`restt.workflow.info`."""
     versions = found["versions"]
     lines = [
         f"restt {versions['restt']} ({found['commit']})",
