@@ -183,9 +183,7 @@ def test_refused_candidates_have_the_error_score(numbers):
 def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
     x, _ = numbers
     labels = np.where(np.arange(60) < 20, "a", np.where(np.arange(60) < 40, "b", "c"))
-    assert_finds_the_same(
-        ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False
-    )
+    assert_finds_the_same(ResTTNetClassifier(**SMALL), {"lr": [0.02, 0.05]}, x, labels, cv=KFold(3), refit=False)
 
 
 def test_arguments_that_are_refused(numbers):
