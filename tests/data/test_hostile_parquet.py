@@ -13,7 +13,7 @@ from restt_app.workflow import read_table
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-READERS = {"streamed": lambda path: list(stream(path, "y").tables_in_order()), "read": read_table}
+READERS = {"streamed": lambda path: list(stream(path, "y").tables()), "read": read_table}
 
 
 def written(path, **options):
@@ -104,7 +104,7 @@ def test_damaged_statistics_of_a_column_do_not_end_the_process():
     An older one reads no histograms, and finds that the pages end too early.
     """
     path = Path(__file__).parent / "damaged_statistics.parquet"
-    for read in (lambda path: list(stream(path, "x").tables_in_order()), read_table):
+    for read in (lambda path: list(stream(path, "x").tables()), read_table):
         with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*(histogram|end of stream)"):
             read(path)
 

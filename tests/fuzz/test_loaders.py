@@ -176,7 +176,7 @@ def _parquet(folder: Path) -> Path:
 
 def _read_stream(path: Path) -> Any:
     rows = data.stream(path, target="x")
-    return [rows.to_config(), *rows.tables_in_order()]
+    return [rows.to_config(), *rows.tables()]
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from restt import ResTT
-from restt.data import Stream, stream
+from restt.data import stream
 from restt.estimators import ResTTNetRegressor, streams
 from restt.train import TrainConfig, train
 from tests.train.forked import fork
@@ -23,24 +22,10 @@ CONFIG = TrainConfig(epochs=3, batch_size=50, lr=1e-2, dropout=0.2, ema=0.9, see
 COLUMNS = ["a", "b", "c"]
 
 
-class CountedReads:
-    """How often each row group was read."""
-
-    def __init__(self) -> None:
-        self.groups: Counter[int] = Counter()
-        read = Stream._read
-
-        def counted(stream: Stream, group: Any, at_once: int) -> Any:
-            self.groups[group.start] += 1
-            return read(stream, group, at_once)
-
-        Stream._read = counted  # type: ignore[method-assign]
-
-
-def trained(folder: Path, lanes: Any = "auto", **options: Any) -> tuple[dict[str, torch.Tensor], list[dict]]:
+def trained(folder: Path, **options: Any) -> tuple[dict[str, torch.Tensor], list[dict]]:
     module = ResTT(sites=3, feature_dim=2, bond_dim=2, outputs=1)
     module.reset_parameters(seed=0)
-    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=120, lanes=lanes)
+    rows = stream(folder, "y", columns=COLUMNS, shuffle_block=120)
     records = train(
         module,
         rows,
@@ -81,21 +66,16 @@ def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     rendezvous, timeout = f"file://{folder / 'rendezvous'}", datetime.timedelta(seconds=120)
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=timeout)
-    reads = CountedReads()
     found: dict[str, Any] = {}
     found["weights"], found["records"] = trained(folder / "table")
-    found["reads"] = dict(reads.groups)
-    found["uneven"], _ = trained(folder / "table", lanes=3)
     small_samples()
-    reads.groups.clear()
     found["survey"] = surveyed(folder / "table")
-    found["survey reads"] = dict(reads.groups)
     found["fitted"] = fitted(folder / "table")
-    # What rank 1 alone is given, or what only one of them comes to read.
-    odd = {name: folder / name if rank == 1 else folder / "table" for name in ("cut", "shorter")}
+    # What rank 1 alone is given.
+    odd = {name: folder / name if rank == 1 else folder / "table" for name in ("cut", "shorter", "page")}
     found["cut"] = refused(lambda: stream(odd["cut"], "y"))
     found["shorter"] = refused(lambda: trained(odd["shorter"]))
-    found["page"] = refused(lambda: fitted(folder / "page"))
+    found["page"] = refused(lambda: fitted(odd["page"]))
     torch.save(found, folder / f"streams-{rank}.pt")
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Two processes that train on one stream: each reads its own row groups, and both have what one process would have."""
+"""Two processes that train on one stream have what one process would have."""
 
 import shutil
 
@@ -37,7 +37,7 @@ def begun(tmp_path_factory):
     cut = folder / "cut" / "1.parquet"
     cut.write_bytes(cut.read_bytes()[:-20])
     pq.write_table(pq.read_table(folder / "table" / "1.parquet").slice(0, 100), folder / "shorter" / "1.parquet")
-    page = folder / "page" / "3.parquet"  # of the last row group, which only the last process looks at
+    page = folder / "page" / "3.parquet"
     held = bytearray(page.read_bytes())
     held[4:300] = bytes(296)
     page.write_bytes(held)
@@ -53,25 +53,6 @@ def test_two_processes_equal_one(begun):
     for one, other in zip(found[0]["records"], records, strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-6)
     assert_close(found[0]["weights"], found[1]["weights"], 0.0)
-
-
-def test_lanes_that_do_not_divide_evenly_equal_one_process_too(begun):
-    folder, found = begun
-    weights, _ = together.trained(folder / "table", lanes=3)
-    assert_close(found[0]["uneven"], weights, 1e-6)
-    assert_close(found[1]["uneven"], weights, 1e-6)
-    assert any((weights[name] != found[0]["weights"][name]).any() for name in weights)
-
-
-def test_each_process_reads_its_own_row_groups(begun):
-    _, found = begun
-    epochs = together.CONFIG.epochs
-    # The first row group is read once more, by both, for what a training expects of the rows.
-    reads = [sum(each["reads"].values()) - 1 for each in found]
-    assert sum(reads) == 21 * epochs
-    assert all(0.4 * 21 * epochs < count < 0.6 * 21 * epochs for count in reads)
-    assert [len(each["survey reads"]) for each in found] == [7, 14]
-    assert not found[0]["survey reads"].keys() & found[1]["survey reads"].keys()
 
 
 def test_a_fit_looks_at_the_rows_together(begun, monkeypatch):
@@ -92,7 +73,7 @@ def test_a_damaged_or_odd_file_is_refused_by_all_before_anything_is_trained(begu
     _, found = begun
     for name, doing, named in (
         ("cut", "read its files", "1.parquet is damaged or no Parquet file"),
-        ("page", "read its part of the rows", "3.parquet is damaged"),
+        ("page", "read the rows", "3.parquet is damaged"),
     ):
         assert found[0][name].startswith(f"RuntimeError: rank 1 of 2 could not {doing}: ValueError: ")
         assert named in found[0][name]

@@ -1,19 +1,12 @@
-"""Tables larger than memory: Parquet files, read again for every epoch in blocks whose rows are shuffled.
-
-The rows of a row group lie together and are often alike, so row groups are dealt at random into lanes that are read
-side by side, and a batch takes its part of every lane. A lane comes in blocks whose rows are shuffled; what is held at
-once is a block of each, and one that is read ahead. Of several processes that train together each reads lanes of its
-own.
-"""
+"""Parquet files larger than memory, read again for every epoch in shuffled blocks."""
 
 from __future__ import annotations
 
-import heapq
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -21,30 +14,13 @@ from torch import Tensor
 
 from restt._common.errors import check_int, shown
 from restt._common.ranks import Ranks, read_group
-from restt.data.parquet_files import digest_of, open_parquet, parquet_paths, read_footer, stamp_of
 
-# Kinds of columns that become numbers as they are.
-NUMBERS = ("numbers", "whole numbers", "booleans")
-# The fewest lanes: each holds a page of every column of a row group.
-LANES = 2
-# Numbers of the blocks of all lanes, 4 MiB in float64, where their rows are not given; and the most of their rows. On
-# the way from a file to a training a block is there about six times.
-BLOCK_NUMBERS = 2**19
-MOST_BLOCK_ROWS = 2**16
+# Default block: 2**19 numbers (4 MiB in float64) in at most 2**16 rows; encoding needs about six times its memory.
+BLOCK_NUMBERS, MOST_BLOCK_ROWS = 2**19, 2**16
 # Bytes of a column read at once: a row group may be larger than memory.
 READ_BYTES = 2**17
-# Rows of the first block, from which a training learns what to expect.
-HEAD_ROWS = 1024
 
-
-@dataclass(frozen=True)
-class _Group:
-    """A row group: where it is, and the numbers of its rows in the whole table."""
-
-    file: int
-    number: int
-    start: int
-    rows: int
+Own = Callable[[np.ndarray], np.ndarray]  # positions (b,) in an epoch -> mask (b,) of those this process trains on
 
 
 class Stream:
@@ -56,200 +32,139 @@ class Stream:
         target: str | Sequence[str],
         columns: Sequence[str] | None,
         shuffle_block: Any,
-        lanes: Any,
         seed: int,
         ranks: Ranks,
     ) -> None:
+        import pyarrow as pa
+
         self.files, self.ranks = tuple(files), ranks
         self.flat = isinstance(target, str)
         self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
-        self._footers = [read_footer(path) for path in self.files]
-        self._stamps = [stamp_of(path) for path in self.files]
-        schemas = [footer.schema.to_arrow_schema() for footer in self._footers]
-        held = schemas[0].names
-        given = [name for name in held if name not in self.target] if columns is None else list(columns)
-        _check_names(self.target, given, held, self.files[0])
+        self._footers = [_read_footer(path) for path in self.files]
+        self._stamps = [_stamp(path) for path in self.files]
+        schemas = [_plain_text(footer.schema.to_arrow_schema()) for footer in self._footers]
+        names = schemas[0].names
+        given = [name for name in names if name not in self.target] if columns is None else list(columns)
+        _check_names(self.target, given, names, self.files[0])
         self.columns = tuple(given)
+        wanted = [*self.columns, *self.target]
+        self.schema = pa.schema([schemas[0].field(name) for name in wanted])
         for path, schema in zip(self.files, schemas, strict=True):
-            self._check_schema(path, schema, schemas[0], exact=columns is None)
-        self.schema = self._common_schema(schemas)
-        groups, start = [], 0
-        for file, footer in enumerate(self._footers):
-            for number in range(footer.num_row_groups):
-                rows = footer.row_group(number).num_rows
-                groups.append(_Group(file, number, start, rows))
-                start += rows
-        self._groups = [group for group in groups if group.rows]
-        self.rows = start
+            problems = [f"{name!r} is missing" for name in wanted if name not in schema.names]
+            problems += [f"{name!r} is added" for name in schema.names if columns is None and name not in wanted]
+            try:
+                own = pa.schema([field for field in schema if field.name in wanted])
+                self.schema = pa.unify_schemas([self.schema, own], promote_options="permissive")
+            except pa.ArrowException as error:
+                problems.append(_one_line(error))
+            if problems:
+                raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
+        groups = [(file, group) for file, footer in enumerate(self._footers) for group in range(footer.num_row_groups)]
+        self._groups = [(file, group, self._footers[file].row_group(group).num_rows) for file, group in groups]
+        self.rows = sum(rows for *_, rows in self._groups)
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
-        width = len(self.columns) + len(self.target)
-        most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // width))
+        most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // len(wanted)))
         self.shuffle_block = most if shuffle_block == "auto" else check_int("shuffle_block", shuffle_block, minimum=1)
-        self.lane_count = max(LANES, ranks.size) if lanes == "auto" else check_int("lanes", lanes, minimum=1)
         self.seed = check_int("seed", seed, minimum=0)
 
-    def lanes(self, epoch: int) -> tuple[int, ...]:
-        """How many rows each lane of an epoch has."""
-        return tuple(sum(group.rows for group in groups) for groups in self._dealt(epoch))
+    def tables(self, epoch: int | None = None) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield the rows of an epoch as row numbers (b,) in the files and a pyarrow table of columns and target.
 
-    def tables(self, epoch: int, lane: int) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield the rows of a lane in shuffled blocks.
-
-        A block is the row numbers (b,) in the whole table and a pyarrow table of columns and target.
+        Row groups come in random order and the rows of a block are shuffled; without an epoch all come in the order of
+        the files.
         """
-        at_once = max(1, self.shuffle_block // self.lane_count)
-        return self._in_blocks(self._dealt(epoch)[lane], at_once, np.random.default_rng([self.seed, epoch, lane]))
+        import pyarrow as pa
 
-    def tables_in_order(self, part: int = 0, parts: int = 1) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield blocks as :meth:`tables` does, in the order of the files.
+        starts = np.cumsum([0, *(rows for *_, rows in self._groups)])
+        rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
+        order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups)).tolist()
+        numbers: list[np.ndarray] = []
+        pieces: list[Any] = []
+        for group in order:
+            row = starts[group]
+            for piece in self._read(*self._groups[group][:2]):
+                numbers.append(np.arange(row, row + len(piece)))
+                pieces.append(piece)
+                row += len(piece)
+                if sum(map(len, pieces)) >= self.shuffle_block:
+                    yield _joined(numbers, pieces, rng)
+                    numbers, pieces = [], []
+            # Pages of other sizes come with the next row group and would be held beside what these leave.
+            pa.default_memory_pool().release_unused()
+        if pieces:
+            yield _joined(numbers, pieces, rng)
 
-        ``part`` of several ``parts`` is a sequence of whole row groups.
-        """
-        middles = np.array([group.start + group.rows / 2 for group in self._groups])
-        own = np.flatnonzero((middles * parts // self.rows).astype(int) == part)
-        return self._in_blocks([self._groups[place] for place in own], self.shuffle_block, None)
+    def own_tables(self, epoch: int, own: Own) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield what :meth:`tables` does, without the rows that are another process's part of their batch."""
+        start = 0
+        for numbers, table in self.tables(epoch):
+            mask = own(np.arange(start, start + len(numbers)))
+            start += len(numbers)
+            yield (numbers, table) if mask.all() else (numbers[mask], table.filter(mask))
 
-    def blocks(self, epoch: int, lane: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows of a lane as numbers: x (b, C), and y (b,) or (b, O), classes where it holds whole numbers."""
-        for _, table in self.tables(epoch, lane):
+    def blocks(self, epoch: int, own: Own) -> Iterator[tuple[Tensor, ...]]:
+        """Yield x (b, C) and y (b,) or (b, O) of an epoch; a single target of integers or booleans is classes."""
+        for _, table in self.own_tables(epoch, own):
             yield self._numbers(table)
 
-    def head(self) -> tuple[Tensor, Tensor]:
-        """The first rows as :meth:`blocks` gives them."""
-        for name in (*self.columns, *self.target):
-            kind = _kind(self.schema.field(name).type)
-            if kind not in NUMBERS:
-                raise ValueError(
-                    f"column {name!r} must hold numbers to be trained on as it is, got {kind}: an estimator takes it"
-                )
-        group = self._groups[0]
-        return self._numbers(next(self._read(group, min(HEAD_ROWS, group.rows))))
+    def head(self) -> tuple[Tensor, ...]:
+        """The first block as :meth:`blocks` gives it."""
+        return self._numbers(next(self.tables())[1])
 
     def is_text(self, name: str) -> bool:
         """Whether a column holds text."""
-        return _kind(self.schema.field(name).type) == "text"
+        from pyarrow import types
+
+        return bool(types.is_string(self.schema.field(name).type))
 
     def floats(self, table: Any, name: str) -> np.ndarray:
-        """A column of numbers of a block in float64, NaN where a value is missing."""
-        kind = _kind(self.schema.field(name).type)
-        if kind not in NUMBERS:
-            raise ValueError(f"column {name!r} must hold numbers or text, got {kind}")
+        """A column of numbers in float64, NaN where a value is missing; ValueError for dates and the like."""
+        from pyarrow import types
+
+        kind = self.schema.field(name).type
+        if not any(check(kind) for check in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
+            raise ValueError(f"column {name!r} must hold numbers, got {kind}: only an estimator takes text")
         return float_values(table.column(name))
 
     def to_config(self) -> dict[str, Any]:
-        """What makes the stream the same: plain values, the files by what is in them and not by where they lie."""
-        return {
-            "files": [
-                f"{path.name} {footer.num_rows} rows #{digest_of(self._unchanged(number))}"
-                for number, (path, footer) in enumerate(zip(self.files, self._footers, strict=True))
-            ],
-            "columns": list(self.columns),
-            "target": list(self.target),
-            "shuffle_block": self.shuffle_block,
-            "lanes": self.lane_count,
-            "seed": self.seed,
-        }
+        """Plain values that are equal for equal streams; files count by their names and footers, not their folder."""
+        files = [
+            f"{path.name} {footer.num_rows} rows #{_digest(self._unchanged(number), footer.serialized_size)}"
+            for number, (path, footer) in enumerate(zip(self.files, self._footers, strict=True))
+        ]
+        names = {"columns": list(self.columns), "target": list(self.target)}
+        return {"files": files, **names, "shuffle_block": self.shuffle_block, "seed": self.seed}
 
     def _numbers(self, table: Any) -> tuple[Tensor, Tensor]:
-        values = np.stack([float_values(table.column(name)) for name in self.columns], axis=1)
-        finite = np.isfinite(values).all(axis=0)
-        if not finite.all():
-            name = self.columns[int(finite.argmin())]
-            raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
-        targets = [float_values(table.column(name)) for name in self.target]
-        y = targets[0] if self.flat else np.stack(targets, axis=1)
-        if not np.isfinite(y).all():
-            raise ValueError(f"target {shown(list(self.target))} must be finite, got missing, NaN or infinite values")
-        classes = self.flat and _kind(self.schema.field(self.target[0]).type) != "numbers"
-        return torch.from_numpy(values), torch.from_numpy(y.astype(np.int64 if classes else np.float64))
+        values = {name: self.floats(table, name) for name in (*self.columns, *self.target)}
+        for name, column in values.items():
+            if not np.isfinite(column).all():
+                raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
+        x = np.stack([values[name] for name in self.columns], axis=1)
+        y = np.stack([values[name] for name in self.target], axis=1)
+        kind = str(self.schema.field(self.target[0]).type)
+        classes = self.flat and kind.startswith(("int", "uint", "bool"))
+        y = (y[:, 0] if self.flat else y).astype(np.int64 if classes else np.float64)
+        return torch.from_numpy(x), torch.from_numpy(y)
 
-    def _dealt(self, epoch: int) -> list[list[_Group]]:
-        """The row groups of each lane: in random order, each to the lane that has the fewest rows."""
-        lanes: list[list[_Group]] = [[] for _ in range(self.lane_count)]
-        shortest = [(0, lane) for lane in range(self.lane_count)]
-        for place in np.random.default_rng([self.seed, epoch]).permutation(len(self._groups)).tolist():
-            rows, lane = shortest[0]
-            lanes[lane].append(self._groups[place])
-            heapq.heapreplace(shortest, (rows + self._groups[place].rows, lane))
-        return lanes
-
-    def _in_blocks(
-        self, groups: Sequence[_Group], at_once: int, rng: np.random.Generator | None
-    ) -> Iterator[tuple[np.ndarray, Any]]:
-        """The rows of groups, one after the other, in blocks of ``at_once`` rows or a little more."""
-        held: list[tuple[np.ndarray, Any]] = []
-        count = 0
-        for group in groups:
-            for numbers, piece in self._numbered(group, at_once):
-                held.append((numbers, piece))
-                count += len(numbers)
-                if count >= at_once:
-                    block, held, count = _joined(held, rng), [], 0
-                    yield block
-                    del block, numbers, piece  # nothing of a block is held while the next is read
-        if held:
-            yield _joined(held, rng)
-
-    def _numbered(self, group: _Group, at_once: int) -> Iterator[tuple[np.ndarray, Any]]:
-        row = group.start
-        for piece in self._read(group, at_once):
-            yield np.arange(row, row + len(piece)), piece
-            row += len(piece)
-
-    def _read(self, group: _Group, at_once: int) -> Iterator[Any]:
+    def _read(self, file: int, group: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        path, options = self.files[group.file], {"metadata": self._footers[group.file], "buffer_size": READ_BYTES}
         names = self.schema.names
         try:
-            self._unchanged(group.file)
-            with open(path, "rb") as file:
-                parquet = open_parquet(file, pre_buffer=False, **options)
-                for piece in parquet.iter_batches(at_once, [group.number], names, use_threads=False):
+            with open(self._unchanged(file), "rb") as opened:
+                parquet = open_parquet(opened, metadata=self._footers[file], buffer_size=READ_BYTES, pre_buffer=False)
+                for piece in parquet.iter_batches(self.shuffle_block, [group], names, use_threads=False):
                     yield pa.Table.from_batches([piece]).select(names).cast(self.schema)
-            # Pages of other sizes come with the next row group, which would be held beside what these have left.
-            pa.default_memory_pool().release_unused()
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+            raise ValueError(f"{self.files[file]} is damaged: {_one_line(error)}") from error
 
-    def _unchanged(self, number: int) -> Path:
-        path = self.files[number]
-        if stamp_of(path) != self._stamps[number]:
+    def _unchanged(self, file: int) -> Path:
+        path = self.files[file]
+        if _stamp(path) != self._stamps[file]:
             raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
         return path
-
-    def _check_schema(self, path: Path, schema: Any, first: Any, *, exact: bool) -> None:
-        """ValueError where a file's columns are not those of the first."""
-        wanted = (*self.columns, *self.target)
-        missing = [name for name in wanted if name not in schema.names]
-        more = [name for name in schema.names if exact and name not in wanted]
-        others = [
-            f"{name!r} holds {_kind(schema.field(name).type)} and not {_kind(first.field(name).type)}"
-            for name in wanted
-            if name in schema.names and not self._fits(name, schema.field(name).type, first.field(name).type)
-        ]
-        problems = [f"{name!r} is missing" for name in missing] + [f"{name!r} is added" for name in more] + others
-        if problems:
-            raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
-
-    def _common_schema(self, schemas: Sequence[Any]) -> Any:
-        """One type for each column: its own where all files agree, else the widest of its kind."""
-        import pyarrow as pa
-
-        widest = {"numbers": pa.float64(), "whole numbers": pa.int64(), "text": pa.string()}
-        fields = []
-        for name in (*self.columns, *self.target):
-            types = [schema.field(name).type for schema in schemas]
-            kinds = {_kind(each) for each in types}
-            kind = "numbers" if len(kinds) > 1 else kinds.pop()
-            same = kind != "text" and all(each == types[0] for each in types)
-            fields.append(pa.field(name, types[0] if same else widest.get(kind, types[0])))
-        return pa.schema(fields)
-
-    def _fits(self, name: str, found: Any, expected: Any) -> bool:
-        kinds = {_kind(found), _kind(expected)}
-        return len(kinds) == 1 or (name not in self.target and kinds <= {"numbers", "whole numbers"})
 
 
 def stream(
@@ -258,7 +173,6 @@ def stream(
     *,
     columns: Sequence[str] | None = None,
     shuffle_block: Any = "auto",
-    lanes: Any = "auto",
     seed: int = 0,
     group: Any = "auto",
 ) -> Stream:
@@ -276,14 +190,9 @@ def stream(
     columns : sequence of str, optional
         The columns to predict from; all others by default, which must then be the same in all files.
     shuffle_block : "auto" or int
-        Rows that are held at once and shuffled, over all lanes. ``"auto"`` is as many as have half a million numbers,
-        at most 65,536.
-    lanes : "auto" or int
-        Row groups are dealt into this many lanes in every epoch, at random, evenly by rows. Lanes are read side
-        by side, and a batch has its part of each: a table should not be sorted by what is predicted. Of processes that
-        train together each reads lanes of its own; where there are fewer lanes than processes, several read the same.
-        ``"auto"`` is one for each process of the group, and two at least. The same lanes give the same batches,
-        whatever the number of processes.
+        Rows that are held at once and shuffled. Row groups come in another random order in every epoch, so a table
+        sorted by its target should have row groups smaller than a block. ``"auto"`` is as many rows as have half a
+        million numbers, at most 65,536.
     seed : int
         Of the order of rows, which differs from epoch to epoch.
     group : "auto", torch.distributed.ProcessGroup or None
@@ -308,47 +217,21 @@ def stream(
             import pyarrow.parquet  # noqa: F401
         except ImportError as missing:
             raise ImportError("streaming Parquet files needs pyarrow: pip install 'restt[app]'") from missing
-        return Stream(parquet_paths(files), target, columns, shuffle_block, lanes, seed, ranks)
+        return Stream(_paths(files), target, columns, shuffle_block, seed, ranks)
 
 
-def _check_names(target: tuple[str, ...], columns: list[str], held: list[str], path: Path) -> None:
-    if not target or not columns:
-        raise ValueError(f"{'target' if not target else 'columns'} must name at least one column, got none")
-    for name, given in (("target", target), ("columns", columns)):
-        unknown = [column for column in given if column not in held]
-        if unknown:
-            raise ValueError(f"{name} names {unknown[0]!r}, which is no column of {path}; it has {shown(held)}")
-        if len(set(given)) < len(given):
-            raise ValueError(f"{name} must name each column once, got {shown(list(given))}")
-    both = [name for name in columns if name in target]
-    if both:
-        raise ValueError(f"columns and target both name {both[0]!r}: what is predicted cannot be predicted from")
+def open_parquet(file: IO[bytes], **options: Any) -> Any:
+    """Open a binary file as pyarrow's ``ParquetFile``, with no list or text in its footer longer than the footer.
 
+    pyarrow allocates as many entries as a list claims, up to a million, before it reads the first.
+    """
+    import pyarrow.parquet as pq
 
-def _kind(kind: Any) -> str:
-    from pyarrow import types
-
-    if types.is_boolean(kind):
-        return "booleans"
-    if types.is_integer(kind):
-        return "whole numbers"
-    if types.is_floating(kind) or types.is_decimal(kind):
-        return "numbers"
-    text = kind.value_type if types.is_dictionary(kind) else kind
-    if types.is_string(text) or types.is_large_string(text):
-        return "text"
-    return str(kind)
-
-
-def _joined(held: list[tuple[np.ndarray, Any]], rng: np.random.Generator | None) -> tuple[np.ndarray, Any]:
-    import pyarrow as pa
-
-    numbers = np.concatenate([each for each, _ in held])
-    table = pa.concat_tables([piece for _, piece in held])
-    if rng is None:
-        return numbers, table
-    order = rng.permutation(len(numbers))
-    return numbers[order], table.combine_chunks().take(pa.array(order))
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    most = max(1, min(int.from_bytes(file.read(4), "little"), size, 2**31 - 1))
+    file.seek(0)
+    return pq.ParquetFile(file, thrift_string_size_limit=most, thrift_container_size_limit=most, **options)
 
 
 def float_values(column: Any) -> np.ndarray:
@@ -360,3 +243,79 @@ def float_values(column: Any) -> np.ndarray:
     if values.null_count:
         values = pc.fill_null(values, float("nan"))
     return np.asarray(values.to_numpy())
+
+
+def _paths(files: Any) -> list[Path]:
+    given = [Path(entry) for entry in ([files] if isinstance(files, (str, os.PathLike)) else files)]
+    paths = []
+    for path in given:
+        inside = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"files names the folder {path}, which holds no *.parquet files")
+        paths += inside
+    if not paths:
+        raise ValueError("files must name at least one Parquet file, got none")
+    return paths
+
+
+def _read_footer(path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        with open(path, "rb") as file:
+            return open_parquet(file).metadata
+    except FileNotFoundError:
+        raise FileNotFoundError(f"files names {path}, which does not exist") from None
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no Parquet file: {_one_line(error)}") from error
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _digest(path: Path, footer: int) -> str:
+    with open(path, "rb") as file:
+        file.seek(-8 - footer, os.SEEK_END)
+        return hashlib.sha256(file.read()[:-8]).hexdigest()[:16]
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _plain_text(schema: Any) -> Any:
+    """The schema with every kind of text column as a plain one."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    def plain(kind: Any) -> Any:
+        values = kind.value_type if types.is_dictionary(kind) else kind
+        return pa.string() if types.is_string(values) or types.is_large_string(values) else kind
+
+    return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
+
+
+def _check_names(target: tuple[str, ...], columns: list[str], known: list[str], path: Path) -> None:
+    for name, given in (("target", target), ("columns", columns)):
+        if not given:
+            raise ValueError(f"{name} must name at least one column, got none")
+        unknown = [column for column in given if column not in known]
+        if unknown:
+            raise ValueError(f"{name} names {unknown[0]!r}, which is no column of {path}; it has {shown(known)}")
+        if len(set(given)) < len(given):
+            raise ValueError(f"{name} must name each column once, got {shown(list(given))}")
+    both = [name for name in columns if name in target]
+    if both:
+        raise ValueError(f"columns and target both name {both[0]!r}: what is predicted cannot be predicted from")
+
+
+def _joined(numbers: list[np.ndarray], pieces: list[Any], rng: np.random.Generator | None) -> tuple[np.ndarray, Any]:
+    import pyarrow as pa
+
+    places, table = np.concatenate(numbers), pa.concat_tables(pieces)
+    if rng is None:
+        return places, table
+    order = rng.permutation(len(places))
+    return places[order], table.combine_chunks().take(pa.array(order))

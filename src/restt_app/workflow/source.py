@@ -30,7 +30,7 @@ import pandas as pd
 import pyarrow as pa
 
 from restt._common.errors import check_file, shown
-from restt.data.parquet_files import open_parquet
+from restt.data.parquet import open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")

@@ -31,7 +31,6 @@ STUDIES = {
     "search": "searching:search",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
-    "stream": "streaming:streaming",
     "serving": "serving:serving",
 }
 

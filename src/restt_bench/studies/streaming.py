@@ -60,7 +60,7 @@ options = {
 if way == "stream":
     records = train(module, rows, **options)
 else:
-    blocks = [block for lane in range(files.lane_count) for block in rows.blocks(1, lane)]
+    blocks = list(rows.blocks(1, lambda places: places >= 0))
     x, y = (torch.cat(parts) for parts in list(zip(*blocks))[:2])
     records = train(module, x, y, map_batches=True, **options)
 (record,) = records
