@@ -69,8 +69,11 @@ def test_a_row_group_larger_than_a_block_comes_in_pieces(tmp_path):
 
 
 def test_memory_is_that_of_blocks_and_not_of_row_groups(tmp_path):
+    # One row group of 32 MB, in small pages.
     values = {f"x{column}": np.random.default_rng(column).random(400_000) for column in range(10)}
-    pq.write_table(pa.table(values), tmp_path / "0.parquet", row_group_size=400_000)  # 32 MB in one row group
+    pq.write_table(
+        pa.table(values), tmp_path / "0.parquet", row_group_size=400_000, use_dictionary=False, data_page_size=2**16
+    )
     pool = pa.default_memory_pool()
     before, highest = pool.bytes_allocated(), 0
     for _, block in stream(tmp_path, "x0", shuffle_block=10_000).tables(1):
