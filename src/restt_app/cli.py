@@ -135,9 +135,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s, full-tensor. Studies: "
-            "check, tune, tune-step, long-chain, ragged, guard, networks, loops, means, crossover, tables, stacking, "
-            "search, long-tables, explain, stream, serving. Groups: scaling, all."
+            help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s. Studies: "
+            "check, tune, tune-step, networks, loops, tables, stacking, long-tables, explain. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -199,10 +198,7 @@ def meanfield(
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; all; pack or unpack.")],
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="For pack and unpack: the .tar.gz file.")
-    ] = None,
+    what: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; all.")],
     profile: Annotated[
         str | None, typer.Option(help="quick (default; smaller, clearly marked) or paper (the real thing).")
     ] = None,
@@ -213,23 +209,10 @@ def reproduce(
 
     Results are kept cell by cell: a stopped run goes on where it was, finished
     cells are not computed again, several processes may fill one folder together.
-
-    `pack FILE` bundles a folder of results in one file, `unpack FILE` brings them
-    back and overwrites nothing.
     """
     from restt_paper import commands
 
-    if what in ("pack", "unpack"):
-        if file is None:
-            raise ValueError(f"restt reproduce {what} needs a file")
-        if what == "pack":
-            commands.pack(file, profile, output)
-        elif not commands.unpack(file, profile, output):
-            raise typer.Exit(1)
-    elif file is not None:
-        raise ValueError(f"restt reproduce {what} takes no file, got {file}")
-    else:
-        commands.reproduce(what, profile or "quick", output, device)
+    commands.reproduce(what, profile or "quick", output, device)
 
 
 @app.command()

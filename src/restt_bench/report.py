@@ -38,13 +38,11 @@ def show(result: dict[str, Any], console: Console) -> None:
             console.print(_race_table(case, result["rows"]))
             for row in (row for row in result["rows"] if row["case"] == case.as_dict() and "skipped" in row):
                 console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
-    sections = {"memory": _memory_table, "exponents": _exponent_table, "parameters": _parameter_table}
-    for section, table in sections.items():
-        if result.get(section):
-            console.print(table(result[section]))
+    if result.get("memory"):
+        console.print(_memory_table(result["memory"]))
     for profiled in result.get("profile", []):
         console.print(_profile_table(profiled))
-    if result["targets"]:
+    if result.get("targets"):
         console.print(_target_table(result["targets"]))
 
 
@@ -95,33 +93,6 @@ def _memory_table(entries: list[dict[str, Any]]) -> Table:
     for entry in entries:
         found = entry["failed"] if "failed" in entry else f"{entry['step_mib']:.0f}"
         table.add_row(entry["implementation"], found, str(Case(**entry["case"])))
-    return table
-
-
-def _exponent_table(exponents: list[dict[str, Any]]) -> Table:
-    table = _table("Growth of a training step's time", "", "measured", "largest sizes", "paper", "arithmetic")
-    for entry in exponents:
-        if "factor_per_site" in entry:
-            measured = f"×{entry['factor_per_site']:.2f} per site"
-            table.add_row(entry["implementation"], "", measured, f"×{entry['claimed_factor']} per site", "the same")
-            continue
-        letter = {"bond_dim": "r", "sites": "N", "batch": "B", "runs": "S"}[entry["axis"]]
-        claimed = "not stated" if entry["paper_exponent"] is None else f"{letter}^{entry['paper_exponent']:g}"
-        table.add_row(
-            entry["implementation"],
-            f"{letter}^{entry['exponent']:.2f}",
-            f"{letter}^{entry['exponent_of_largest']:.2f}",
-            claimed,
-            f"{letter}^{entry['holds_exponent']:g}",
-        )
-    return table
-
-
-def _parameter_table(counted: list[dict[str, Any]]) -> Table:
-    table = _table("Parameters", "", *(str(size) for size in counted[0]["sizes"]), "exponent", "paper")
-    for entry in counted:
-        exponent = f"{entry['exponent']:.2f}" if "exponent" in entry else "exponential"
-        table.add_row(entry["model"], *(str(count) for count in entry["parameters"]), exponent, entry["paper"])
     return table
 
 

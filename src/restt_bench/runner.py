@@ -16,7 +16,7 @@ from restt._common.errors import check_choice, check_int
 from restt._common.files import write_json_atomic
 from restt._common.provenance import describe_device, provenance
 from restt_bench.case import QUICK, Settings
-from restt_bench.implementations import Implementation, chosen, field, full_tensor_field
+from restt_bench.implementations import Implementation, chosen, field
 from restt_bench.implementations.limit import ceilings, roofline_ms
 from restt_bench.memory import peak_memory
 from restt_bench.parity import require_parity
@@ -24,7 +24,6 @@ from restt_bench.race import Row, breakdown, race
 from restt_bench.report import plot_suite, show
 from restt_bench.studies import STUDIES, study_named
 from restt_bench.suites import SCALING, SUITES, Suite, suite_of
-from restt_bench.verdicts import parameter_growth, suite_exponents, suite_targets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +33,7 @@ RESULTS = Path("results") / "bench"
 OWN_RESULTS = dict.fromkeys(("tables", "stacking"), Path("results") / "tabular")
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
 CEILING_SIZE = 8192  # of the products that show what a GPU can do
-GROUPS = {"scaling": SCALING, "all": (*SUITES, "import")}
+GROUPS = {"scaling": SCALING, "all": tuple(SUITES)}
 NAMES = (*SUITES, *STUDIES, *GROUPS)
 
 
@@ -75,8 +74,8 @@ def run(
     Parameters
     ----------
     names : sequence of str
-        Suites, which time steps and inference: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s,
-        full-tensor. Studies: those of :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
+        Suites, which time steps and inference: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s.
+        Studies: those of :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional
@@ -156,7 +155,7 @@ def run(
 def _timed_suite(
     suite: Suite, device: str, settings: Settings, *, memory: bool, profile: bool, console: Console
 ) -> dict[str, Any]:
-    timed = full_tensor_field(device) if suite.full_tensor else field(device, plain=suite.is_sweep)
+    timed = field(device, plain=suite.is_sweep)
     if suite.only_ours:
         timed = [implementation for implementation in timed if implementation.role == "ours"]
     checks = require_parity(timed, suite.cases, settings.seed)
@@ -166,9 +165,6 @@ def _timed_suite(
         "axis": suite.axis,
         "parity": [check.as_dict() for check in checks],
         "rows": rows,
-        "exponents": suite_exponents(suite, rows),
-        "parameters": parameter_growth(suite),
-        "targets": [target.as_dict() for target in suite_targets(suite, rows)],
     }
     if device.startswith("cuda"):
         rates = ceilings(device, 64 if settings.quick else CEILING_SIZE)

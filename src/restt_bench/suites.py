@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from restt_bench import targets
 from restt_bench.case import Case
-from restt_bench.growth import CLAIMS
 
 IMAGE = Case()  # the main table's sizes: MNIST at 14×14
 TABLE = Case(sites=13, bond_dim=20, outputs=1, batch=354)  # a small table: Boston's training split
+# The fields of a case that vary, as titles name them.
+AXES = {"bond_dim": "r", "sites": "N", "batch": "B", "runs": "S"}
 SWEEP = replace(IMAGE, batch=128)
 IMAGES = 10_000  # classified at once in the inference suite
+GPU_RUNS, GPU_PATCH_WIDTH = 10, 8  # side by side, and features of a site that is a patch
 QUICK_IMAGE = Case(sites=24, bond_dim=8, batch=32)
 QUICK_TABLE = Case(sites=13, bond_dim=8, outputs=1, batch=40)
 
@@ -25,7 +26,6 @@ class Suite:
     title: str
     cases: tuple[Case, ...]
     axis: str | None = None
-    full_tensor: bool = False  # times the full tensor instead of the other baselines
     is_sweep: bool = False
     modes: tuple[str, ...] = ("step", "infer")
     only_ours: bool = False
@@ -42,9 +42,9 @@ def _main(quick: bool, device: str) -> Suite:
         return Suite("main", title, cases, axis="bond_dim")
     # A GPU has three precisions of products, and room for many runs and for wide sites.
     cases = tuple(replace(case, precision=precision) for precision in ("tf32", "bf16") for case in cases)
-    many = tuple(replace(case, runs=targets.GPU_RUNS) for case in cases)
+    many = tuple(replace(case, runs=GPU_RUNS) for case in cases)
     largest = [case for case in cases if case.bond_dim == bonds[-1]]
-    wide = tuple(replace(case, feature_dim=targets.GPU_PATCH_WIDTH) for case in largest)
+    wide = tuple(replace(case, feature_dim=GPU_PATCH_WIDTH) for case in largest)
     return Suite("main", title, (*cases, *many, *wide, replace(largest[0], precision="float32")))
 
 
@@ -66,16 +66,9 @@ def _scaling(name: str, axis: str, base: Case, values: tuple[int, ...], small: t
         if quick:
             start = QUICK_TABLE if base == TABLE else QUICK_IMAGE
         cases = _along(start, axis, small if quick else values)
-        return Suite(f"scaling-{name}", f"Time against {CLAIMS[axis].axis}", cases, axis=axis, is_sweep=True)
+        return Suite(f"scaling-{name}", f"Time against {AXES[axis]}", cases, axis=axis, is_sweep=True)
 
     return make
-
-
-def _full_tensor(quick: bool, device: str) -> Suite:
-    base = replace(QUICK_IMAGE if quick else SWEEP, batch=64)
-    cases = _along(base, "sites", (4, 6, 8) if quick else (4, 6, 8, 10, 12, 14, 16, 18))
-    title = "The full tensor of Eq. 4 against the train"
-    return Suite("full-tensor", title, cases, axis="sites", full_tensor=True, is_sweep=True)
 
 
 # Name -> what makes the suite, quick or not, for a device.
@@ -89,7 +82,6 @@ SUITES: dict[str, Callable[[bool, str], Suite]] = {
     ),
     "scaling-b": _scaling("b", "batch", IMAGE, (1, 4, 16, 64, 256, 1024, 4096), (8, 16, 32)),
     "scaling-s": _scaling("s", "runs", TABLE, (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)),
-    "full-tensor": _full_tensor,
 }
 SCALING = ("scaling-r", "scaling-n", "scaling-b", "scaling-s")
 

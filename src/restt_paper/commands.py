@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 import restt_paper
-from restt._common.errors import check_choice, check_file, check_folder, check_new_file
+from restt._common.errors import check_choice, check_folder, check_new_file
 from restt._common.files import write_bytes_atomic
-from restt_paper.engine import archive
-from restt_paper.engine.experiment import PICTURES
 from restt_paper.engine.report import QUICK_MEANS, Report, collect
 
 
@@ -69,35 +66,3 @@ def write_report(
 
         write_bytes_atomic(html, paper_page(report, Path(results)).encode())
     return report
-
-
-def pack(file: Path, profile: str | None, output: Path | None) -> None:
-    """Bundle a folder of results, by default that of the quick profile."""
-    folder = check_folder("output", output or restt_paper.results_folder(profile or "quick"))
-    keys = archive.pack(check_new_file("file", file), folder, profile)
-    print(f"{_counted(keys)} of {folder} in {file}")
-
-
-def unpack(file: Path, profile: str | None, output: Path | None) -> bool:
-    """Bring results back; whether all that is in the file is now here."""
-    packed = archive.unpack_profile(check_file("file", file))
-    if profile not in (None, packed):
-        raise ValueError(f"profile must be that of {file}, {packed!r}, got {profile!r}")
-    folder = check_folder("output", output or restt_paper.results_folder(packed))
-    found = archive.unpack(file, folder)
-    print(f"{_counted(found.written)} written to {folder}, {len(found.same)} were there already")
-    for key in found.different:
-        print(f"kept, and different in the file: {key}")
-    for key in found.busy:
-        print(f"left out, another process is computing it: {key}")
-    return not found.different and not found.busy
-
-
-def _counted(keys: Sequence[str]) -> str:
-    """Count results and pictures in words.
-
-    >>> _counted(["table1/a-1", "pictures/b"]), _counted([])
-    ('1 results and 1 pictures', '0 results')
-    """
-    pictures = sum(key.startswith(f"{PICTURES}/") for key in keys)
-    return f"{len(keys) - pictures} results" + (f" and {pictures} pictures" if pictures else "")

@@ -36,7 +36,6 @@ from restt.data.tables import parse_csv
 from restt.interop.storage import MODULE
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import CHECKPOINT, load_weights
-from restt_paper.engine.archive import pack, unpack
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import Store, read_file
 from tests.fuzz.mutations import damaged_bytes, damaged_plain
@@ -222,16 +221,6 @@ def _show(path: Path) -> Any:
     return restt_paper.tables_of("table1", "quick", path.parent / "shown")
 
 
-def _archive(folder: Path) -> Path:
-    _cell(folder / "quick")
-    pack(folder / "results.tar.gz", folder / "quick")
-    return folder / "results.tar.gz"
-
-
-def _unpack(path: Path) -> Any:
-    return unpack(path, path.parent / "unpacked")
-
-
 LOADERS = {
     "model": Loader(_model, restt.load),
     "model, sealed": Loader(_model, _use, _sealed(MODULE)),
@@ -255,8 +244,6 @@ LOADERS = {
     "results": Loader(_results, read_file),
     "results, values": Loader(_results, read_file, _values, refused=0.1),
     "results, shown": Loader(_counts, _show, _values, refused=0.1),
-    "archive": Loader(_archive, _unpack),
-    "archive, inside gzip": Loader(_archive, _unpack, _inside),
 }
 
 

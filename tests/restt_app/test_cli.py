@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 import restt
 from restt_app.cli import app, main
 from restt_paper import EXPERIMENTS, experiment
-from restt_paper.engine.archive import pack
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import Store
 
@@ -52,24 +51,15 @@ def test_meanfield_tells_the_phase_and_the_remedy(tmp_path):
 
 def test_reproduce_help_names_every_experiment():
     shown = runner.invoke(app, ["reproduce", "--help"]).output
-    for name in (*EXPERIMENTS, "all", "pack", "unpack", "quick", "paper"):
+    for name in (*EXPERIMENTS, "all", "quick", "paper"):
         assert name in shown
 
 
-def test_reproduce_pack_unpack_report(tmp_path, monkeypatch):
-    for folder in ("there", "here"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.chdir(tmp_path / "there")
+def test_reproduce_and_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     shown = runner.invoke(app, ["reproduce", "table1", "--profile", "paper", "--device", "cpu"]).output
     assert "3919400" in shown
     assert "results in results/paper" in shown
-    words = ["reproduce", "pack", "../results.tar.gz", "--profile", "paper"]
-    assert "1 results of results/paper" in runner.invoke(app, words).output
-    monkeypatch.chdir(tmp_path / "here")
-    assert (
-        "1 results written to results/paper" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
-    )
-    assert "1 were there already" in runner.invoke(app, ["reproduce", "unpack", "../results.tar.gz"]).output
     shown = runner.invoke(app, ["report", "--output", "page.md"]).output
     assert "3922020" in shown
     assert "| ResTT | 100 | 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
@@ -77,27 +67,11 @@ def test_reproduce_pack_unpack_report(tmp_path, monkeypatch):
     assert "3922020" in Path("docs/report.html").read_text()
 
 
-def test_unpack_says_what_it_kept_and_fails(tmp_path):
-    for folder in ("there", "here"):
-        runner.invoke(app, ["reproduce", "table1", "--output", str(tmp_path / folder), "--device", "cpu"])
-    (path,) = (tmp_path / "here").glob("table1/*.json")
-    path.write_text(path.read_text().replace("3922020", "3922021"))
-    runner.invoke(app, ["reproduce", "pack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "there")])
-    done = runner.invoke(app, ["reproduce", "unpack", str(tmp_path / "a.tar.gz"), "--output", str(tmp_path / "here")])
-    assert done.exit_code == 1
-    assert "kept, and different in the file: table1/parameters-" in done.output
-    assert "3922021" in path.read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["table1", "--profile", "full"], "profile must be one of"),
         (["table1", "--device", "gpu"], "device must be"),
-        (["table1", "a.tar.gz"], "takes no file"),
-        (["pack"], "needs a file"),
-        (["pack", "a.tar.gz", "--profile", "full"], "profile must be one of"),
-        (["unpack", "missing.tar.gz"], r"file must be a file, got 'missing\.tar\.gz', which is not there"),
         (["table1", "--device", "xpu"], "device must be"),
     ],
 )
@@ -112,10 +86,6 @@ def test_mistakes_of_reproduce_are_named(words, expected, tmp_path, monkeypatch)
     ("words", "expected"),
     [
         (["reproduce", "table1", "--output", "afile"], "output must be a folder, got the file 'afile'"),
-        (["reproduce", "pack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
-        (["reproduce", "pack", "afolder"], "file must be a file, got the folder 'afolder'"),
-        (["reproduce", "unpack", "afolder"], "file must be a file, got the folder 'afolder'"),
-        (["reproduce", "unpack", "a.tar.gz", "--output", "afile"], "output must be a folder, got the file 'afile'"),
         (["report", "--results", "afile"], "results must be a folder, got the file 'afile'"),
         (["report", "--output", "."], "output must be a file, got the folder '.'"),
         (["report", "--output", "afile/z.md"], "output must be a file, got 'afile/z.md', but 'afile' is no folder"),
@@ -126,23 +96,9 @@ def test_paths_of_the_wrong_kind_are_named_with_their_argument(words, expected, 
     Path("afile").touch()
     Path("afolder").mkdir()
     Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
-    pack("a.tar.gz", "there")
     with pytest.raises(ValueError, match="must be") as error:
         runner.invoke(app, words, catch_exceptions=False)
     assert str(error.value) == expected
-
-
-def test_unpack_refuses_another_profile_than_that_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Store("there").compute(Cell("table1", "counts", {"profile": "quick"}), lambda cell: {})
-    pack("a.tar.gz", "there")
-    for output in ([], ["--output", "here"]):
-        words = ["reproduce", "unpack", "a.tar.gz", "--profile", "paper", *output]
-        with pytest.raises(ValueError, match=r"profile must be that of a\.tar\.gz, 'quick', got 'paper'"):
-            runner.invoke(app, words, catch_exceptions=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "there"]
-    words = ["reproduce", "unpack", "a.tar.gz", "--profile", "quick"]
-    assert "1 results written to results/quick" in runner.invoke(app, words).output
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -3,7 +3,6 @@ import torch
 
 import restt
 from restt_bench.case import Case, Settings
-from restt_bench.implementations.full_tensor import FullTensor
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.implementations.plain_torch import FORMS, PlainTorch, TorchResTT
 from restt_bench.implementations.tensorkrowch import TensorKrowch
@@ -37,17 +36,6 @@ def test_textbook_refuses_what_it_cannot_compute():
     assert "volterra" in PlainTorch().refusal(Case(topology="volterra"))
     with pytest.raises(ValueError, match="residual or plain"):
         TorchResTT(restt.ResTT(4, 2, 3, 1, topology="volterra"))
-
-
-def test_full_tensor_equals_the_contraction_site_by_site():
-    case = Case(sites=5, feature_dim=3, outputs=2, batch=4, dtype="float64")
-    for name, (found, expected) in FullTensor().found_and_expected(case, seed=1).items():
-        assert relative_error(found, expected) < 1e-12, name
-
-
-def test_full_tensor_refuses_what_would_not_fit():
-    assert FullTensor().refusal(Case(sites=10)) is None
-    assert "weights" in FullTensor().refusal(Case(sites=40))
 
 
 @pytest.mark.parametrize("inline", [False, True])

@@ -7,13 +7,11 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
-from restt import data
 from restt_bench.case import QUICK
 from restt_bench.studies import STUDIES, study_named
 
 # shap makes colour maps when it is imported, in a way that matplotlib is about to deprecate.
 SHAP_COLOURS = "ignore:The set_(bad|over|under) function will be deprecated:PendingDeprecationWarning"
-NEED_DATA = {"guard": "fashion-mnist"}
 
 
 @pytest.fixture
@@ -40,8 +38,6 @@ def run_and_saved(name, quiet, folder):
     ],
 )
 def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty, monkeypatch):
-    if name in NEED_DATA and not data.describe(NEED_DATA[name]).ready:
-        pytest.skip(f"{NEED_DATA[name]} is not here: run `restt data fetch {NEED_DATA[name]}`")
     if name in ("tune", "tune-step"):
         pytest.importorskip("triton", "3.6")
         from tests.chain.cuda.interpreter import mend_interpreter
@@ -51,12 +47,7 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty,
         # What shap has numba compile takes seconds to compile and none to run.
         with contextlib.suppress(ImportError):
             monkeypatch.setattr("numba.config.DISABLE_JIT", True)
-    saved = run_and_saved(name, quiet, tmp_path)
-    if name == "serving":
-        assert {row["way"] for row in saved["rows"]} == {"predict", "torch.export", "onnxruntime"}
-        assert all(row["relative_gap"] < 1e-8 for row in saved["rows"])
-        assert all(row["rows_per_second"] > 0 for row in saved["rows"])
-        assert [target["bound"] for target in saved["targets"]] == [0.5, 0.5]
+    run_and_saved(name, quiet, tmp_path)
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from restt import chain
 from restt._common.errors import check_choice
 from restt_bench.implementations.base import Implementation
-from restt_bench.implementations.full_tensor import FullTensor
 from restt_bench.implementations.limit import Limit
 from restt_bench.implementations.ours import Ours
 from restt_bench.implementations.own_loops import OwnLoop
 from restt_bench.implementations.plain_torch import PlainTorch
 from restt_bench.implementations.tensorkrowch import TensorKrowch
 
-__all__ = ["Implementation", "chosen", "field", "full_tensor_field", "implementation_named"]
+__all__ = ["Implementation", "chosen", "field", "implementation_named"]
 
 
 def chosen(device: str) -> str:
-    """What a user gets, by name, and what the targets are held against: on a GPU training replays a captured step.
+    """What a user gets, by name: on a GPU training replays a captured step.
 
     >>> chosen("cpu"), chosen("cuda:0")
     ('auto', 'auto-graph')
@@ -40,16 +39,7 @@ def field(device: str, *, plain: bool = False) -> list[Implementation]:
     return [*own, PlainTorch("torch"), PlainTorch("textbook"), TensorKrowch(), TensorKrowch(inline=True), Limit()]
 
 
-def full_tensor_field(device: str) -> list[Implementation]:
-    """The full tensor and the two trains that replace it."""
-    graph = device.startswith("cuda")
-    return [Ours("auto", graph=graph), Ours("auto", "plain", graph=graph), FullTensor()]
-
-
 def implementation_named(name: str) -> Implementation:
     """The implementation with this name in results files."""
-    everything = [
-        made for device in ("cpu", "cuda") for made in (*field(device, plain=True), *full_tensor_field(device))
-    ]
-    known = {made.name: made for made in everything}
+    known = {made.name: made for device in ("cpu", "cuda") for made in field(device, plain=True)}
     return known[check_choice("implementation", name, known)]

@@ -1,6 +1,6 @@
 """Measurements other than timed steps: each is a function of device, settings and console that returns a result.
 
-A study prints its findings as they come and returns what a results file should hold, ``title`` and ``targets`` among
+A study prints its findings as they come and returns what a results file should hold, its ``title`` among
 it. Loaded when asked for: some need data sets, some a GPU.
 """
 
@@ -19,19 +19,12 @@ STUDIES = {
     "check": "kernel_checks:check_kernels",
     "tune": "kernel_tuning:tune_launches",
     "tune-step": "kernel_tuning:tune_step",
-    "long-chain": "chains:long_chain",
-    "ragged": "chains:ragged_widths",
-    "guard": "guard:guard",
     "networks": "networks:networks",
     "loops": "loops:loops",
-    "means": "cpu_means:means",
-    "crossover": "cpu_means:crossover",
     "tables": "restt_bench.league:league",
     "stacking": "restt_bench.league:stacking",
-    "search": "searching:search",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
-    "serving": "serving:serving",
 }
 
 

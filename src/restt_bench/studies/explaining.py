@@ -144,4 +144,4 @@ def explaining(device: str, settings: Settings, console: Console) -> dict[str, A
             sampling += sampling_rows(size, tools)
         for row in sampling:
             console.print(row)
-    return {"title": "What exact explanations cost", "exact": exact, "sampling": sampling, "targets": []}
+    return {"title": "What exact explanations cost", "exact": exact, "sampling": sampling}

@@ -69,7 +69,6 @@ def tune_cases(
         "tune": [described(row) for row in rows],
         "fastest": _fastest(rows),
         "launch": launch_tables(),
-        "targets": [],
     }
 
 

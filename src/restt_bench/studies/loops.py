@@ -26,9 +26,8 @@ from restt_bench.implementations.ours import Ours
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.implementations.train_step import LibraryStep
 from restt_bench.parity import check
-from restt_bench.race import breakdown, median_ms, race
+from restt_bench.race import breakdown, race
 from restt_bench.suites import IMAGE, QUICK_IMAGE
-from restt_bench.targets import GPU_STEP_MS, Target
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,10 +77,9 @@ def _loops(device: str, settings: Settings, console: Console) -> Record:
         found[name].append(record)
         console.print(f"{seconds:.0f} s, {name}: {json.dumps(record)}", markup=False, soft_wrap=True)
     rows = [row for record in found.pop("steps") for row in record.get("rows", [])]
-    targets = [target for case in first for target in _targets(rows, case)]
     title = f"The module in a loop of one's own on {device}"
     named = {"checks": found.pop("parity"), "steps": rows, **found}
-    return {"title": title, **named, "targets": [target.as_dict() for target in targets]}
+    return {"title": title, **named}
 
 
 def _guarded(work: Callable[..., Record], *arguments: Any) -> Record:
@@ -143,18 +141,3 @@ def _raced(case: Case, field: list[Implementation], settings: Settings) -> Recor
     began = time.perf_counter()
     rows = race(case, field, settings, modes=("step",))
     return {"rows": rows, "seconds": round(time.perf_counter() - began, 1)}
-
-
-def _targets(rows: list[Record], case: Case) -> list[Target]:
-    own = median_ms(rows, LibraryStep.name, case)
-    if own is None or case.bond_dim not in TIMES_OWN_STEP or not case.on_gpu:
-        return []
-    name = f"r={case.bond_dim}, {case.precision}"
-    bound = GPU_STEP_MS[case.precision][case.bond_dim]
-    found = [Target(f"{name}: {LibraryStep.label}", "at most", bound, "ms", round(own, 4))]
-    for loop in CAPTURED_LOOPS:
-        step = median_ms(rows, f"auto-{loop}", case)
-        if step is not None:
-            what = f"{name}: {LOOPS[loop]} against {LibraryStep.label}"
-            found.append(Target(what, "at most", TIMES_OWN_STEP[case.bond_dim], "×", round(step / own, 3)))
-    return found

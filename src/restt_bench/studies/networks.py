@@ -56,7 +56,7 @@ def networks(device: str, settings: Settings, console: Console) -> dict[str, Any
         told = result.get("skipped") or f"{result['seconds_per_epoch']:.3g} s an epoch"
         console.print(f"{result['network']}, r={result['bond_dim']}, batches of {result['batch']}: {told}")
     title = f"Seconds per epoch of {images:,} images of {pixels} pixels"
-    return {"title": title, "results": results, "targets": []}
+    return {"title": title, "results": results}
 
 
 def _of_tensorkrowch(case: Case, images: int, settings: Settings) -> list[dict[str, Any]]:

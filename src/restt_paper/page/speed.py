@@ -176,10 +176,6 @@ def _scaling(content: Mapping[str, Any]) -> Suite:
             lines.setdefault(row["label"], {}).setdefault(float(at), row["step"]["median"])
             kinds[row["label"]] = KINDS[row["role"]]
     series = [Series(label, tuple(sorted(points.items())), kinds[label]) for label, points in lines.items()]
-    powers = {one.get("contender") or one.get("implementation"): one for one in content.get("exponents") or []}
-    ours = powers.get("auto") or {}
-    symbol, power = AXES.get(axis, axis).split()[-1], ours.get("exponent")
-    told = "" if power is None else f" Ours grows as {symbol} to the power {short(power, 3)}."
     sizes = sorted({at for points in lines.values() for at in points})
     table = DataTable(
         f"{content['title']}: milliseconds of one training step",
@@ -196,7 +192,7 @@ def _scaling(content: Mapping[str, Any]) -> Suite:
     return Suite(
         str(content["title"]),
         log_lines(series, f"{content['title']}: {', '.join(lines)}", AXES.get(axis, axis), STEP),
-        f"{_device(content)}. Thick: ours; thin: baselines; dashed: the limit.{told}",
+        f"{_device(content)}. Thick: ours; thin: baselines; dashed: the limit.",
         table,
         content.get("provenance") or {},
     )

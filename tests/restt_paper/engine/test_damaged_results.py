@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import io
 import json
 import random
 import re
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
 
 import restt_paper
 from restt_paper.engine import report
-from restt_paper.engine.archive import pack, unpack, unpack_profile
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.store import Store
 
@@ -124,75 +119,3 @@ def test_a_provenance_that_lacks_a_part_is_no_whole_file(tmp_path, missing):
     store.path(cell).write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"not a whole results file \(provenance\.{missing} is not"):
         store.load(cell)
-
-
-@pytest.fixture
-def packed(tmp_path):
-    store = Store(tmp_path / "there")
-    for r in (20, 50):
-        store.compute(Cell("table4", f"mnist-r{r}", {"r": r, "profile": "paper"}), lambda cell: {"accuracy": 1.5})
-    pack(tmp_path / "results.tar.gz", store.folder)
-    return tmp_path / "results.tar.gz"
-
-
-def tar_of(path, members, **extra):
-    """``members`` are names and contents, a name twice where it is given twice."""
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.pax_headers = len(content), dict(extra)
-            tar.addfile(info, io.BytesIO(content))
-    return path
-
-
-SPARSE = [
-    {"GNU.sparse.map": "0,2", "GNU.sparse.size": "1048576"},
-    {"GNU.sparse.map": "0,x", "GNU.sparse.size": "1048576"},
-    {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "99999999999999"},
-    {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
-    {"GNU.sparse.offset": "0", "GNU.sparse.numbytes": "x", "GNU.sparse.size": "1"},
-    {"size": "not a number"},
-    {"size": "-5"},
-    {"mtime": "nan"},
-]
-
-
-@pytest.mark.parametrize("headers", SPARSE)
-def test_members_with_other_headers_than_ours_are_refused(tmp_path, packed, headers):
-    content = next((tmp_path / "there" / "table4").glob("*.json"))
-    path = tar_of(tmp_path / "bad.tar.gz", [(f"paper/table4/{content.name}", content.read_bytes())], **headers)
-    with pytest.raises(ValueError, match=r"bad\.tar\.gz (holds|is not a whole archive)"):
-        unpack(path, tmp_path / "here")
-    assert not (tmp_path / "here").exists()
-
-
-def test_a_name_that_comes_twice_is_refused(tmp_path, packed):
-    content = next((tmp_path / "there" / "table4").glob("*.json"))
-    name = f"paper/table4/{content.name}"
-    path = tar_of(tmp_path / "bad.tar.gz", [(name, content.read_bytes()), (name, content.read_bytes())])
-    with pytest.raises(ValueError, match=rf"bad\.tar\.gz holds '{name}' twice"):
-        unpack(path, tmp_path / "here")
-    assert not (tmp_path / "here").exists()
-
-
-def test_a_picture_that_no_result_names_is_refused(tmp_path, packed):
-    path = tar_of(tmp_path / "bad.tar.gz", [("paper/pictures/table4.png", b"\x89PNG\r\n\x1a\n")])
-    with pytest.raises(ValueError, match="which no result in it names"):
-        unpack(path, tmp_path / "here")
-
-
-@pytest.mark.parametrize("inside", [False, True], ids=["the compressed file", "the tar inside"])
-def test_damage_anywhere_is_told_as_damage(tmp_path, packed, inside):
-    content = packed.read_bytes()
-    whole = gzip.decompress(content) if inside else content
-    generator = random.Random(1)
-    for _ in range(60):
-        damaged = bytearray(whole)
-        for _ in range(generator.randint(1, 4)):
-            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
-        if generator.random() < 0.3:
-            del damaged[generator.randrange(len(damaged)) :]
-        packed.write_bytes(gzip.compress(bytes(damaged)) if inside else bytes(damaged))
-        # Some bytes of a tar, such as dates, mean nothing to us.
-        with contextlib.suppress(ValueError):
-            assert unpack_profile(packed) == "paper"
