@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from restt._common.devices import read_device, read_devices
+from restt._common.devices import read_device
 
 
 @pytest.fixture
@@ -39,16 +39,3 @@ def test_a_mac_trains_on_mps_where_torch_finds_it(monkeypatch, there):
 def test_auto_takes_a_gpu_for_large_work_only(one_gpu):
     assert read_device("auto", 1.0) == torch.device("cpu")
     assert read_device("auto", 1e12) == torch.device("cuda")
-
-
-def test_a_list_names_several_devices(one_gpu):
-    assert read_devices(["cuda:0", "cuda"], 1.0) == (torch.device("cuda:0"), torch.device("cuda"))
-    assert read_devices("auto", 1.0) == (torch.device("cpu"),)
-    with pytest.raises(ValueError, match=r"device must be one device or a list that names each, got \['auto', 'cpu'\]"):
-        read_devices(["auto", "cpu"], 1.0)
-    with pytest.raises(ValueError, match=r"a list that names each, got \[\]"):
-        read_devices([], 1.0)
-    with pytest.raises(ValueError, match="device must name devices of one kind"):
-        read_devices(["cuda:0", "cpu"], 1.0)
-    with pytest.raises(ValueError, match="torch finds 1 CUDA device"):
-        read_devices(["cuda:0", "cuda:1"], 1.0)

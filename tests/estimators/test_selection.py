@@ -329,7 +329,7 @@ def test_on_a_gpu_all_settings_see_all_rows(monkeypatch):
     monkeypatch.setattr("restt.estimators.classifier.MANY_ROWS", 300)
     monkeypatch.setattr(many_rows, "SAMPLE", 100)
     monkeypatch.setattr(many_rows, "GPU_EPOCHS", 6)
-    monkeypatch.setattr(many_rows, "read_devices", lambda device, work: [torch.device("cuda")])
+    monkeypatch.setattr(many_rows, "read_device", lambda device, work: torch.device("cuda"))
     seen = []
     trained = many_rows._trained
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
-import restt
 from restt.estimators import ResTTNetRegressor, side_by_side
 from restt.estimators.side_by_side import grouped, train_side_by_side
 from tests.estimators.conftest import short_fits
@@ -71,14 +69,6 @@ def test_groups_share_rows_and_are_as_many_as_threads(numbers):
     assert [len(group) for group in grouped(fits, runs_at_once=100)] == [6]
 
 
-def test_fits_on_several_devices_are_those_on_one(numbers):
-    x, y = numbers
-    one, other = ([prepared(x, y, lr=lr, device=device) for lr in (0.02, 0.1)] for device in ("cpu", ["cpu", "cpu"]))
-    for found, alone in zip(train_side_by_side(other), train_side_by_side(one), strict=True):
-        for name, weights in alone.module.named_parameters():
-            torch.testing.assert_close(found.module.get_parameter(name), weights, rtol=1e-9, atol=1e-12)
-
-
 def test_a_group_is_as_large_as_the_cache(numbers, monkeypatch):
     x, y = numbers
     fits = [prepared(x, y)] * 12
@@ -99,22 +89,3 @@ def test_modules_that_are_given_stay_as_they_were(numbers):
     assert first.module.chain.data_ptr() != second.module.chain.data_ptr()
     # One fit that is kept does not keep the weights of all others.
     assert first.module.chain.untyped_storage().nbytes() == first.module.chain.nbytes
-
-
-@pytest.mark.parametrize("early_stopping", [False, 2])
-def test_an_ensemble_on_several_devices_is_that_on_one(numbers, early_stopping):
-    x, y = numbers
-    settings = {**SMALL, "runs": 3, "early_stopping": early_stopping, "dropout": 0.1}
-    one, several = (ResTTNetRegressor(**settings, device=device).fit(x, y) for device in ("cpu", ["cpu", "cpu"]))
-    np.testing.assert_allclose(several._members(x), one._members(x), rtol=1e-9, atol=1e-12)
-    assert several.n_iter_ == one.n_iter_
-    assert [record.events for record in several.history_] == [record.events for record in one.history_]
-
-
-def test_a_model_with_a_list_of_devices_is_saved_and_cloned(numbers, tmp_path):
-    x, y = numbers
-    model = clone(ResTTNetRegressor(**SMALL, runs=2, device=["cpu", "cpu"])).fit(x, y)
-    model.save(tmp_path / "model")
-    assert (restt.load(tmp_path / "model").predict(x) == model.predict(x)).all()
-    with pytest.raises(ValueError, match=r"device must name devices of one kind|device is 'cuda:0'"):
-        ResTTNetRegressor(**SMALL, device=["cpu", "cuda:0"]).fit(x, y)

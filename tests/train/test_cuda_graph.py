@@ -190,23 +190,6 @@ def test_a_capture_that_fails_has_ended(monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
-def test_on_a_gpu_runs_on_two_threads_are_captured_and_those_of_one(monkeypatch):
-    captures = []
-
-    def noting(work, device):
-        captures.append(cuda_graph.capture_graph(work, device))
-        return captures[-1]
-
-    monkeypatch.setattr(cuda_graph.GraphedStep, "capture", staticmethod(noting))
-    config = TrainConfig(epochs=4, batch_size=16, seed=3, precision="float32")
-    _, found = weights_after(config, runs=4, device="cuda:0", devices=["cuda:0", "cuda:0"])
-    assert len(captures) == 2
-    _, expected = weights_after(config, runs=4, device="cuda:0")
-    for role, value in expected.items():
-        torch.testing.assert_close(found[role], value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device")
 @pytest.mark.parametrize("batch_size", [16, None])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, batch_size, monkeypatch):

@@ -40,22 +40,6 @@ def read_device(device: Any, work: float) -> torch.device:
     return chosen
 
 
-def read_devices(device: Any, work: float) -> tuple[torch.device, ...]:
-    """The devices of a list, or the one device that :func:`read_device` makes of anything else.
-
-    >>> read_devices(["cpu", "cpu"], 1.0)
-    (device(type='cpu'), device(type='cpu'))
-    """
-    if not isinstance(device, (list, tuple)):
-        return (read_device(device, work),)
-    if not device or any(one == "auto" for one in device):
-        raise ValueError(f"device must be one device or a list that names each, got {shown(device)}")
-    found = tuple(read_device(one, work) for one in device)
-    if len({one.type for one in found}) > 1:
-        raise ValueError(f"device must name devices of one kind, got {shown(device)}")
-    return found
-
-
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
     """Makes a GPU the one that kernels of this thread are launched on; nothing for another kind of device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

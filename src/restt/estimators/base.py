@@ -51,7 +51,7 @@ class BaseResTT(BaseEstimator):
         "categorical_features": ["array-like", None],
         "handle_unknown": [StrOptions({"error", "other"})],
         "handle_missing": [StrOptions({"average", "error"})],
-        "device": [str, torch.device, list, tuple],
+        "device": [str, torch.device],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }

@@ -237,7 +237,6 @@ def _train(fit: Fit, folder: Any) -> RecordStream:
         "config": fit.config,
         "validation": None if held is None else (held.vectors, held.targets, held.loss_weights),
         "checkpoint_dir": folder,
-        "devices": fit.settings.devices if len(fit.settings.devices) > 1 else None,
     }
     if fit.streamed is not None:
         return train(fit.module, fit.streamed, **given)

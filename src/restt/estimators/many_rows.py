@@ -14,7 +14,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from restt._common.devices import read_devices
+from restt._common.devices import read_device
 from restt.estimators.averaging import fitted_temperature, log_loss
 from restt.estimators.columns import levels_beside
 from restt.estimators.gradient import Examples, member_outputs
@@ -94,7 +94,7 @@ def fit_many(
     classes = np.unique(given.y)
     tried = dict((SETTINGS[0], SETTINGS[-1]) if given.table.width > MOST_UNSTABLE else SETTINGS)
     sampled = min(SAMPLE, len(kept))
-    device, *_ = read_devices(estimator.device, float(len(kept)) * 2 * given.table.width * LARGEST_BOND**2)
+    device = read_device(estimator.device, float(len(kept)) * 2 * given.table.width * LARGEST_BOND**2)
     quick = device.type == "cuda" and sampled < len(kept) <= GPU_ROWS
     losses: dict[str, float] = {}
     finalists = list(tried) if quick else _finalists(estimator, tried, kept, held, classes, seed, losses)

@@ -80,10 +80,8 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
         problem is large.
-    device : "auto", str, torch.device or a list of them
-        ``"auto"`` is the GPU where there is one and the problem is not small. A list, such as ``["cuda:0", "cuda:1"]``,
-        shares the ``runs`` among devices that train at the same time, and so the fits of a :class:`ResTTSearchCV`; the
-        model is then on the first of them.
+    device : "auto", str or torch.device
+        ``"auto"`` is the GPU where there is one and the problem is not small.
     random_state : int, RandomState or None
     verbose : int, default=0
         1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a table.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from restt import prior
-from restt._common.devices import available_memory, gibibytes, read_devices
+from restt._common.devices import available_memory, gibibytes, read_device
 from restt.diagonal import DiagonalTT
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, fit_columns, read_numbers
@@ -71,7 +71,7 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
     """
     began = time.monotonic()
     settings = Settings.of_effort(parameters.effort)
-    device, *_ = read_devices(parameters.device, 0.0)  # one that is not there is refused before any work is done
+    device = read_device(parameters.device, 0.0)  # one that is not there is refused before any work is done
     if given.table.width > MOST_COLUMNS:
         raise ValueError(
             f"X has {given.table.width} columns and the closed form takes up to {MOST_COLUMNS}: select columns, or use "
@@ -113,7 +113,7 @@ def _fit_prior(
 ) -> prior.Fitted:
     began = time.monotonic()
     work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.knots
-    device, *_ = read_devices(parameters.device, work)
+    device = read_device(parameters.device, work)
     fitted = prior.fit(
         table.numbers,
         table.y,
@@ -160,7 +160,7 @@ def _solve_sample(
 ) -> Solved:
     """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
     work = float(len(table.y)) * len(table.columns) * settings.knots * USUAL_BOND**2
-    device, *_ = read_devices(parameters.device, work)
+    device = read_device(parameters.device, work)
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)

@@ -12,7 +12,7 @@ import torch
 
 from restt import features
 from restt._common.compat_sklearn import Interval, StrOptions
-from restt._common.devices import available_memory, gibibytes, read_devices
+from restt._common.devices import available_memory, gibibytes, read_device
 from restt.features import FeatureMap
 from restt.topology import PRESETS, Topology
 from restt.train import Penalty, TrainConfig
@@ -71,11 +71,6 @@ class Settings:
     batch_size: int | None
     epochs: int
     step_work: float  # multiplications of one step
-    more_devices: tuple[torch.device, ...] = ()  # beside ``device``, which share its runs
-
-    @property
-    def devices(self) -> tuple[torch.device, ...]:
-        return self.device, *self.more_devices
 
     @property
     def dtype(self) -> torch.dtype:
@@ -91,14 +86,14 @@ def settle(
     25
     """
     work = float(rows) * width * bond_dim**2 * runs
-    chosen, *others = read_devices(device, work)
+    chosen = read_device(device, work)
     if precision == "auto":
         precision = "float64" if chosen.type == "cpu" and work <= SMALL_FOR_FLOAT64 else "float32"
     batch = (rows if rows <= FULL_BATCH else BATCH) if batch_size == "auto" else batch_size
     steps = -(-rows // batch)
     count = max(FEWEST_EPOCHS, -(-STEPS // steps)) if epochs == "auto" else epochs
     step_work = work * min(1.0, batch / rows)
-    return Settings(chosen, precision, None if batch >= rows else int(batch), int(count), step_work, tuple(others))
+    return Settings(chosen, precision, None if batch >= rows else int(batch), int(count), step_work)
 
 
 def read_penalty(penalty: Any, auto: float) -> Penalty | None:

@@ -101,7 +101,7 @@ def _kind(fit: Fit) -> tuple[Any, ...]:
     module = fit.module
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
-        *(fit.settings.devices, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None),
+        *(fit.settings.device, fit.settings.precision, fit.rows.targets.dtype, fit.held_rows is None),
         *(getattr(fit.config, name) for name in SHARED),
         (fit.config.penalty or Penalty()).towards,
     )
@@ -123,11 +123,11 @@ def _runs_that_fit(fit: Fit) -> int:
         rows=rows,
         itemsize=itemsize,
     )
-    return int(GPU_SHARE * available_memory(fit.settings.device) // need) * len(fit.settings.devices)
+    return int(GPU_SHARE * available_memory(fit.settings.device) // need)
 
 
 def _train_group(fits: Sequence[Fit]) -> list[Trained]:
-    """Train fits of one kind as runs of one module, shared among their devices."""
+    """Train fits of one kind as runs of one module."""
     began, settings = time.perf_counter(), fits[0].settings
     module = _stacked([fit.module for fit in fits])
     vectors, targets, weights, subset = _joined(fits, [fit.rows for fit in fits])
@@ -141,7 +141,6 @@ def _train_group(fits: Sequence[Fit]) -> list[Trained]:
         subset=subset,
         validation=None if held is None else held[:3],
         validation_subset=None if held is None else held[3],
-        devices=settings.devices if len(settings.devices) > 1 else None,
     )
     work = sum(fit.settings.step_work for fit in fits)
     with chain.precision(multiplication(settings.precision)), fitting_threads(work):

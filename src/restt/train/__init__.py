@@ -4,7 +4,7 @@ Start at loop.py, the generator. It is fed by training.py (the arguments, read o
 stream.py for rows beyond memory; an epoch is epoch.py, a step of it step.py, or cuda_graph.py on a GPU, of what
 objective.py, regularisation.py and augment.py ask for, with adam.py (adam_kernel.py on a GPU) as its update; an epoch
 ends in verdicts.py and state.py, watched by guard.py and saved by checkpoint.py. All of it works on many runs side by
-side: runs.py; on several devices: over_devices.py. What comes out is records.py; how much memory it takes is memory.py.
+side: runs.py. What comes out is records.py; how much memory it takes is memory.py.
 Under ``torchrun`` several processes train one model. captured.py is for loops of one's own.
 
 >>> import torch, restt

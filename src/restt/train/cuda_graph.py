@@ -23,7 +23,7 @@ from restt.train.step import TrainStep, Update
 Replay = Callable[[], None]
 # Freed memory beyond which it is given back before a capture.
 SPARE_BYTES = 2**30
-# torch allows one capture at a time in a process; devices have a thread each.
+# torch allows one capture at a time in a process.
 _CAPTURING = threading.Lock()
 
 
@@ -49,7 +49,7 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
         reserved = torch.cuda.memory_reserved(device)
         if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
             torch.cuda.empty_cache()
-        # What other threads do meanwhile, on devices of their own or to read rows ahead, is not recorded.
+        # What another thread does meanwhile, to read rows ahead, is not recorded.
         with torch.cuda.stream(torch.cuda.Stream(device)), _without_collections():
             graph.capture_begin(capture_error_mode="thread_local")
             try:

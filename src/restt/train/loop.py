@@ -24,7 +24,6 @@ from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
 from restt.train.epoch import EpochMeans, Pace, epochs_at_once, launch_epochs
 from restt.train.objective import evaluate
-from restt.train.over_devices import begin_all, check_folder, split_runs, trained_together
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
 from restt.train.step import TrainStep
@@ -48,7 +47,6 @@ def train(
     checkpoint_dir: str | Path | None = None,
     fingerprint: Mapping[str, Any] | None = None,
     group: Any = "auto",
-    devices: Sequence[Any] | None = None,
 ) -> RecordStream:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
 
@@ -94,11 +92,6 @@ def train(
         up to rounding, those of one process. Initial weights are rank 0's, as are ``checkpoint_dir`` and its files. A
         process that ends, or does not answer within the timeout of ``init_process_group``, ends the others with a
         RuntimeError. None trains alone.
-    devices : sequence of str or torch.device, optional
-        Train the runs on several devices at the same time, each a part of them that follow each other; the module stays
-        where it is. Every run is, up to rounding, what it is on one device. A device may be named more than once. Each
-        part keeps its checkpoints in a folder of its own in ``checkpoint_dir`` and goes on from there on as many
-        devices.
 
     Examples
     --------
@@ -116,33 +109,6 @@ def train(
     if checkpoint_dir is not None and not str(checkpoint_dir):
         raise ValueError("checkpoint_dir must be a folder, got ''; use '.' for the current folder")
     ranks = read_group(group)
-    if devices is not None:
-        if ranks.size > 1:
-            raise ValueError(
-                "devices must be None where several processes train together, each on its own: group=None trains alone"
-            )
-        parts = split_runs(module, devices, config, subset, validation_subset, feature_map, checkpoint_dir)
-        streams, close = begin_all(
-            parts,
-            lambda part: train(
-                part.module,
-                x,
-                y,
-                config=part.config,
-                sample_weight=sample_weight,
-                subset=part.subset,
-                validation=validation,
-                validation_subset=part.validation_subset,
-                feature_map=part.feature_map,
-                map_batches=map_batches,
-                checkpoint_dir=part.checkpoint_dir,
-                fingerprint=fingerprint,
-                group=None,
-            ),
-        )
-        return RecordStream(trained_together(module, parts, streams, close), close)
-    if checkpoint_dir is not None:
-        check_folder(Path(checkpoint_dir), 1)
     with ranks.agreed("read its arguments"):
         training = Training(
             module,
