@@ -136,7 +136,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s. Studies: "
-            "check, tune, tune-step, networks, loops, tables, stacking, long-tables, explain. Groups: scaling, all."
+            "check, tune, tune-step, networks, loops, tables, long-tables, explain. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -149,7 +149,6 @@ def bench(
         float | None, typer.Option(min=0.0, help="Seconds of timed calls per implementation and case.")
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Also where our step spends its time.")] = False,
     plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
     workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check and tune.")] = 1,
 ) -> None:
@@ -157,7 +156,7 @@ def bench(
     from restt_bench import run
 
     chosen = names or (["all"] if quick else ["main"])
-    flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory), ("profile", profile)) if given]
+    flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory)) if given]
     values = {"device": device, "threads": threads, "seed": seed, "rounds": rounds, "budget": budget}
     # Without the output folder: a results file holds no path of the machine it was made on.
     settings = [f"--{name} {value}" for name, value in values.items() if value is not None]
@@ -171,7 +170,6 @@ def bench(
         rounds=rounds,
         budget=budget,
         memory=memory,
-        profile=profile,
         plots=plots,
         workers=workers,
         command=" ".join(["restt bench", *chosen, *flags, *settings]),

@@ -40,8 +40,6 @@ def show(result: dict[str, Any], console: Console) -> None:
                 console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
     if result.get("memory"):
         console.print(_memory_table(result["memory"]))
-    for profiled in result.get("profile", []):
-        console.print(_profile_table(profiled))
     if result.get("targets"):
         console.print(_target_table(result["targets"]))
 
@@ -93,15 +91,6 @@ def _memory_table(entries: list[dict[str, Any]]) -> Table:
     for entry in entries:
         found = entry["failed"] if "failed" in entry else f"{entry['step_mib']:.0f}"
         table.add_row(entry["implementation"], found, str(Case(**entry["case"])))
-    return table
-
-
-def _profile_table(profiled: dict[str, Any]) -> Table:
-    phases = ", ".join(f"{name} {spent:.3f} ms" for name, spent in profiled["milliseconds"].items())
-    title = f"{profiled['implementation']}, {Case(**profiled['case'])}: {phases}"
-    table = _table(title, "operation", "share of a step", "calls a step")
-    for entry in profiled["operations"]:
-        table.add_row(entry["operation"], f"{entry['share']:.1%}", f"{entry['calls_per_step']:g}")
     return table
 
 

@@ -16,11 +16,11 @@ from restt._common.errors import check_choice, check_int
 from restt._common.files import write_json_atomic
 from restt._common.provenance import describe_device, provenance
 from restt_bench.case import QUICK, Settings
-from restt_bench.implementations import Implementation, chosen, field
+from restt_bench.implementations import Implementation, field
 from restt_bench.implementations.limit import ceilings, roofline_ms
 from restt_bench.memory import peak_memory
 from restt_bench.parity import require_parity
-from restt_bench.race import Row, breakdown, race
+from restt_bench.race import Row, race
 from restt_bench.report import plot_suite, show
 from restt_bench.studies import STUDIES, study_named
 from restt_bench.suites import SCALING, SUITES, Suite, suite_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results") / "bench"
 # Where what is no speed goes.
-OWN_RESULTS = dict.fromkeys(("tables", "stacking"), Path("results") / "tabular")
+OWN_RESULTS = {"tables": Path("results") / "tabular"}
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
 CEILING_SIZE = 8192  # of the products that show what a GPU can do
 GROUPS = {"scaling": SCALING, "all": tuple(SUITES)}
@@ -60,7 +60,6 @@ def run(
     rounds: int | None = None,
     budget: float | None = None,
     memory: bool = False,
-    profile: bool = False,
     plots: bool = True,
     workers: int = 1,
     command: str | None = None,
@@ -91,8 +90,6 @@ def run(
         Rounds of quick implementations, and the seconds each may use per case.
     memory : bool
         Also measure each implementation's peak memory on a CPU, in processes of their own; a GPU's is always known.
-    profile : bool
-        Also break our step down into forward, backward and optimizer, and into operations.
     plots : bool
         Save pictures of suites with a varying axis.
     workers : int
@@ -139,7 +136,7 @@ def run(
                 result |= study_named(name)(device, settings, console)
             else:
                 suite = suite_of(name, device, quick=quick)
-                result |= _timed_suite(suite, device, settings, memory=memory, profile=profile, console=console)
+                result |= _timed_suite(suite, device, settings, memory=memory, console=console)
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
             result["provenance"] = origin
             show(result, console)
@@ -152,9 +149,7 @@ def run(
     return results
 
 
-def _timed_suite(
-    suite: Suite, device: str, settings: Settings, *, memory: bool, profile: bool, console: Console
-) -> dict[str, Any]:
+def _timed_suite(suite: Suite, device: str, settings: Settings, *, memory: bool, console: Console) -> dict[str, Any]:
     timed = field(device, plain=suite.is_sweep)
     if suite.only_ours:
         timed = [implementation for implementation in timed if implementation.role == "ours"]
@@ -172,9 +167,6 @@ def _timed_suite(
         result |= {"ceilings": rates, "roofline": limits}
     elif memory:
         result["memory"] = _peaks(suite, rows, settings)
-    if profile:
-        ours = next(made for made in timed if made.name == chosen(device).removesuffix("-graph"))
-        result["profile"] = [breakdown(ours, case, settings) for case in suite.cases]
     return result
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import restt
 from restt import Topology, features, interop
-from restt.interop.operations import GraphPart
+from restt.interop.onnx_graph import GraphPart
 from tests.chain.parity import random_module
 from tests.interop.helpers import all_nodes, assert_onnx_agrees, assert_same, run_onnx
 from tests.strategies import every_topology, topologies
@@ -127,8 +127,8 @@ def test_torch_modules_as_map_and_head(tmp_path):
 class Decision(GraphPart):
     """A head in the graph's own terms, which needs no conversion."""
 
-    def build(self, ops, x):
-        return ops.less(ops.number(0.0), x)
+    def forward(self, x):
+        return x > 0.0
 
 
 def test_head_in_the_graphs_own_terms(tmp_path):

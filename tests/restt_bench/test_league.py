@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from rich.console import Console
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression
 
 from restt_bench.case import QUICK
@@ -17,7 +16,6 @@ from restt_bench.league import draw_league, league, match, models, season
 from restt_bench.league.fixtures import Fixture, fixtures
 from restt_bench.league.models import MOST_ROWS, OURS, players
 from restt_bench.league.season import paired_interval
-from restt_bench.league.stack import Average, stacked
 
 
 class Mean:
@@ -136,42 +134,3 @@ def test_every_player_can_be_fitted(task):
         score = match.play(few, name, 0, 0)
         assert "failed" not in score, score
         assert score["seconds"] > 0
-
-
-def test_the_stack_has_members_of_log_y_only_where_it_is_asked_for():
-    own, both = stacked(log=False).estimators, stacked().estimators
-    assert not any(isinstance(member, TransformedTargetRegressor) for _, member in own)
-    logs = {name for name, member in both if isinstance(member, TransformedTargetRegressor)}
-    assert logs == {"posterior of powers, log y", "sums", "strong trains of powers"}
-    assert {name for name, _ in both} == {name for name, _ in own} | logs
-
-
-def test_members_of_powers_follow_columns_whose_scale_is_skewed():
-    rng = np.random.default_rng(0)
-    even = rng.standard_normal((80, 2))
-    y = even[:, 0] + 0.1 * rng.standard_normal(80)
-    members = dict(stacked(log=False).estimators)
-    plain, powers = (
-        members[name].fit(np.exp(2 * even[:60]), y[:60]).score(np.exp(2 * even[60:]), y[60:])
-        for name in ("posterior", "posterior of powers")
-    )
-    assert powers > max(plain, 0.95)
-
-
-def test_the_stack_weighs_members_by_rows_that_they_have_not_seen():
-    rng = np.random.default_rng(0)
-    x = rng.random((60, 2))
-    y = np.exp(3 * x[:, 0]) + 0.1 * rng.random(60)
-    model = stacked(log=False, epochs=1).fit(x, y)
-    *trusted, sums, mild, strong = model.final_estimator_.weights_
-    assert sum(trusted) > 0.9
-    assert min(sums, mild, strong) >= 0
-    assert sum(trusted) + sums + mild + strong == pytest.approx(1)
-    assert np.corrcoef(model.predict(x), y)[0, 1] > 0.99
-
-
-def test_equal_members_weigh_the_same():
-    y = np.random.default_rng(0).standard_normal(50)
-    one = y + 0.1
-    np.testing.assert_allclose(Average().fit(np.column_stack([one, one]), y).weights_, 0.5)
-    assert Average().fit(np.ones((5, 2)), np.ones(5)).predict(np.ones((1, 2))) == pytest.approx(1)

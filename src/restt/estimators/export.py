@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from restt._common.errors import check_choice, check_positive, shown
 from restt._common.version import __version__
@@ -23,8 +22,8 @@ from restt.estimators.interval_graph import IntervalGraph, IntervalPart
 from restt.estimators.saved import OldScale, SavedSpread
 from restt.estimators.targets import Labels, Modelled, Target, Values
 from restt.interop.exporting import ModelGraph, checked_format, write_graph
+from restt.interop.onnx_graph import GraphPart
 from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface
-from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 from restt.prior import Predictive, Warp
 
@@ -154,9 +153,10 @@ class Rescaled(GraphPart):
         self.scale = nn.Buffer(torch.from_numpy(target.scale).to(dtype))
         self.flat = target.flat
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        values = ops.add(ops.multiply(x, ops.constant(self.scale)), ops.constant(self.mean))
-        return ops.take(values, -1, 0) if self.flat else values
+    def forward(self, x: Tensor) -> Tensor:
+        """Undo the scaling of y."""
+        values = x * self.scale + self.mean
+        return values.select(-1, 0) if self.flat else values
 
 
 class Unwarped(GraphPart):
@@ -180,22 +180,20 @@ class Unwarped(GraphPart):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(value)).to(dtype))
         self.flat = target.flat
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        def held(name: str) -> Value:
-            return ops.constant(self.get_buffer(name))
-
-        one, zero = ops.number(1.0), ops.number(0.0)
-        value = ops.add(ops.insert_axis(x, 0), held("residuals"))  # (Q, B, O)
-        value = ops.add(ops.multiply(value, held("std")), held("mean"))
-        inside = ops.minimum(ops.maximum(value, held("low")), held("high"))
-        negative = ops.less(inside, zero)
-        power = ops.where(negative, held("below"), held("above"))
-        size = ops.power(ops.add(ops.multiply(ops.absolute(inside), power), one), ops.divide(one, power))
-        z = ops.where(negative, ops.subtract(one, size), ops.subtract(size, one))
-        beyond = ops.subtract(value, inside)
-        z = ops.add(z, ops.divide(beyond, ops.where(ops.less(beyond, zero), held("low_slope"), held("high_slope"))))
-        found = ops.mean_first(ops.add(ops.multiply(z, held("factor")), held("offset")))
-        return ops.take(found, -1, 0) if self.flat else found
+    def forward(self, x: Tensor) -> Tensor:
+        """Undo the warp of y."""
+        buffers = dict(self.named_buffers())
+        value = x.unsqueeze(0) + buffers["residuals"]  # (Q, B, O)
+        value = value * buffers["std"] + buffers["mean"]
+        inside = torch.minimum(torch.maximum(value, buffers["low"]), buffers["high"])
+        negative = inside < 0.0
+        power = torch.where(negative, buffers["below"], buffers["above"])
+        size = torch.pow(torch.abs(inside) * power + 1.0, 1.0 / power)
+        z = torch.where(negative, 1.0 - size, size - 1.0)
+        beyond = value - inside
+        z = z + beyond / torch.where(beyond < 0.0, buffers["low_slope"], buffers["high_slope"])
+        found = (z * buffers["factor"] + buffers["offset"]).mean(dim=0)
+        return found.select(-1, 0) if self.flat else found
 
 
 class Undone(GraphPart):
@@ -209,20 +207,20 @@ class Undone(GraphPart):
         offset = np.ldexp(model.shift if longer else model.lift, target.exponents)
         values = (model.std, model.mean, np.where(varies, factor, 0.0), np.where(varies, offset, target.constant))
         self.std, self.mean, self.factor, self.offset = (nn.Buffer(torch.from_numpy(v).to(dtype)) for v in values)
-        self.base = nn.Buffer(torch.full((target.outputs,), math.e, dtype=dtype))
         self.scale, self.flat = model.scale, target.flat
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        values = ops.add(ops.multiply(x, ops.constant(self.std)), ops.constant(self.mean))
+    def forward(self, x: Tensor) -> Tensor:
+        """Undo the scale of y."""
+        values = x * self.std + self.mean
         if self.scale == "sqrt":
-            positive = ops.multiply(ops.add(values, ops.absolute(values)), ops.number(0.5))
-            values = ops.multiply(positive, positive)
+            positive = (values + torch.abs(values)) * 0.5
+            values = positive * positive
+        elif self.scale == "log":
+            values = torch.exp(values)
         elif self.scale != "identity":
-            base = ops.constant(self.base)
-            up, down = ops.power(base, values), ops.power(base, ops.subtract(ops.number(0.0), values))
-            values = up if self.scale == "log" else ops.multiply(ops.subtract(up, down), ops.number(0.5))
-        values = ops.add(ops.multiply(values, ops.constant(self.factor)), ops.constant(self.offset))
-        return ops.take(values, -1, 0) if self.flat else values
+            values = (torch.exp(values) - torch.exp(0.0 - values)) * 0.5
+        values = values * self.factor + self.offset
+        return values.select(-1, 0) if self.flat else values
 
 
 class Probabilities(GraphPart):
@@ -232,5 +230,6 @@ class Probabilities(GraphPart):
         super().__init__()
         self.temperature = target.temperature
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        return ops.softmax_last(ops.divide(x, ops.number(self.temperature)))
+    def forward(self, x: Tensor) -> Tensor:
+        """Softmax at the fitted temperature."""
+        return torch.softmax(x / self.temperature, dim=-1)

@@ -6,9 +6,7 @@ vectors and T is a table of the member's. All terms of a member and its prior va
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -20,7 +18,7 @@ from restt.estimators.encoding import Encoding, with_rare_unseen
 from restt.estimators.encoding_graph import EncodingPart
 from restt.interop.exporting import ModelGraph
 from restt.interop.graph_parts import summed
-from restt.interop.operations import GraphPart, Ops, Value
+from restt.interop.onnx_graph import GraphPart
 from restt.module import ResTT
 from restt.prior import Predictive
 from restt.prior.gp import Process
@@ -38,16 +36,17 @@ class IntervalGraph(ModelGraph):
         super().__init__(module, encoding, average=True, head=head, row_shape=encoding.row_shape)
         self.interval = interval
 
-    def build(self, ops: Ops, x: Value) -> tuple[Value, Value, Value]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predictions and bounds of rows."""
         assert isinstance(self.map, EncodingPart)
         assert isinstance(self.head, GraphPart)
-        vectors, refused, unseen = self.map.states(ops, x)
-        outputs = self.outputs(ops, vectors, refused)
-        mean = self.head.build(ops, outputs)
-        return mean, *self.interval.build(ops, vectors, unseen, outputs, mean)
+        vectors, refused, unseen = self.map.states(x)
+        outputs = self.outputs(vectors, refused)
+        mean = self.head(outputs)
+        return mean, *self.interval(vectors, unseen, outputs, mean)
 
 
-class IntervalPart(nn.Module):
+class IntervalPart(GraphPart):
     """Site vectors, outputs and predictions -> bounds. ``ends`` turns quantiles of outputs into quantiles of y."""
 
     def __init__(self, predictive: Predictive, encoding: Encoding, coverage: float, ends: GraphPart) -> None:
@@ -73,60 +72,46 @@ class IntervalPart(nn.Module):
             by_state[n] = torch.outer(values[: len(by_state[n]), k], in_columns[k])
         self.slopes = nn.Buffer(torch.cat([by_state[n] for n in encoding.order]))  # (Σ I_n, S + 1)
 
-    def build(
+    def forward(
         self,
-        ops: Ops,
-        vectors: Value,  # (B, N, I)
-        unseen: Value,  # (B, N)
-        outputs: Value,  # (B, O)
-        mean: Value,  # (B, O), or (B,) where y was
-    ) -> tuple[Value, Value]:
-        columns = [
-            cast(ColumnPart, part).build(ops, ops.take(vectors, 1, n), ops.take(unseen, 1, n))
-            for n, part in enumerate(self.columns)
-        ]
-        deviation = self._deviation(ops, columns, outputs)
-        low, high = (
-            self.ends.build(ops, ops.add(outputs, ops.multiply(deviation, ops.constant(quantile))))
-            for quantile in (self.get_buffer("low"), self.get_buffer("high"))
-        )
-        return ops.minimum(low, mean), ops.maximum(high, mean)
+        vectors: Tensor,  # (B, N, I)
+        unseen: Tensor,  # (B, N)
+        outputs: Tensor,  # (B, O)
+        mean: Tensor,  # (B, O), or (B,) where y was
+    ) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds."""
+        columns = [part(vectors.select(1, n), unseen.select(1, n)) for n, part in enumerate(self.columns)]
+        deviation = self._deviation(columns, outputs)
+        low, high = (self.ends(outputs + deviation * self.get_buffer(name)) for name in ("low", "high"))
+        return torch.minimum(low, mean), torch.maximum(high, mean)
 
-    def _deviation(self, ops: Ops, columns: Sequence[tuple[Value, ...]], outputs: Value) -> Value:  # (B, 1)
+    def _deviation(self, columns: Sequence[tuple[Tensor, ...]], outputs: Tensor) -> Tensor:  # (B, 1)
         """:meth:`Predictive.deviations`."""
-        level = ops.matmul(outputs, ops.constant(self.average))
-        level = ops.at_most(ops.at_least(level, -NOISE_END), NOISE_END)
-        slopes = ops.matmul(ops.join([vector for vector, *_ in columns]), ops.constant(self.slopes))
-        slopes = ops.add(slopes, ops.multiply(level, ops.constant(self.level_slopes)))  # (B, S + 1)
-        members = [cast(MemberPart, part).build(ops, columns) for part in self.members]
-        variance = ops.add(self._noise(ops, slopes), self._between(ops, [mean for _, mean in members]))
+        level = torch.clamp(outputs @ self.average, -NOISE_END, NOISE_END)
+        slopes = torch.cat([vector for vector, *_ in columns], dim=-1) @ self.slopes
+        slopes = slopes + level * self.level_slopes  # (B, S + 1)
+        members = [part(columns) for part in self.members]
+        variance = self._noise(slopes) + self._between([mean for _, mean in members])
         for weight, (known, _) in zip(self.weights, members, strict=True):
-            variance = ops.add(variance, ops.multiply(ops.at_least(known, 0.0), ops.number(weight)))
-        variance = ops.at_least(ops.add(variance, ops.number(self.extra)), self.least)
-        last = ops.cut(slopes, -1, len(self.weights), len(self.weights) + 1)
-        grown = ops.power(ops.number(math.e), ops.multiply(last, ops.number(0.5)))
-        return ops.multiply(ops.power(variance, ops.number(0.5)), grown)
+            variance = variance + torch.clamp(known, 0.0) * weight
+        variance = torch.clamp(variance + self.extra, self.least)
+        return variance**0.5 * torch.exp(slopes.narrow(-1, len(self.weights), 1) * 0.5)
 
-    def _noise(self, ops: Ops, slopes: Value) -> Value:  # (B, S + 1) -> (B, 1)
+    def _noise(self, slopes: Tensor) -> Tensor:  # (B, S + 1) -> (B, 1)
         """The members' mean variance of the noise: :func:`restt.prior.objective.log_noise`, exponentiated."""
-        base, one, two = ops.number(math.e), ops.number(1.0), ops.number(2.0)
-        slope = ops.cut(slopes, -1, 0, len(self.weights))
+        slope = slopes.narrow(-1, 0, len(self.weights))
         # tanh u = 1 - 2/(e^2u + 1)
-        power = ops.power(base, ops.multiply(slope, ops.number(2 / NOISE_RANGE)))
-        bounded = ops.subtract(one, ops.divide(two, ops.add(power, one)))
-        log = ops.add(ops.constant(self.noise), ops.multiply(bounded, ops.number(NOISE_RANGE)))
-        return ops.add(ops.matmul(ops.power(base, log), ops.constant(self.noise_weights)), ops.number(self.noise_least))
+        bounded = 1.0 - 2.0 / (torch.exp(slope * (2 / NOISE_RANGE)) + 1.0)
+        return torch.exp(bounded * NOISE_RANGE + self.noise) @ self.noise_weights + self.noise_least
 
-    def _between(self, ops: Ops, means: Sequence[Value]) -> Value:  # S of (B, O) -> (B, 1)
+    def _between(self, means: Sequence[Tensor]) -> Tensor:  # S of (B, O) -> (B, 1)
         """Variance of the members' means."""
-        weights = [ops.number(weight) for weight in self.weights]
-        centre = summed(ops, [ops.multiply(mean, weight) for mean, weight in zip(means, weights, strict=True)])
-        away = [ops.subtract(mean, centre) for mean in means]
-        squares = [ops.multiply(ops.multiply(a, a), weight) for a, weight in zip(away, weights, strict=True)]
-        return ops.matmul(summed(ops, squares), ops.constant(self.average))
+        centre = summed([mean * weight for mean, weight in zip(means, self.weights, strict=True)])
+        away = [mean - centre for mean in means]
+        return summed([a * a * weight for a, weight in zip(away, self.weights, strict=True)]) @ self.average
 
 
-class ColumnPart(nn.Module):
+class ColumnPart(GraphPart):
     """One column's vectors in the states of the predictive distribution, whose last is the average of the others.
 
     Values that the fit did not see are that state, and so are rare levels, see :func:`with_rare_unseen`.
@@ -144,13 +129,12 @@ class ColumnPart(nn.Module):
         self.inducing = nn.Buffer(predictive.inducing.vectors(place, seen + 1).T.contiguous())  # (I + 1, M)
         self.ones = nn.Buffer(torch.ones(seen + 1, 1, dtype=torch.float64))
 
-    def build(self, ops: Ops, vectors: Value, unseen: Value) -> tuple[Value, Value, Value]:  # (B, I), (B,)
-        known = ops.matmul(vectors, ops.constant(self.moved))
-        found = ops.where(ops.insert_axis(unseen, -1), ops.constant(self.average), known)
-        return found, ops.constant(self.inducing), ops.constant(self.ones)
+    def forward(self, vectors: Tensor, unseen: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, I), (B,)
+        """The column's vectors, those of the inducing rows, and ones."""
+        return torch.where(unseen.unsqueeze(-1), self.average, vectors @ self.moved), self.inducing, self.ones
 
 
-class MemberPart(nn.Module):
+class MemberPart(GraphPart):
     """One member's posterior variance (B, 1), not yet bounded by 0, and mean (B, O)."""
 
     def __init__(self, order: Sequence[int], process: Process, root: Tensor, mean: Tensor) -> None:
@@ -168,25 +152,25 @@ class MemberPart(nn.Module):
         self.root, self.mean = nn.Buffer(root.T.contiguous()), nn.Buffer(mean.contiguous())
         self.ones = nn.Buffer(torch.ones(len(root), 1, dtype=torch.float64))
 
-    def build(self, ops: Ops, columns: Sequence[tuple[Value, ...]]) -> tuple[Value, Value]:
+    def forward(self, columns: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
+        """Variance and mean of rows."""
         rows = len(self.root)
-        kernel = summed(ops, [self._seen(ops, f"effect_{n}", *column) for n, column in enumerate(columns)])
+        kernel = summed([self._seen(f"effect_{n}", *column) for n, column in enumerate(columns)])
         if self.products:
             # Written down before they are multiplied: onnxruntime then holds one column's at a time, in place of all.
-            product, *factors = [self._seen(ops, f"factors_{n}", *column) for n, column in enumerate(columns)]
+            product, *factors = [self._seen(f"factors_{n}", *column) for n, column in enumerate(columns)]
             for factor in factors:
-                product = ops.multiply(product, factor)
-            kernel = summed(ops, [kernel, *(ops.take(product, 0, k) for k in range(self.products))])
-        kernel = ops.add(kernel, ops.number(self.constant))
-        cross, variance = ops.cut(kernel, -1, 0, rows), ops.cut(kernel, -1, rows, rows + 1)
-        solved = ops.matmul(cross, ops.constant(self.root))
-        known = ops.matmul(ops.multiply(solved, solved), ops.constant(self.ones))
-        return ops.subtract(variance, known), ops.matmul(cross, ops.constant(self.mean))
+                product = product * factor
+            kernel = summed([kernel, *(product.select(0, k) for k in range(self.products))])
+        kernel = kernel + self.constant
+        cross, variance = kernel.narrow(-1, 0, rows), kernel.narrow(-1, rows, 1)
+        solved = cross @ self.root
+        return variance - (solved * solved) @ self.ones, cross @ self.mean
 
-    def _seen(self, ops: Ops, name: str, vectors: Value, inducing: Value, ones: Value) -> Value:  # (…, B, M + 1)
+    def _seen(self, name: str, vectors: Tensor, inducing: Tensor, ones: Tensor) -> Tensor:  # (…, B, M + 1)
         """A column's part in the kernel with the inducing rows, and in that of rows with themselves."""
-        image = ops.matmul(vectors, ops.constant(self.get_buffer(name)))
-        return ops.join([ops.matmul(image, inducing), ops.matmul(ops.multiply(image, vectors), ones)])
+        image = vectors @ self.get_buffer(name)
+        return torch.cat([image @ inducing, (image * vectors) @ ones], dim=-1)
 
 
 def _becomes_unseen(encoding: Encoding, place: int, code: int) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,8 @@ from restt._common.files import write_bytes_atomic
 from restt.diagonal import DiagonalTT
 from restt.features import FeatureMap
 from restt.interop.graph_parts import ChainPart, DiagonalPart, MapPart, map_part
-from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, quiet_exporters
+from restt.interop.onnx_graph import LARGEST_FILE, OUTPUT_TYPES, GraphPart, Node, call, quiet_exporters
 from restt.interop.onnx_tables import Interface
-from restt.interop.operations import GraphPart, Ops, TorchOps, Value
 from restt.module import ResTT
 
 FORMATS = {".onnx": "onnx", ".pt2": "torch"}
@@ -105,7 +104,7 @@ def write_graph(graph: ModelGraph, path: Path, kind: str, interface: Interface |
 class ModelGraph(GraphPart):
     """The whole graph: feature map, chain, mean of the runs, head.
 
-    A subclass may build a tuple: this output and others of its shape, named by the interface's ``bounds``.
+    A subclass may return a tuple: this output and others of its shape, named by the interface's ``bounds``.
     """
 
     def __init__(
@@ -131,34 +130,33 @@ class ModelGraph(GraphPart):
         self.head = None if head is None else _as_module(head)
         members = () if self.runs is None or average else (self.runs,)
         self.raw_shape: tuple[int | None, ...] = (*members, None, model.outputs)
+        # A buffer, because torch 2.7 writes a program's own numbers as JSON, which knows no NaN.
+        self.nan = nn.Buffer(torch.tensor(math.nan, dtype=self.dtype))
         self.output_shape, self.output_dtype = self._outcome()
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        output = self.outputs(ops, *self._vectors(ops, x))
-        return output if self.head is None else ops.call(self.head, output, self.raw_shape)
+    def forward(self, x: Tensor) -> Any:
+        """The outputs of rows."""
+        output = self.outputs(*self._vectors(x))
+        return output if self.head is None else call(self.head, output, self.raw_shape)
 
-    def outputs(self, ops: Ops, vectors: Value, refused: Value | None) -> Value:
+    def outputs(self, vectors: Tensor, refused: Tensor | None) -> Tensor:
         """The model's outputs before the head, NaN for refused rows."""
-        output = self.chain.build(ops, vectors)
+        output: Tensor = self.chain(vectors)
         if refused is not None:
-            output = ops.where(refused, ops.number(math.nan), output)
+            output = torch.where(refused, self.nan, output)
         if self.average:
-            output = ops.mean_first(output)
-        elif self.runs is None:
-            output = ops.take(output, 0, 0)
-        return output
+            return output.mean(dim=0)
+        return output.select(0, 0) if self.runs is None else output
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.build(TorchOps(self.dtype), x)
-
-    def _vectors(self, ops: Ops, x: Value) -> tuple[Value, Value | None]:
+    def _vectors(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         if isinstance(self.map, MapPart):
-            return self.map.build(ops, x)
-        return x if self.map is None else ops.call(self.map, x, (None, *self.row_shape)), None
+            vectors, refused = self.map(x)
+            return vectors, refused
+        return x if self.map is None else call(self.map, x, (None, *self.row_shape)), None
 
     def _check_width(self, model: ResTT | DiagonalTT) -> None:
         rows = torch.zeros(2, *self.row_shape, dtype=self.dtype)
-        vectors, _ = self._vectors(TorchOps(self.dtype), rows)
+        vectors, _ = self._vectors(rows)
         wanted = (2, model.sites, model.feature_dim)
         if not isinstance(vectors, Tensor) or tuple(vectors.shape) != wanted or vectors.dtype != self.dtype:
             got = f"{tuple(vectors.shape)} in {vectors.dtype}" if isinstance(vectors, Tensor) else shown(vectors)
@@ -174,7 +172,7 @@ class ModelGraph(GraphPart):
         shapes = []
         for batch in (2, 3):
             raw = torch.zeros([batch if size is None else size for size in self.raw_shape], dtype=self.dtype)
-            found = TorchOps(self.dtype).call(self.head, raw, self.raw_shape)
+            found = self.head(raw)
             if not isinstance(found, Tensor):
                 raise TypeError(f"head must return a tensor, got {shown(found)}")
             if found.dtype not in OUTPUT_TYPES:
@@ -227,21 +225,22 @@ def _onnx_bytes(graph: ModelGraph, interface: Interface) -> bytes:
     size = sum(tensor.nbytes for tensor in graph.buffers())
     if size > LARGEST_FILE:
         raise ValueError(f"an ONNX file holds at most 2 GiB, the model's weights are {size / 2**30:.1f} GiB: use .pt2")
-    ops = interface.operations(graph.dtype)
-    types = ops.onnx.TensorProto
+    written = interface.new_graph(graph.dtype)
+    types = written.onnx.TensorProto
     if interface.columns:
-        inputs = [column.declared(ops) for column in interface.columns]
-        built = graph.build(ops, interface.table(ops))
+        inputs = [column.declared(written) for column in interface.columns]
+        built = graph(interface.table(written))
     else:
-        inputs = [ops.declared("x", ops.float_type, (None, *graph.row_shape))]
-        built = graph.build(ops, "x")
+        inputs = [written.declared("x", written.float_type, (None, *graph.row_shape))]
+        built = graph(Node(written, "x"))
     values = built if isinstance(built, tuple) else (built,)
     kind = getattr(types, OUTPUT_TYPES[graph.output_dtype])
     names = ("output", *interface.bounds)
-    outputs = {value: ops.declared(name, kind, graph.output_shape) for name, value in zip(names, values, strict=True)}
+    pairs = zip(names, values, strict=True)
+    outputs = {value: written.declared(name, kind, graph.output_shape) for name, value in pairs}
     if interface.classes:
-        outputs[interface.label(ops, values[0])] = ops.declared("label", types.STRING, (None,))
-    return bytes(ops.model(inputs, outputs, interface.notes).SerializeToString())
+        outputs[interface.label(values[0])] = written.declared("label", types.STRING, (None,))
+    return bytes(written.model(inputs, outputs, interface.notes).SerializeToString())
 
 
 def _torch_bytes(graph: ModelGraph) -> bytes:

@@ -1,4 +1,4 @@
-"""The pieces of an exported graph, each written once for every format: feature maps and the chain.
+"""The pieces of an exported graph: feature maps and the chain.
 
 The chain's sites 2…N-1 are one loop body over stacked weights, so N does not change the graph's size.
 
@@ -20,7 +20,7 @@ from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
-from restt.interop.operations import GraphPart, Ops, Value
+from restt.interop.onnx_graph import GraphPart, any_last, scan
 from restt.module import ResTT
 
 # Products of diagonal cores in one pass of the loop.
@@ -33,7 +33,7 @@ class MapPart(GraphPart):
     row_shape: tuple[int, ...]
 
     @abstractmethod
-    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The site vectors (B, N, I), and which rows the map refuses as booleans (B, 1)."""
 
 
@@ -45,7 +45,7 @@ class NumericPart(MapPart):
         patch = max(1, self.patch_width(module.feature_dim))
         unfitted = (module.sites,) if patch == 1 else (module.sites, patch)
         self.row_shape = feature_map._expected_shape() or unfitted
-        self.outside = feature_map.outside
+        self.outside, self.dtype = feature_map.outside, module.dtype
         if self.outside != "extrapolate":
             low, high = feature_map._range()
             self.low, self.high = nn.Buffer(low.to(module.dtype)), nn.Buffer(high.to(module.dtype))
@@ -54,30 +54,28 @@ class NumericPart(MapPart):
         """How many values an unfitted map reads at each site to write ``feature_dim``."""
         return 1
 
-    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
-        refused = ops.negate(ops.less(ops.absolute(x), ops.number(math.inf)))
-        if self.outside != "extrapolate":
-            low, high = ops.constant(self.low), ops.constant(self.high)
-            if self.outside == "error":
-                beyond = ops.either(ops.less(x, low), ops.less(high, x))
-                refused = ops.either(refused, beyond)
-            else:
-                x = ops.minimum(ops.maximum(x, low), high)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Refuse, clamp, then the formula."""
+        refused = ~torch.isfinite(x)
+        if self.outside == "error":
+            refused = refused | (x < self.low) | (x > self.high)
+        elif self.outside != "extrapolate":
+            x = torch.minimum(torch.maximum(x, self.low), self.high)
         for size in self.row_shape[:0:-1]:
-            refused = ops.any_last(refused, size)
-        vectors = x if len(self.row_shape) == 2 else ops.insert_axis(x, -1)
-        return self.formula(ops, vectors), ops.any_last(refused, self.row_shape[0], keep=True)
+            refused = any_last(refused, size, self.dtype)
+        vectors = x if len(self.row_shape) == 2 else x.unsqueeze(-1)
+        return self.formula(vectors), any_last(refused, self.row_shape[0], self.dtype, keep=True)
 
     @abstractmethod
-    def formula(self, ops: Ops, x: Value) -> Value:
-        """(B, N, P) -> (B, N, I)."""
+    def formula(self, x: Tensor) -> Tensor:
+        """Site vectors: (B, N, P) -> (B, N, I)."""
 
 
 class IdentityPart(NumericPart):
     def patch_width(self, feature_dim: int) -> int:
         return feature_dim
 
-    def formula(self, ops: Ops, x: Value) -> Value:
+    def formula(self, x: Tensor) -> Tensor:
         return x
 
 
@@ -85,19 +83,18 @@ class AffinePart(NumericPart):
     def patch_width(self, feature_dim: int) -> int:
         return feature_dim - 1
 
-    def formula(self, ops: Ops, x: Value) -> Value:
-        ones = ops.power(ops.cut(x, -1, 0, 1), ops.number(0.0))
-        return ops.join([ones, x])
+    def formula(self, x: Tensor) -> Tensor:
+        return torch.cat([x.narrow(-1, 0, 1) ** 0.0, x], dim=-1)
 
 
 class TrigonometricPart(NumericPart):
     def patch_width(self, feature_dim: int) -> int:
         return feature_dim // 2
 
-    def formula(self, ops: Ops, x: Value) -> Value:
-        angle = ops.multiply(x, ops.number(math.pi / 2))
+    def formula(self, x: Tensor) -> Tensor:
+        angle = x * (math.pi / 2)
         width = self.row_shape[1] if len(self.row_shape) == 2 else 1
-        return ops.divide(ops.join([ops.cosine(angle), ops.sine(angle)]), ops.number(math.sqrt(width)))
+        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=-1) / math.sqrt(width)
 
 
 class PolynomialPart(NumericPart):
@@ -106,8 +103,8 @@ class PolynomialPart(NumericPart):
         first = 0 if feature_map.include_bias else 1
         self.exponents = nn.Buffer(torch.arange(first, feature_map.degree + 1, dtype=module.dtype))
 
-    def formula(self, ops: Ops, x: Value) -> Value:
-        return ops.power(x, ops.constant(self.exponents))
+    def formula(self, x: Tensor) -> Tensor:
+        return torch.pow(x, self.exponents)
 
 
 class HatPart(NumericPart):
@@ -139,15 +136,13 @@ class HatPart(NumericPart):
         self.start, self.gap, self.lowest, self.highest = (nn.Buffer(part) for part in (start, gap, low, high))
         self.jump = nn.Buffer(jump) if bool(jump.any()) else None
 
-    def formula(self, ops: Ops, x: Value) -> Value:
-        start = ops.constant(self.start)
-        ramps = ops.divide(ops.subtract(x, start), ops.constant(self.gap))
-        ramps = ops.minimum(ops.maximum(ramps, ops.constant(self.lowest)), ops.constant(self.highest))
+    def formula(self, x: Tensor) -> Tensor:
+        ramps = (x - self.start) / self.gap
+        ramps = torch.minimum(torch.maximum(ramps, self.lowest), self.highest)
         if self.jump is not None:
-            passed = ops.as_float(ops.negate(ops.less(x, start)))
-            ramps = ops.where(ops.constant(self.jump), passed, ramps)
-        count = self.start.shape[1]
-        return ops.subtract(ops.cut(ramps, -1, 0, count - 1), ops.cut(ramps, -1, 1, count))
+            ramps = torch.where(self.jump, (~(x < self.start)).to(self.dtype), ramps)
+        count = self.start.shape[1] - 1
+        return ramps.narrow(-1, 0, count) - ramps.narrow(-1, 1, count)
 
 
 class OneHotPart(MapPart):
@@ -155,7 +150,7 @@ class OneHotPart(MapPart):
 
     def __init__(self, feature_map: features.OneHot, module: ResTT | DiagonalTT) -> None:
         super().__init__()
-        self.unknown, self.missing = feature_map.unknown, feature_map.missing
+        self.unknown, self.missing, self.dtype = feature_map.unknown, feature_map.missing, module.dtype
         rows, moment = feature_map.site_levels, feature_map._moment
         self.row_shape = (len(moment),) if moment is not None else (len(rows) if len(rows) > 1 else module.sites,)
         held = torch.full((len(rows), feature_map.width), math.nan, dtype=module.dtype)
@@ -172,15 +167,15 @@ class OneHotPart(MapPart):
             held[site, : len(row)] = levels.masked_fill(hidden, math.nan)
         self.levels = nn.Buffer(held)
 
-    def build(self, ops: Ops, x: Value) -> tuple[Value, Value]:
-        hits = ops.equal(ops.insert_axis(x, -1), ops.constant(self.levels))
-        refused = ops.equal(ops.absolute(x), ops.number(math.inf))
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare with every level."""
+        hits, missing = torch.eq(x.unsqueeze(-1), self.levels), torch.isnan(x)
+        refused = torch.isinf(x)
         if self.missing == "error":
-            refused = ops.either(refused, ops.is_nan(x))
+            refused = refused | missing
         if self.unknown == "error":
-            unknown = ops.both(ops.negate(ops.any_last(hits, self.levels.shape[1])), ops.negate(ops.is_nan(x)))
-            refused = ops.either(refused, unknown)
-        return ops.as_float(hits), ops.any_last(refused, self.row_shape[0], keep=True)
+            refused = refused | (~any_last(hits, self.levels.shape[1], self.dtype) & ~missing)
+        return hits.to(self.dtype), any_last(refused, self.row_shape[0], self.dtype, keep=True)
 
 
 PARTS: dict[type[features.FeatureMap], type[MapPart]] = {
@@ -213,9 +208,10 @@ class ChainPart(GraphPart):
     def __init__(self, module: ResTT) -> None:
         super().__init__()
         self.topology, weights = module.topology, module.weights()
-        self.sites, self.merged = module.sites, module.feature_dim * module.bond_dim
+        self.sites = module.sites
         self.padding = _optional(module.padding)
         self.first = nn.Buffer(_frozen(weights.first))
+        self.merged = (len(self.first), -1, module.feature_dim * module.bond_dim)
         self.bias = _optional(module.bias)
         if self.sites == 1:
             return
@@ -233,57 +229,54 @@ class ChainPart(GraphPart):
     def _switches(self, flags: Sequence[bool]) -> Tensor:
         return torch.tensor(flags, dtype=self.first.dtype)
 
-    def build(self, ops: Ops, x: Value) -> Value:
+    def forward(self, x: Tensor) -> Tensor:
+        """Contract from the first site to the last."""
         if self.padding is not None:
-            x = ops.where(ops.constant(self.padding), ops.number(0.0), x)
-        y = ops.matmul(ops.take(x, 1, 0), ops.constant(self.first))
-        output = y if self.sites == 1 else self._from_first(ops, x, y)
-        return output if self.bias is None else ops.add(output, ops.constant(self.bias))
+            x = torch.where(self.padding, 0.0, x)
+        y = x.select(1, 0) @ self.first
+        output = y if self.sites == 1 else self._from_first(x, y)
+        return output if self.bias is None else output + self.bias
 
-    def _from_first(self, ops: Ops, x: Value, y: Value) -> Value:
+    def _from_first(self, x: Tensor, y: Tensor) -> Tensor:
         leaving = None
         if self.sites > 2:
-            y, leaving = self._inner_sites(ops, ops.swap_first_two(ops.cut(x, 1, 1, -1)), y)
+            y, leaving = self._inner_sites(x.narrow(1, 1, self.sites - 2).transpose(0, 1), y)
         if self.topology.ends_with_skip:
-            leaving = y if leaving is None else ops.add(leaving, y)
-        last, terms = ops.take(x, 1, -1), []
+            leaving = y if leaving is None else leaving + y
+        last, terms = x.select(1, self.sites - 1), []
         if self.last_chain is not None:
-            terms.append(ops.matmul(self._outer(ops, y, last), ops.constant(self.last_chain)))
+            terms.append(self._outer(y, last) @ self.last_chain)
         if self.last_linear is not None:
-            terms.append(ops.matmul(last, ops.constant(self.last_linear)))
+            terms.append(last @ self.last_linear)
         if leaving is not None:
             assert self.last_skip is not None
-            terms.append(ops.matmul(leaving, ops.constant(self.last_skip)))
-        if not terms:
-            return ops.matmul(ops.zeros_like(y), ops.constant(self.nothing))
-        return summed(ops, terms)
+            terms.append(leaving @ self.last_skip)
+        return summed(terms) if terms else torch.zeros_like(y) @ self.nothing
 
-    def _inner_sites(self, ops: Ops, x: Value, y: Value) -> tuple[Value, Value | None]:
-        scanned = [x, *(ops.constant(weights) for weights in (self.chain, self.linear) if weights is not None)]
-        carried, flags = [y], [self.stays]
-        if self.topology.has_output_skip:
-            carried, flags = [y, ops.zeros_like(y)], [self.stays, self.leaves]
-        final = ops.scan(self._step, carried, [*scanned, *(ops.constant(flag) for flag in flags)])
-        return final[0], final[1] if self.topology.has_output_skip else None
+    def _inner_sites(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        weights = [each for each in (self.chain, self.linear) if each is not None]
+        if not self.topology.has_output_skip:
+            return scan(self._step, [y], [x, *weights, self.stays])[0], None
+        y, leaving = scan(self._step, [y, torch.zeros_like(y)], [x, *weights, self.stays, self.leaves])
+        return y, leaving
 
-    def _step(self, ops: Ops, carried: list[Value], slices: list[Value]) -> list[Value]:
+    def _step(self, carried: list[Tensor], slices: list[Tensor]) -> list[Tensor]:
         """Eq. 11 at one site: y(n) = y(n-1) + Σ_i x(n,i) y(n-1) W(n,1)_i + x(n) W(n,2), what the site has of it."""
         y, remaining = carried[0], list(slices)
         x, terms = remaining.pop(0), []
         if self.chain is not None:
-            terms.append(ops.matmul(self._outer(ops, y, x), remaining.pop(0)))
+            terms.append(self._outer(y, x) @ remaining.pop(0))
         if self.linear is not None:
-            terms.append(ops.matmul(x, remaining.pop(0)))
-        terms.append(ops.multiply(y, remaining.pop(0)))
-        following = [summed(ops, terms)]
+            terms.append(x @ remaining.pop(0))
+        terms.append(y * remaining.pop(0))
+        following = [summed(terms)]
         if self.topology.has_output_skip:
-            following.append(ops.add(carried[1], ops.multiply(y, remaining.pop(0))))
+            following.append(carried[1] + y * remaining.pop(0))
         return following
 
-    def _outer(self, ops: Ops, y: Value, x: Value) -> Value:
+    def _outer(self, y: Tensor, x: Tensor) -> Tensor:
         """x ⊗ y (S, B, I·R) of the state (S, B, R) and one site's features (B, I), features slowest."""
-        product = ops.multiply(ops.insert_axis(x, -1), ops.insert_axis(y, -2))
-        return ops.merge_last_two(product, self.merged)
+        return (x.unsqueeze(-1) * y.unsqueeze(-2)).reshape(*self.merged)
 
 
 class DiagonalPart(GraphPart):
@@ -308,27 +301,27 @@ class DiagonalPart(GraphPart):
         self.coefficients = nn.Buffer(_blocks(coefficients))
         self.beyond = nn.Buffer(torch.zeros(sum(self.widths), 1, dtype=module.dtype))
 
-    def build(self, ops: Ops, x: Value) -> Value:
-        sites = [ops.cut(ops.take(x, 1, n), -1, 0, width) for n, width in enumerate(self.widths)]
-        packed = ops.join(sites)
-        seen = [ops.matmul(site, ops.constant(self.get_buffer(f"table_{n}"))) for n, site in enumerate(sites)]
+    def forward(self, x: Tensor) -> Tensor:
+        """Sum blocks of products."""
+        sites = [x.select(1, n).narrow(-1, 0, width) for n, width in enumerate(self.widths)]
+        packed = torch.cat(sites, dim=-1)
+        seen = [site @ self.get_buffer(f"table_{n}") for n, site in enumerate(sites)]
         # One number more than there are: the one after the last, whose share is 0.
-        z = ops.join([*seen, ops.matmul(packed, ops.constant(self.beyond))])
-        output = ops.add(ops.matmul(packed, ops.constant(self.effect)), ops.constant(self.constant))
-        scanned = [ops.constant(part) for part in (self.index, self.share, self.coefficients)]
-        return ops.insert_axis(ops.scan(self._step, [output, z], scanned)[0], 0)
+        z = torch.cat([*seen, packed @ self.beyond], dim=-1)
+        output = packed @ self.effect + self.constant
+        return scan(self._step, [output, z], [self.index, self.share, self.coefficients])[0].unsqueeze(0)
 
-    def _step(self, ops: Ops, carried: list[Value], slices: list[Value]) -> list[Value]:
+    def _step(self, carried: list[Tensor], slices: list[Tensor]) -> list[Tensor]:
         """Add a block of products."""
         (output, z), (index, share, coefficients) = carried, slices
-        one, state = ops.number(1.0), None
+        state = None
         for n in range(len(self.widths)):
-            here, part = ops.take(index, 0, n), ops.take(share, 0, n)
-            before = ops.multiply(ops.pick(z, here), ops.subtract(one, part))
-            value = ops.add(before, ops.multiply(ops.pick(z, ops.add(here, one)), part))
-            state = value if state is None else ops.multiply(state, value)
+            here, part = index.select(0, n), share.select(0, n)
+            value = z.index_select(-1, here.long()) * (1.0 - part) + z.index_select(-1, (here + 1.0).long()) * part
+            state = value if state is None else state * value
+        assert state is not None
         # Carried on as another value: a loop returns none of its inputs.
-        return [ops.add(output, ops.matmul(state, coefficients)), ops.add(z, ops.number(0.0))]
+        return [output + state @ coefficients, z + 0.0]
 
 
 def _blocks(part: Tensor) -> Tensor:  # (J, K) -> (blocks, J of one, K), filled up with zeros
@@ -339,11 +332,11 @@ def _blocks(part: Tensor) -> Tensor:  # (J, K) -> (blocks, J of one, K), filled 
     return _frozen(filled.unflatten(0, (count, size)))
 
 
-def summed(ops: Ops, terms: Sequence[Value]) -> Value:
+def summed(terms: Sequence[Tensor]) -> Tensor:
     """The sum of one or more values."""
     total = terms[0]
     for term in terms[1:]:
-        total = ops.add(total, term)
+        total = total + term
     return total
 
 

@@ -1,11 +1,16 @@
-"""The operations of a graph written down as ONNX nodes, and torch modules of others' as pieces of such a graph."""
+"""Torch operations written down as ONNX nodes, and torch modules of others' as pieces of such a graph.
+
+The parts of an exported graph are plain torch modules. Called with tensors they compute, which ``torch.export``
+records; called with a :class:`Node` they write the graph, one ONNX node for each torch operation. torch's own ONNX
+exporter does the same in seconds instead of milliseconds, and is left to modules that are not ours.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -14,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from restt._common.compat_torch import EXPORT_LOGGERS
+from restt._common.compat_torch import EXPORT_LOGGERS, scan_operator
 from restt._common.version import __version__
-from restt.interop.operations import Body, GraphPart, Ops
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
 OPSET = 18
@@ -30,19 +34,82 @@ OUTPUT_TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "I
 LARGEST_FILE = 2**31 - 1
 # Loggers of exporters, which describe their own workings at length.
 TALKATIVE = (*EXPORT_LOGGERS, "onnx_ir", "onnxscript")
+# Torch operations of tensors and numbers alone that are one node of ONNX.
+SINGLE_NODES = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "truediv": "Div", "pow": "Pow", "matmul": "MatMul",
+    "minimum": "Min", "maximum": "Max", "sin": "Sin", "exp": "Exp", "abs": "Abs", "where": "Where", "isnan": "IsNaN",
+    "lt": "Less", "gt": "Greater", "eq": "Equal", "logical_not": "Not", "or": "Or", "and": "And",
+}  # fmt: skip
+
+# (carried values, slices of one step) -> the values carried on
+Step = Callable[[list[Any], list[Any]], list[Any]]
 
 
-def import_onnx() -> Any:
-    """The onnx package, or an ImportError that says what to install."""
-    try:
-        import onnx
-    except ImportError as missing:
-        raise ImportError("ONNX export needs onnx: pip install restt[export]") from missing
-    return onnx
+class GraphPart(nn.Module):
+    """A torch module made of operations that a :class:`Node` knows. Its constants are buffers."""
 
 
-class OnnxOps(Ops):
-    """Values are names, other than those ``taken``. ``nodes`` and ``initializers`` collect the graph."""
+class Node:
+    """A value of an ONNX graph that is being written; torch's functions and operators write on."""
+
+    def __init__(self, graph: OnnxGraph, name: str) -> None:
+        self.graph, self.name = graph, name
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Node:
+        given = args[0] if isinstance(args[0], (list, tuple)) else args
+        first = next(each for each in given if isinstance(each, Node))
+        return first.graph.write(function.__name__.strip("_"), *args, **(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Callable[..., Node]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args, **options: self.graph.write(name, self, *args, **options)
+
+    def __add__(self, other: Any) -> Node:
+        return self.graph.write("add", self, other)
+
+    def __sub__(self, other: Any) -> Node:
+        return self.graph.write("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return self.graph.write("sub", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return self.graph.write("mul", self, other)
+
+    def __truediv__(self, other: Any) -> Node:
+        return self.graph.write("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return self.graph.write("div", other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return self.graph.write("pow", self, other)
+
+    def __matmul__(self, other: Any) -> Node:
+        return self.graph.write("matmul", self, other)
+
+    def __lt__(self, other: Any) -> Node:
+        return self.graph.write("lt", self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return self.graph.write("gt", self, other)
+
+    def __or__(self, other: Any) -> Node:
+        return self.graph.write("or", self, other)
+
+    def __and__(self, other: Any) -> Node:
+        return self.graph.write("and", self, other)
+
+    def __invert__(self) -> Node:
+        return self.graph.write("logical_not", self)
+
+
+class OnnxGraph:
+    """Nodes and constants of a graph; ``taken`` are names that no value of it may have."""
 
     def __init__(
         self, dtype: torch.dtype, numbering: Iterator[int] | None = None, taken: frozenset[str] = frozenset()
@@ -54,159 +121,81 @@ class OnnxOps(Ops):
         self.initializers: list[Any] = []
         self.numbering = count() if numbering is None else numbering
         self.taken = taken
+        self._constants: dict[Any, tuple[str, Any]] = {}  # what a constant was made of is held, so that its id stays
 
-    def node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        """Append a node; its output's name, or the list of names when there are several outputs."""
+    def write(self, operation: str, *args: Any, **options: Any) -> Node:
+        """Write one of torch's operations, by its name."""
+        if operation in SINGLE_NODES and not options:
+            return self.node(SINGLE_NODES[operation], *args)
+        written: Node = getattr(self, f"_{operation}")(*args, **options)
+        return written
+
+    def node(self, operator: str, *inputs: Any, **attributes: Any) -> Node:
+        """Append a node with one output; inputs are values, tensors or numbers."""
+        return self.nodes_of(operator, *inputs, outputs=1, **attributes)[0]
+
+    def nodes_of(self, operator: str, *inputs: Any, outputs: int, **attributes: Any) -> list[Node]:
+        """Append a node with several outputs."""
         names = [self.fresh(operator) for _ in range(outputs)]
-        self.nodes.append(self.onnx.helper.make_node(operator, inputs, names, **attributes))
-        return names[0] if outputs == 1 else names
+        given = [self.name_of(each) for each in inputs]
+        self.nodes.append(self.onnx.helper.make_node(operator, given, names, **attributes))
+        return [Node(self, name) for name in names]
 
     def fresh(self, stem: str) -> str:
+        """A name that no value has."""
         return next(name for name in (f"{stem.lower()}_{n}" for n in self.numbering) if name not in self.taken)
 
-    def constant(self, tensor: Tensor) -> str:
-        name = self.fresh("constant")
-        self.initializers.append(self.onnx.numpy_helper.from_array(tensor.contiguous().numpy(), name))
-        return name
+    def name_of(self, value: Any) -> str:
+        """The name of a value; tensors, numbers and lists of texts become constants, each once."""
+        if isinstance(value, Node):
+            return value.name
+        key = id(value) if isinstance(value, Tensor) else repr(value)
+        if key not in self._constants:
+            if isinstance(value, Tensor):
+                array = value.detach().contiguous().numpy()
+            elif isinstance(value, list):
+                array = np.array(value, dtype=object)
+            else:
+                array = torch.tensor(value, dtype=self.dtype).numpy()
+            name = self.fresh("constant")
+            self.initializers.append(self.onnx.numpy_helper.from_array(array, name))
+            self._constants[key] = name, value
+        return self._constants[key][0]
 
-    def texts(self, texts: Sequence[str]) -> str:
-        name = self.fresh("texts")
-        self.initializers.append(self.onnx.numpy_helper.from_array(np.array(texts, dtype=object), name))
-        return name
-
-    def number(self, number: float) -> str:
-        return self.constant(torch.tensor(number, dtype=self.dtype))
-
-    def integers(self, *integers: int) -> str:
-        return self.constant(torch.tensor(integers, dtype=torch.int64))
-
-    def add(self, a: str, b: str) -> Any:
-        return self.node("Add", a, b)
-
-    def subtract(self, a: str, b: str) -> Any:
-        return self.node("Sub", a, b)
-
-    def multiply(self, a: str, b: str) -> Any:
-        return self.node("Mul", a, b)
-
-    def divide(self, a: str, b: str) -> Any:
-        return self.node("Div", a, b)
-
-    def power(self, a: str, b: str) -> Any:
-        return self.node("Pow", a, b)
-
-    def matmul(self, a: str, b: str) -> Any:
-        return self.node("MatMul", a, b)
-
-    def minimum(self, a: str, b: str) -> Any:
-        return self.node("Min", a, b)
-
-    def maximum(self, a: str, b: str) -> Any:
-        return self.node("Max", a, b)
-
-    def cosine(self, a: str) -> Any:
-        # onnxruntime before 1.29 has no cosine in float64, but a sine.
-        if self.dtype == torch.float64:
-            return self.sine(self.add(a, self.number(math.pi / 2)))
-        return self.node("Cos", a)
-
-    def sine(self, a: str) -> Any:
-        return self.node("Sin", a)
-
-    def absolute(self, a: str) -> Any:
-        return self.node("Abs", a)
-
-    def less(self, a: str, b: str) -> Any:
-        return self.node("Less", a, b)
-
-    def equal(self, a: str, b: str) -> Any:
-        return self.node("Equal", a, b)
-
-    def is_nan(self, a: str) -> Any:
-        return self.node("IsNaN", a)
-
-    def negate(self, a: str) -> Any:
-        return self.node("Not", a)
-
-    def either(self, a: str, b: str) -> Any:
-        return self.node("Or", a, b)
-
-    def both(self, a: str, b: str) -> Any:
-        return self.node("And", a, b)
-
-    def as_float(self, a: str) -> Any:
-        return self.node("Cast", a, to=self.float_type)
-
-    def where(self, condition: str, a: str, b: str) -> Any:
-        return self.node("Where", condition, a, b)
-
-    def mean_first(self, a: str) -> Any:
-        return self.node("ReduceMean", a, self.integers(0), keepdims=0)
-
-    def softmax_last(self, a: str) -> Any:
-        return self.node("Softmax", a, axis=-1)
-
-    def join(self, values: Sequence[str]) -> Any:
-        return self.node("Concat", *values, axis=-1)
-
-    def insert_axis(self, a: str, axis: int) -> Any:
-        return self.node("Unsqueeze", a, self.integers(axis))
-
-    def take(self, a: str, axis: int, index: int) -> Any:
-        return self.node("Gather", a, self.constant(torch.tensor(index)), axis=axis)
-
-    def pick(self, a: str, index: str) -> Any:
-        return self.node("Gather", a, self.node("Cast", index, to=int(self.onnx.TensorProto.INT64)), axis=-1)
-
-    def cut(self, a: str, axis: int, start: int, stop: int) -> Any:
-        return self.node("Slice", a, self.integers(start), self.integers(stop), self.integers(axis))
-
-    def swap_first_two(self, a: str) -> Any:
-        return self.node("Transpose", a, perm=[1, 0, 2])
-
-    def merge_last_two(self, a: str, size: int) -> Any:
-        return self.node("Reshape", a, self.integers(0, 0, size))  # 0 keeps an axis as it is
-
-    def zeros_like(self, a: str) -> Any:
-        zero = self.onnx.numpy_helper.from_array(torch.zeros(1, dtype=self.dtype).numpy())
-        return self.node("ConstantOfShape", self.node("Shape", a), value=zero)
-
-    def scan(self, body: Body, carried: Sequence[str], scanned: Sequence[str]) -> list[str]:
-        inner = OnnxOps(self.dtype, self.numbering, self.taken)
-        held = [inner.fresh("carried") for _ in carried]
-        slices = [inner.fresh("site") for _ in scanned]
-        results = body(inner, list(held), list(slices))
+    def scan(self, step: Step, carried: Sequence[Node], scanned: Sequence[Any]) -> list[Node]:
+        """Apply ``step`` along the first axis of all ``scanned``."""
+        inner = OnnxGraph(self.dtype, self.numbering, self.taken)
+        states = [Node(inner, inner.fresh("carried")) for _ in carried]
+        slices = [Node(inner, inner.fresh("site")) for _ in scanned]
+        results = step(list(states), list(slices))
         declare = self.onnx.helper.make_tensor_value_info
-        graph = self.onnx.helper.make_graph(
+        body = self.onnx.helper.make_graph(
             inner.nodes,
-            "one_site",
-            [declare(name, self.float_type, None) for name in [*held, *slices]],
-            [declare(name, self.float_type, None) for name in results],
+            "one_step",
+            [declare(value.name, self.float_type, None) for value in [*states, *slices]],
+            [declare(value.name, self.float_type, None) for value in results],
             inner.initializers,
         )
-        found = self.node("Scan", *carried, *scanned, outputs=len(carried), body=graph, num_scan_inputs=len(scanned))
-        return found if isinstance(found, list) else [found]
+        return self.nodes_of("Scan", *carried, *scanned, outputs=len(carried), body=body, num_scan_inputs=len(scanned))
 
-    def call(self, module: nn.Module, a: str, shape: tuple[int | None, ...]) -> Any:
-        if isinstance(module, GraphPart):
-            return module.build(self, a)
-        prefix = self.fresh("module")
-        graph = self.onnx.compose.add_prefix_graph(converted(module, shape, self.dtype), f"{prefix}_")
-        self.nodes.append(self.onnx.helper.make_node("Identity", [a], [graph.input[0].name]))
+    def converted(self, module: nn.Module, value: Node, shape: tuple[int | None, ...]) -> Node:
+        """Someone's own torch module on a value of this shape, None for the batch axis, by torch's exporter."""
+        graph = self.onnx.compose.add_prefix_graph(_converted(module, shape, self.dtype), f"{self.fresh('module')}_")
+        self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [graph.input[0].name]))
         self.nodes.extend(graph.node)
         self.initializers.extend(graph.initializer)
-        return graph.output[0].name
+        return Node(self, graph.output[0].name)
 
     def declared(self, name: str, kind: int, shape: Sequence[int | None]) -> Any:
         """An input or output of this element type and shape; None is the batch."""
         sizes = [BATCH if size is None else size for size in shape]
         return self.onnx.helper.make_tensor_value_info(name, kind, sizes)
 
-    def model(self, inputs: Sequence[Any], outputs: Mapping[str, Any], notes: Mapping[str, str]) -> Any:
+    def model(self, inputs: Sequence[Any], outputs: Mapping[Node, Any], notes: Mapping[str, str]) -> Any:
         """The finished model: declared inputs, values with the declared outputs that they are, and its metadata."""
         helper = self.onnx.helper
         for value, declared in outputs.items():
-            self.nodes.append(helper.make_node("Identity", [value], [declared.name]))
+            self.nodes.append(helper.make_node("Identity", [value.name], [declared.name]))
         domains = {node.domain for node in self.nodes if node.domain}
         model = helper.make_model(
             helper.make_graph(self.nodes, "restt", inputs, [*outputs.values()], self.initializers),
@@ -221,8 +210,102 @@ class OnnxOps(Ops):
         helper.set_model_props(model, dict(notes))
         return model
 
+    def _integers(self, *integers: int) -> Tensor:
+        return torch.tensor(integers, dtype=torch.int64)
 
-def converted(module: nn.Module, shape: tuple[int | None, ...], dtype: torch.dtype) -> Any:
+    def _cos(self, a: Node) -> Node:
+        # onnxruntime before 1.29 has no cosine in float64, but a sine.
+        return (a + math.pi / 2).sin() if self.dtype == torch.float64 else self.node("Cos", a)
+
+    def _isfinite(self, a: Node) -> Node:
+        return a.abs() < math.inf
+
+    def _isinf(self, a: Node) -> Node:
+        return self.node("Equal", a.abs(), math.inf)
+
+    def _clamp(self, a: Node, low: float | None = None, high: float | None = None) -> Node:
+        a = a if low is None else self.node("Max", a, low)
+        return a if high is None else self.node("Min", a, high)
+
+    def _to(self, a: Node, dtype: torch.dtype) -> Node:
+        return self.node("Cast", a, to=int(getattr(self.onnx.TensorProto, OUTPUT_TYPES[dtype])))
+
+    def _long(self, a: Node) -> Node:
+        return self._to(a, torch.int64)
+
+    def _mean(self, a: Node, dim: int) -> Node:
+        return self.node("ReduceMean", a, self._integers(dim), keepdims=0)
+
+    def _softmax(self, a: Node, dim: int) -> Node:
+        return self.node("Softmax", a, axis=dim)
+
+    def _cat(self, values: Sequence[Any], dim: int) -> Node:
+        return self.node("Concat", *values, axis=dim)
+
+    def _unsqueeze(self, a: Node, dim: int) -> Node:
+        return self.node("Unsqueeze", a, self._integers(dim))
+
+    def _select(self, a: Node, dim: int, index: int) -> Node:
+        return self.node("Gather", a, torch.tensor(index), axis=dim)
+
+    def _index_select(self, a: Node, dim: int, index: Any) -> Node:
+        return self.node("Gather", a, index, axis=dim)
+
+    def _narrow(self, a: Node, dim: int, start: int, length: int) -> Node:
+        return self.node("Slice", a, self._integers(start), self._integers(start + length), self._integers(dim))
+
+    def _transpose(self, a: Node, first: int, second: int) -> Node:  # of three axes
+        axes = [0, 1, 2]
+        axes[first], axes[second] = second, first
+        return self.node("Transpose", a, perm=axes)
+
+    def _reshape(self, a: Node, *shape: int) -> Node:
+        """-1 stands for an axis that stays as it is."""
+        return self.node("Reshape", a, self._integers(*(max(size, 0) for size in shape)))
+
+    def _zeros_like(self, a: Node) -> Node:
+        zero = self.onnx.numpy_helper.from_array(torch.zeros(1, dtype=self.dtype).numpy())
+        return self.node("ConstantOfShape", self.node("Shape", a), value=zero)
+
+
+def scan(step: Step, carried: Sequence[Any], scanned: Sequence[Any]) -> list[Any]:
+    """Apply ``step`` along the first axis of all ``scanned``: one loop of the graph, whatever that axis' length."""
+    if isinstance(carried[0], Node):
+        return list(carried[0].graph.scan(step, carried, scanned))
+    # Plain Python would unroll the loop in the exported program; torch's own scan is still private.
+    states = len(carried)
+
+    def with_output(*given: Tensor) -> list[Tensor]:
+        following = step(list(given[:states]), list(given[states:]))
+        return [*following, given[0].new_zeros(0)]  # torch 2.7 runs no scan without something to stack
+
+    return list(scan_operator()(with_output, list(carried), list(scanned), ()))[:states]
+
+
+def call(module: nn.Module, value: Any, shape: tuple[int | None, ...]) -> Any:
+    """A module on a value of this shape, None for the batch axis; modules that are not ours by torch's exporter."""
+    if isinstance(value, Node) and not isinstance(module, GraphPart):
+        return value.graph.converted(module, value, shape)
+    return module(value)
+
+
+def any_last(a: Any, size: int, dtype: torch.dtype, keep: bool = False) -> Any:
+    """Whether any of the ``size`` booleans of the last axis holds; ``keep`` leaves an axis of length 1."""
+    # A product, because onnxruntime's reductions return a wrong shape for an empty batch.
+    found = a.to(dtype) @ torch.ones(size, 1, dtype=dtype) > 0.0
+    return found if keep else found.select(-1, 0)
+
+
+def import_onnx() -> Any:
+    """The onnx package, or an ImportError that says what to install."""
+    try:
+        import onnx
+    except ImportError as missing:
+        raise ImportError("ONNX export needs onnx: pip install restt[export]") from missing
+    return onnx
+
+
+def _converted(module: nn.Module, shape: tuple[int | None, ...], dtype: torch.dtype) -> Any:
     """The ONNX graph of a head or feature map that is someone's own ``module``, for an input of this shape.
 
     None stands for the batch axis.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from restt.features.levels import Level
-from restt.interop.onnx_graph import OnnxOps
+from restt.interop.onnx_graph import Node, OnnxGraph
 
 # The domain of ONNX's encoders.
 ENCODERS = "ai.onnx.ml"
@@ -39,38 +39,37 @@ class ColumnInput:
     is_text: bool = False
     missing_texts: tuple[str, ...] = ()
 
-    def declared(self, ops: OnnxOps) -> Any:
+    def declared(self, graph: OnnxGraph) -> Any:
         """The input as the graph declares it."""
-        types = ops.onnx.TensorProto
-        kind = ops.float_type if self.levels is None else types.STRING if self.is_text else types.DOUBLE
-        return ops.declared(self.name, int(kind), (None,))
+        types = graph.onnx.TensorProto
+        kind = graph.float_type if self.levels is None else types.STRING if self.is_text else types.DOUBLE
+        return graph.declared(self.name, int(kind), (None,))
 
-    def build(self, ops: OnnxOps) -> str:  # (B, 1)
+    def numbers(self, graph: OnnxGraph) -> Node:  # (B, 1)
         """The column as numbers: NaN is missing, a category is the number of its level."""
+        column = Node(graph, self.name)
         if self.levels is None:
-            return str(ops.insert_axis(self.name, -1))
-        return self._coded_text(ops, self.levels) if self.is_text else self._coded_numbers(ops, self.levels)
+            return column.unsqueeze(-1)
+        return self._coded_text(column, self.levels) if self.is_text else self._coded_numbers(column, self.levels)
 
-    def _coded_text(self, ops: OnnxOps, levels: tuple[Level, ...]) -> str:
-        codes = ops.node(
+    def _coded_text(self, column: Node, levels: tuple[Level, ...]) -> Node:
+        codes = column.graph.node(
             "LabelEncoder",
-            self.name,
+            column,
             domain=ENCODERS,
             keys_strings=[*map(str, levels), *self.missing_texts],
             values_floats=[*map(float, range(len(levels))), *[math.nan] * len(self.missing_texts)],
             default_float=self.unseen,
         )
-        return str(ops.insert_axis(ops.as_float(codes), -1))
+        return codes.to(column.graph.dtype).unsqueeze(-1)
 
-    def _coded_numbers(self, ops: OnnxOps, levels: tuple[Level, ...]) -> str:
-        column = ops.insert_axis(self.name, -1)
+    def _coded_numbers(self, column: Node, levels: tuple[Level, ...]) -> Node:
+        dtype, column = column.graph.dtype, column.unsqueeze(-1)
         # Compared as doubles, whatever the graph's dtype: two levels may be one in float32. NaN is equal to nothing.
         known = torch.tensor(levels or (math.nan,), dtype=torch.float64)
-        places = torch.arange(1, len(known) + 1, dtype=ops.dtype)[:, None]
-        place = ops.matmul(ops.as_float(ops.equal(column, ops.constant(known))), ops.constant(places))
-        code = ops.subtract(place, ops.number(1.0))
-        code = ops.where(ops.less(place, ops.number(0.5)), ops.number(self.unseen), code)
-        return str(ops.where(ops.is_nan(column), ops.number(math.nan), code))
+        place = column.eq(known).to(dtype) @ torch.arange(1, len(known) + 1, dtype=dtype)[:, None]
+        code = (place < 0.5).where(self.unseen, place - 1.0)
+        return column.isnan().where(math.nan, code)
 
 
 @dataclass(frozen=True)
@@ -93,18 +92,18 @@ class Interface:
                 why = "is the name of an output" if name in outputs else "names no single column"
                 raise ValueError(f"each column must have a name of its own in a graph, and {name!r} {why}: rename it")
 
-    def operations(self, dtype: torch.dtype) -> OnnxOps:
-        """The graph's operations, whose names leave the columns' alone."""
-        return OnnxOps(dtype, taken=frozenset(column.name for column in self.columns))
+    def new_graph(self, dtype: torch.dtype) -> OnnxGraph:
+        """An empty graph whose values leave the columns' names alone."""
+        return OnnxGraph(dtype, taken=frozenset(column.name for column in self.columns))
 
-    def table(self, ops: OnnxOps) -> str:  # (B, C)
+    def table(self, graph: OnnxGraph) -> Node:  # (B, C)
         """The columns side by side."""
-        return str(ops.join([column.build(ops) for column in self.columns]))
+        return graph.write("cat", [column.numbers(graph) for column in self.columns], -1)
 
-    def label(self, ops: OnnxOps, probabilities: str) -> str:  # (B, K) -> (B,)
+    def label(self, probabilities: Node) -> Node:  # (B, K) -> (B,)
         """The text of the most probable class; none where the row was refused."""
+        graph = probabilities.graph
         # Not ArgMax, which onnxruntime gives a wrong shape for an empty batch.
-        _, order = ops.node("TopK", probabilities, ops.integers(1), outputs=2, axis=-1)
-        names = ops.node("Gather", ops.texts(self.classes), ops.take(order, -1, 0))
-        refused = ops.is_nan(ops.take(probabilities, -1, 0))
-        return str(ops.where(refused, ops.texts([""]), names))
+        _, order = graph.nodes_of("TopK", probabilities, torch.tensor([1]), outputs=2, axis=-1)
+        names = graph.node("Gather", [str(name) for name in self.classes], order.select(-1, 0))
+        return probabilities.select(-1, 0).isnan().where([""], names)

@@ -8,6 +8,5 @@ of models that predict a distribution.
 
 from restt_bench.league.picture import draw_league
 from restt_bench.league.season import league
-from restt_bench.league.stack import stacked, stacking
 
-__all__ = ["draw_league", "league", "stacked", "stacking"]
+__all__ = ["draw_league", "league"]

@@ -22,7 +22,6 @@ STUDIES = {
     "networks": "networks:networks",
     "loops": "loops:loops",
     "tables": "restt_bench.league:league",
-    "stacking": "restt_bench.league:stacking",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
 }

@@ -26,7 +26,7 @@ from restt_bench.implementations.ours import Ours
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.implementations.train_step import LibraryStep
 from restt_bench.parity import check
-from restt_bench.race import breakdown, race
+from restt_bench.race import race
 from restt_bench.suites import IMAGE, QUICK_IMAGE
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _loops(device: str, settings: Settings, console: Console) -> Record:
     small = first[0].scaled_down()
     able = [implementation for implementation in every if implementation.refusal(small) is None]
     parts += [("parity", _checked, (implementation, small, settings)) for implementation in able]
-    parts += [("phases", breakdown, (Ours("auto"), first[0], settings)), ("operators", _operators_checked, (device,))]
+    parts += [("operators", _operators_checked, (device,))]
     parts += [("steps", _raced, (case, plain, settings)) for case in later]
     found: dict[str, list[Record]] = {name: [] for name, _, _ in parts}
     for name, work, arguments in parts:
