@@ -51,7 +51,7 @@ SURFACE = {
     "restt.chain": {
         *("BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision", "recompute"),
     },
-    "restt.data": {"Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "read_csv", "stream"},
+    "restt.data": {"Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "stream"},
     "restt.explain": {
         *("Effect", "GlobalExplanation", "LocalExplanation", "Polynomial", "Pruned", "SobolIndices", "Term"),
         *("TopInteractions", "effect", "explain_global", "explain_local", "interaction", "interaction_index"),

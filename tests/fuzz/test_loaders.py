@@ -32,7 +32,6 @@ import restt_paper
 from restt import ResTT, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, data, workflow
 from restt._common.tensorfile import open_file, write_file
 from restt.data.images import parse_idx
-from restt.data.tables import parse_csv
 from restt.interop.storage import MODULE
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import CHECKPOINT, load_weights
@@ -235,7 +234,6 @@ LOADERS = {
     "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
     "idx, gzipped": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3)),
     "idx, inside gzip": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3), _inside),
-    "csv": Loader(_csv, lambda path: parse_csv(path.read_bytes(), "kind", "table", str(path)), refused=0.2),
     "csv of one's own": Loader(_csv, workflow.read_table, refused=0.2),
     "parquet": Loader(_parquet, workflow.read_table),
     "parquet, streamed": Loader(_parquet, _read_stream),

@@ -1,4 +1,4 @@
-"""Data sets by name, checked by hash, tables from CSV files, and streams of Parquet files.
+"""Data sets by name, checked by hash, and streams of Parquet files.
 
 >>> from restt import data
 >>> diabetes = data.load("diabetes").split(random_state=0)
@@ -12,6 +12,5 @@ from restt.data.catalog import available
 from restt.data.dataset import Dataset
 from restt.data.loading import Description, describe, fetch, load
 from restt.data.parquet import Stream, stream
-from restt.data.tables import read_csv
 
-__all__ = ["Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "read_csv", "stream"]
+__all__ = ["Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "stream"]
