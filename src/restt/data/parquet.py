@@ -97,11 +97,13 @@ class Stream:
 
     def own_tables(self, epoch: int, own: Own) -> Iterator[tuple[np.ndarray, Any]]:
         """Yield what :meth:`tables` does, without the rows that are another process's part of their batch."""
+        import pyarrow as pa
+
         start = 0
         for numbers, table in self.tables(epoch):
             mask = own(np.arange(start, start + len(numbers)))
             start += len(numbers)
-            yield (numbers, table) if mask.all() else (numbers[mask], table.filter(mask))
+            yield (numbers, table) if mask.all() else (numbers[mask], table.filter(pa.array(mask)))
 
     def blocks(self, epoch: int, own: Own) -> Iterator[tuple[Tensor, ...]]:
         """Yield x (b, C) and y (b,) or (b, O) of an epoch; a single target of integers or booleans is classes."""
