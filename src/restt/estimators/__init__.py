@@ -7,12 +7,26 @@ ResTTRegressor(bond_dim=4)
 
 from __future__ import annotations
 
-from restt.estimators.classifier import ResTTClassifier
-from restt.estimators.files import load
-from restt.estimators.net_classifier import ResTTNetClassifier
-from restt.estimators.net_regressor import ResTTNetRegressor
-from restt.estimators.regressor import ResTTRegressor
-from restt.estimators.search import ResTTSearchCV
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from restt.estimators.classifier import ResTTClassifier
+    from restt.estimators.files import load
+    from restt.estimators.net_classifier import ResTTNetClassifier
+    from restt.estimators.net_regressor import ResTTNetRegressor
+    from restt.estimators.regressor import ResTTRegressor
+    from restt.estimators.search import ResTTSearchCV
+
+# Public name -> the module that defines it. Loaded on first use: one estimator needs a part of the files here.
+_LAZY = {
+    "ResTTClassifier": "classifier",
+    "ResTTNetClassifier": "net_classifier",
+    "ResTTNetRegressor": "net_regressor",
+    "ResTTRegressor": "regressor",
+    "ResTTSearchCV": "search",
+    "load": "files",
+}
 
 __all__ = [
     "ResTTClassifier",
@@ -22,3 +36,11 @@ __all__ = [
     "ResTTSearchCV",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'restt.estimators' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"restt.estimators.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
