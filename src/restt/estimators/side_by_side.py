@@ -144,7 +144,7 @@ def _train_group(fits: Sequence[Fit]) -> list[Trained]:
     )
     work = sum(fit.settings.step_work for fit in fits)
     with chain.precision(multiplication(settings.precision)), fitting_threads(work):
-        records = list(stream.unwatched())
+        records = list(stream)
     ends = list(accumulate((fit.runs for fit in fits), initial=0))
     seconds = (time.perf_counter() - began) / ends[-1]
     trained = []

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,30 +95,6 @@ class Guard:
         # It needs no scratch tensor.
         return torch.stack(foreach_norm(_floats(self.watched), math.inf)).max()
 
-    def well_epochs(
-        self,
-        runs: Sequence[RunState],
-        epochs: np.ndarray,  # (K, S)
-        largest: float,
-    ) -> int:
-        """After how many of K epochs, with these losses of the runs, :meth:`check` would roll back none.
-
-        ``largest`` is what :meth:`largest` finds after the last of them: what is lost stays lost, and mostly shows in
-        the loss of the next epoch.
-        """
-        well = len(epochs) if math.isfinite(largest) else len(epochs) - 1
-        # Mostly no loss is above an untrained model's, which takes no time to see.
-        ceiling = np.array([run.reference for run in runs])
-        if ((epochs <= ceiling) & (ceiling < math.inf)).all():
-            return well
-        lowest = [run.lowest for run in runs]
-        for number, losses in enumerate(epochs[:well].tolist()):
-            for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
-                if has_exploded(run, loss, lowest[slot]):
-                    return number
-                lowest[slot] = min(lowest[slot], loss)
-        return well
-
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
     ) -> tuple[list[Event], list[int]]:
@@ -129,8 +104,7 @@ class Guard:
         :meth:`largest` found. Returns what happened and which of the working runs have failed for good; those stand at
         their proven state.
         """
-        usual = all(loss <= run.reference < math.inf for loss, run in zip(losses, runs, strict=True))
-        if math.isfinite(largest) and (usual or self.well_epochs(runs, np.array([losses]), largest) == 1):
+        if math.isfinite(largest) and not any(map(has_exploded, runs, losses)):
             is_due = any(run.steps - run.snapshot_steps >= STEPS_BETWEEN_SNAPSHOTS for run in runs)
             for slot, (run, loss) in enumerate(zip(runs, losses, strict=True)):
                 if loss < run.lowest:
@@ -199,8 +173,8 @@ class Guard:
         run.failures += 1
 
 
-def has_exploded(run: RunState, loss: float, lowest: float | None = None) -> bool:
-    """Whether an epoch's mean loss is beyond what noise can do; ``lowest`` is the lowest before it, the run's own.
+def has_exploded(run: RunState, loss: float) -> bool:
+    """Whether an epoch's mean loss is beyond what noise can do.
 
     >>> run = RunState(0, reference=1.0, lowest=0.005)
     >>> [has_exploded(run, loss) for loss in (0.004, 0.3, 2.0, 1e24, math.nan)]
@@ -209,7 +183,7 @@ def has_exploded(run: RunState, loss: float, lowest: float | None = None) -> boo
     if not math.isfinite(loss):
         return True
     scale = run.reference if math.isfinite(run.reference) else math.inf
-    return loss > EXPLODED * scale or (loss > scale and loss > LOST * (run.lowest if lowest is None else lowest))
+    return loss > EXPLODED * scale or (loss > scale and loss > LOST * run.lowest)
 
 
 def finite_runs(tensors: dict[str, Tensor]) -> list[bool]:  # S

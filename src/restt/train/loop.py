@@ -22,14 +22,14 @@ from restt.chain.precision import precision
 from restt.train.checkpoint import Checkpoints
 from restt.train.config import TrainConfig
 from restt.train.data import Batches, FeatureMap
-from restt.train.epoch import EpochMeans, Pace, epochs_at_once, launch_epochs
+from restt.train.epoch import EpochMeans, Pace, run_epoch
 from restt.train.objective import evaluate
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
 from restt.train.step import TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
-from restt.train.verdicts import check_runs, judge, train_on, well_epochs
+from restt.train.verdicts import check_runs, judge, train_on
 
 
 def train(
@@ -137,7 +137,7 @@ def train(
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
     release = None if checkpoints is None else checkpoints.release
-    return RecordStream(_epochs(training, checkpoints, events), release, training.leave_unwatched)
+    return RecordStream(_epochs(training, checkpoints, events), release)
 
 
 def _open(
@@ -166,7 +166,6 @@ def _epochs(
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
-        alone = 0  # an epoch that is not to be launched with others: in it a run explodes
         while state.runs:
             if ready is None:
                 ready = training.prepare()
@@ -175,30 +174,13 @@ def _epochs(
                 pace = Pace.of(training, batches)
             epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
-            count = epochs_at_once(training, batches, step, epoch)
-            if epoch <= alone:
-                count = max(1, min(count, alone - epoch))
             with _multiplying(training.config):
                 began = time.perf_counter()
-                if count > 1:
-                    state.set_aside()
-                means, by_epoch, largest = launch_epochs(training, batches, step, pace, epoch, count).means(batches)
+                means, largest = run_epoch(training, batches, step, pace, epoch)
                 # The clock is rank 0's, as is every number that something is decided by.
-                seconds, means = ranks.same(((time.perf_counter() - began) / count, means))
+                seconds, means = ranks.same((time.perf_counter() - began, means))
                 samples = sum(batches.data.sizes) / seconds
-                if count > 1:
-                    well = well_epochs(training, by_epoch, largest)
-                    if well < count:
-                        state.go_back()
-                        alone = epoch + well
-                        continue
-                passed = [
-                    _told(epoch + number, runs, total, each, {}, seconds, samples, ())
-                    for number, each in enumerate(means[:-1])
-                ]
-                if passed:
-                    state.pass_epochs(passed, by_epoch[:-1].min(axis=0).tolist())
-                epoch, (_, losses, norms, firsts) = epoch + count - 1, means[-1]
+                _, losses, norms, firsts = means
                 for run, steps in zip(state.runs, batches.steps, strict=True):
                     run.steps += steps
 
@@ -213,7 +195,7 @@ def _epochs(
             judged, improved, stopped = judge(training, epoch, losses, scores, failed)
 
             told = (*events, *rolled_back, *judged)
-            record = _told(epoch, runs, total, means[-1], scores, seconds, samples, told)
+            record = _told(epoch, runs, total, means, scores, seconds, samples, told)
             events = []
             state.end_epoch(record, improved, stopped)
             if stopped:
@@ -224,7 +206,6 @@ def _epochs(
                 pace = None
             if checkpoints is not None and (checkpoints.due() or not state.runs):
                 checkpoints.save(state)
-            yield from passed
             yield record
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_stop(state, checkpoints)}") from None

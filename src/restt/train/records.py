@@ -97,24 +97,13 @@ class RecordStream(Iterator[EpochRecord]):
         self,
         epochs: Generator[EpochRecord, None, None],
         release: Callable[[], None] | None,
-        leave_unwatched: Callable[[], None] | None = None,
     ) -> None:
-        self._epochs, self._release, self._leave_unwatched = epochs, release, leave_unwatched
+        self._epochs, self._release = epochs, release
         # Also when Python ends with the stream still in a variable: its last epochs are then saved.
         self._leave = weakref.finalize(self, _leave, epochs, release, dropped=True)
 
     def __next__(self) -> EpochRecord:
         return next(self._epochs)
-
-    def unwatched(self) -> RecordStream:
-        """Return the same records for a caller who looks at the module only after the last one.
-
-        Before that the module may hold the weights of a later epoch than the record's, so that a small training on a
-        GPU need not wait.
-        """
-        if self._leave_unwatched is not None:
-            self._leave_unwatched()
-        return self
 
     def close(self) -> None:
         """Stop here. A training with checkpoints saves the last finished epoch."""

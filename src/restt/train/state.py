@@ -62,7 +62,6 @@ class TrainState:
         failures = self.config.max_failures
         self.guard = None if failures is None else Guard(self.tensors, failures, self.working.weights)
         self._epoch_tensors = {name: value.clone() for name, value in self.tensors.items()} if self.saved else {}
-        self._aside: dict[str, Tensor] = {}
         self._note_epoch()
 
     def _note_epoch(self) -> None:
@@ -82,29 +81,6 @@ class TrainState:
     def current_weights(self) -> dict[str, Tensor]:  # (working S, …) each
         """The weights to evaluate and return: the moving average where there is one."""
         return {**self.working.weights, **(self.ema or {})}
-
-    @torch.no_grad()
-    def set_aside(self) -> None:
-        """Keep what steps change, for :meth:`go_back`."""
-        if not self._aside:
-            self._aside = {name: torch.empty_like(value) for name, value in self.tensors.items()}
-        foreach_copy_(list(self._aside.values()), list(self.tensors.values()))
-
-    @torch.no_grad()
-    def go_back(self) -> None:
-        """Back to what was set aside."""
-        foreach_copy_(list(self.tensors.values()), list(self._aside.values()))
-
-    def pass_epochs(self, records: Sequence[EpochRecord], lowest: Sequence[float]) -> None:
-        """Epochs of a single step after which all runs went on at once: they leave nothing behind but their records.
-
-        ``lowest`` is each run's lowest loss in them.
-        """
-        for run, loss in zip(self.runs, lowest, strict=True):
-            run.steps += len(records)
-            run.lowest = min(run.lowest, loss)
-        self.epoch = records[-1].epoch
-        self.history += records
 
     @torch.no_grad()
     def end_epoch(self, record: EpochRecord, improved: Sequence[int], stopped: Sequence[int]) -> None:

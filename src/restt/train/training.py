@@ -48,7 +48,6 @@ class Training:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"config must be a restt.train.TrainConfig, got {shown(config)}")
         self.module, self.feature_map, self.ranks = module, feature_map, ranks
-        self.is_watched = True  # whether the module is to hold each epoch's weights when its record is told
         model = RunsView(module)
         self.total = total = model.runs
         self.epochs = [int(value) for value in per_run("epochs", config.epochs, total)]
@@ -125,10 +124,6 @@ class Training:
         else:
             values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
         return read_data(values, target, weight, subset, model.runs, "validation_subset", self.held_out_map)
-
-    def leave_unwatched(self) -> None:
-        """Nobody looks at the module before the last record."""
-        self.is_watched = False
 
     @property
     def compares_epochs(self) -> bool:

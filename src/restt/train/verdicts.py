@@ -5,22 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from restt.train.guard import RunState, update_best
 from restt.train.objective import RISING
 from restt.train.records import Event
 from restt.train.training import Training
-
-
-def well_epochs(
-    training: Training,
-    losses: np.ndarray,  # (K, S)
-    largest: float,
-) -> int:
-    """After how many of K epochs :func:`check_runs` would find that no run has exploded."""
-    guard = training.state.guard
-    return len(losses) if guard is None else guard.well_epochs(training.state.runs, losses, largest)
 
 
 def check_runs(
