@@ -157,6 +157,7 @@ class Network(FittedInEpochs):
     def training_config(self, rows: int, seed: int) -> TrainConfig:
         """How a fit to this many rows is trained."""
         return TrainConfig(
+            rates="uniform",
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,

@@ -148,6 +148,7 @@ def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], se
         with torch.no_grad():
             module.bias.copy_(torch.from_numpy(rows.bias).to(module.bias).expand_as(module.bias))
         config = TrainConfig(
+            rates="uniform",
             epochs=STEPS,
             batch_size=None,
             lr=RATE,

@@ -134,6 +134,7 @@ def refine(
     batch = min(len(rows), max(SMALLEST_BATCH, min(largest, len(rows) // FEWEST_STEPS)))
     epochs = epochs_within(work, device, len(rows) / batch)
     config = TrainConfig(
+        rates="uniform",
         epochs=epochs,
         batch_size=batch,
         lr=RATE,

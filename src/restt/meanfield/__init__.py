@@ -1,5 +1,6 @@
 """Mean-field analysis: will signals and gradients survive the chain, before any training (paper, Sec. IV)."""
 
+from restt.init.rates import stable_rates
 from restt.init.stability import SignalRange, StabilityWarning, signal_range, stable_sigma2, warn_if_unstable
 from restt.meanfield.comparison import Comparison, compare
 from restt.meanfield.covariance import covariance
@@ -20,6 +21,7 @@ __all__ = [
     "predict",
     "signal_range",
     "site_gradients",
+    "stable_rates",
     "stable_sigma2",
     "typical_log_decay",
     "warn_if_unstable",

@@ -7,7 +7,7 @@ call is a Triton kernel (adam_kernel.py), elsewhere torch's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,8 +45,10 @@ class Adam:
         optimizer: str = "adam",
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        limits: Mapping[str, float] | None = None,  # largest rate of a tensor
     ) -> None:
         self.weights = weights
+        self.limits = {} if limits is None else limits
         self.first = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.second = {name: torch.zeros_like(value) for name, value in weights.items()}
         self.betas, self.eps = betas, eps
@@ -85,7 +87,17 @@ class Adam:
 
         Returns the norm of each of its runs' gradients where this :attr:`finds_norms`, else None.
         """
-        names = list(gradients)
+        norms = []
+        for limit in dict.fromkeys(self.limits.get(name) for name in gradients):
+            names = [name for name in gradients if self.limits.get(name) == limit]
+            norms.append(self._step(names, gradients, group, number, _limited(lr, limit)))
+        found = [norm for norm in norms if norm is not None]
+        return torch.linalg.vector_norm(torch.stack(found), dim=0) if len(found) > 1 else next(iter(found), None)
+
+    def _step(
+        self, names: list[str], gradients: dict[str, Tensor], group: RunGroup, number: Tensor, lr: float | Tensor
+    ) -> Tensor | None:
+        """The update of the tensors that share a rate."""
         held = [[tensors[name] for name in names] for tensors in (self.weights, gradients, self.first, self.second)]
         if self._kernel is not None:
             if not isinstance(lr, Tensor):
@@ -113,6 +125,12 @@ class Adam:
         if weight_decay not in self._decays:
             self._decays[weight_decay] = torch.full((), weight_decay, dtype=torch.float64, device=device)
         return self._decays[weight_decay]
+
+
+def _limited(lr: float | Tensor, limit: float | None) -> float | Tensor:
+    if limit is None:
+        return lr
+    return lr.clamp(max=limit) if isinstance(lr, Tensor) else min(lr, limit)
 
 
 def _kernel(

@@ -171,7 +171,8 @@ class Checkpoints:
 
     def _compare(self, plain: Mapping[str, Any], runs: int) -> tuple[list[str], list[int]]:
         """What differs, one line each; and which finished runs train on: more epochs are still the same training."""
-        saved, now = plain["fingerprint"], self.entries
+        # Trainings of restt 0.10 and before had uniform rates.
+        saved, now = {"rates": "uniform"} | plain["fingerprint"], self.entries
         others = differences({**saved, "epochs": now["epochs"]}, now)
         if saved["epochs"] == now["epochs"] or others:
             return differences(saved, now), []

@@ -16,6 +16,7 @@ from restt.train.regularisation import Penalty
 from restt.train.runs import PerRun, as_list, check_each
 
 OPTIMIZERS = ("adam", "adamw")
+RATES = ("stable", "uniform")
 SCHEDULES = ("constant", "cosine", "warmup", "warmup-cosine", "plateau")
 KEEP = ("last", "best")
 
@@ -38,6 +39,10 @@ class TrainConfig:
         Rows of each run per step; None takes all of them at once.
     lr, weight_decay : PerRun
         Adam's rate and its weight decay: added to the gradient by ``"adam"``, decoupled by ``"adamw"``.
+    rates : {"stable", "uniform"}
+        ``"stable"`` limits the rate of a :class:`restt.ResTT`'s chain to 1/(N r) and of its linear entries to
+        1/(N √r), so that no step multiplies the signal by more than a constant, see
+        :func:`restt.meanfield.stable_rates`; ``"uniform"`` gives all weights the same.
     optimizer : {"adam", "adamw"}
     betas, eps
         Adam's constants.
@@ -93,6 +98,7 @@ class TrainConfig:
     batch_size: int | None = 512
     lr: PerRun = 1e-3
     weight_decay: PerRun = 0.0
+    rates: str = "stable"
     optimizer: str = "adam"
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -135,6 +141,7 @@ class TrainConfig:
                 check_int(name, getattr(self, name), minimum=1)
         if self.max_failures is not None:
             check_int("max_failures", self.max_failures, minimum=0)
+        check_choice("rates", self.rates, RATES)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("loss", self.loss, ("auto", *LOSSES))
@@ -166,7 +173,12 @@ class TrainConfig:
         1e-06
         """
         settings = cls(
-            epochs=PAPER_EPOCHS, batch_size=PAPER_BATCH, lr=1e-3, weight_decay=PAPER_WEIGHT_DECAY, loss="mse"
+            epochs=PAPER_EPOCHS,
+            batch_size=PAPER_BATCH,
+            lr=1e-3,
+            rates="uniform",
+            weight_decay=PAPER_WEIGHT_DECAY,
+            loss="mse",
         )
         return replace(settings, **changes)
 

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from restt._common.compat_torch import foreach_copy_
 from restt._common.ranks import Ranks
+from restt.init.rates import largest_rates
+from restt.module import ResTT
 from restt.train.adam import Adam
 from restt.train.config import TrainConfig
 from restt.train.guard import Guard, RunState
@@ -50,7 +53,7 @@ class TrainState:
         self.working = RunsView(working_copy(self.published.module, [state.place for state in runs]))
         self.working.module.train()
         trained = {name: self.working.weights[name] for name in self.working.parameters}
-        self.adam = Adam(trained, self.config.optimizer, self.config.betas, self.config.eps)
+        self.adam = Adam(trained, self.config.optimizer, self.config.betas, self.config.eps, self._rate_limits())
         self.ema = None if self.config.ema is None else {name: value.clone() for name, value in trained.items()}
         groups = {
             "weights": self.working.weights,
@@ -63,6 +66,13 @@ class TrainState:
         self.guard = None if failures is None else Guard(self.tensors, failures, self.working.weights)
         self._epoch_tensors = {name: value.clone() for name, value in self.tensors.items()} if self.saved else {}
         self._note_epoch()
+
+    def _rate_limits(self) -> dict[str, float]:
+        """Those below the rates of this training: others would only cost an update of their own."""
+        module, largest = self.published.module, np.max(self.config.lr)
+        if self.config.rates == "uniform" or not isinstance(module, ResTT):
+            return {}
+        return {name: limit for name, limit in largest_rates(module).items() if limit < largest}
 
     def _note_epoch(self) -> None:
         """Remember what a step changes, as it is at the end of an epoch."""

@@ -132,7 +132,7 @@ class Recipe:
     def config(self, **given: Any) -> TrainConfig:
         """The training, by the paper's squared error on one-hot classes; ``given`` are epochs, lr and seed."""
         augment = None if self.augment is None else Augmentation(**self.augment)
-        return TrainConfig(**{"loss": "mse", **self.training, "augment": augment, **given})
+        return TrainConfig(**{"loss": "mse", "rates": "uniform", **self.training, "augment": augment, **given})
 
 
 # Fields that fix no result.

@@ -91,6 +91,7 @@ def compute(settings: Settings, context: Context) -> Result:
 
 def _convergence(settings: Settings, images: Dataset, seed: int, device: str) -> dict[str, Any]:
     config = TrainConfig(
+        rates="uniform",
         epochs=settings["max_epochs"],
         batch_size=settings["batch_size"],
         lr=settings["lr"],

@@ -46,7 +46,9 @@ def train_over_sigma2(
     classes = int(y.max()) + 1
     features = Trigonometric()
     module = _module_over_sigma2(topology, sigma2, bond_dim, classes, init, device, seed)
-    config = TrainConfig(epochs=epochs, batch_size=batch_size, lr=lr, loss="mse", max_failures=None, seed=seed)
+    config = TrainConfig(
+        epochs=epochs, batch_size=batch_size, lr=lr, rates="uniform", loss="mse", max_failures=None, seed=seed
+    )
     records = train(module, x, y, config=config, validation=(x, y), feature_map=features)
     curves = [record.validation["accuracy"] for record in records]
     accuracy = torch.tensor(curves, dtype=torch.float64).T

@@ -132,6 +132,7 @@ def _over_seeds(settings: Settings, images: data.Dataset, device: str) -> dict[s
     module = ResTT(sites, 2, bond_dim, classes, preset, init="paper", runs=settings["seeds"], device=device)
     module.reset_parameters(seed=seed)
     config = TrainConfig(
+        rates="uniform",
         epochs=settings["epochs"],
         batch_size=settings["batch_size"],
         lr=lr,

@@ -62,6 +62,7 @@ def train_chains(
     )
     module.reset_parameters(seed=seed, run_ids=children)
     config = TrainConfig(
+        rates="uniform",
         epochs=epochs,
         batch_size=batch_size,
         lr=[rate for rate in rates for _ in range(repeats)],

@@ -191,7 +191,13 @@ def _train_folds(
     for candidate in group:
         penalty = Penalty(chain=candidate.chain, linear=candidate.linear, head=common["head_penalty"])
         config = TrainConfig(
-            epochs=common["epochs"], batch_size=None, lr=common["lr"], schedule="cosine", penalty=penalty, seed=seed
+            rates="uniform",
+            epochs=common["epochs"],
+            batch_size=None,
+            lr=common["lr"],
+            schedule="cosine",
+            penalty=penalty,
+            seed=seed,
         )
         fits += [
             Fit(start, examples[fold, candidate.log_target], None, config, settings)
