@@ -69,9 +69,10 @@ class Settings:
     # the predictive distribution.
     held_share: float = 0.2
     held_rows: int = 1000
-    # L-BFGS steps of the first fits and of the last one.
-    first_iterations: int = 40
+    # Most L-BFGS steps from each start, of the search in the middle, and of the last one and the other components.
+    first_iterations: int = 13
     iterations: int = 40
+    last_iterations: int = 20
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
@@ -112,12 +113,13 @@ class Settings:
                 knots=16,
                 first_rows=200,
                 scale_rows=400,
-                first_iterations=12,
-                iterations=6,
+                first_iterations=4,
+                iterations=12,
+                last_iterations=6,
                 largest_bond=16,
                 components=learned_components()[:1],
             )
         if effort == "best":
             # Twice the rows and steps of everything.
-            return cls(first_rows=660, scale_rows=4000, first_iterations=80, iterations=80)
+            return cls(first_rows=660, scale_rows=4000, first_iterations=26, iterations=80, last_iterations=40)
         return cls()
