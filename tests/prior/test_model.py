@@ -355,7 +355,14 @@ def long_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("exact", [True, False])
 def test_all_rows_of_a_long_table_take_part(exact):
     x, y, clean = long_table()
-    sizes = {"first_rows": 60, "scale_rows": 120, "first_iterations": 3, "iterations": 10, "last_iterations": 10, "inducing_rows": 80}
+    sizes = {
+        "first_rows": 60,
+        "scale_rows": 120,
+        "first_iterations": 3,
+        "iterations": 10,
+        "last_iterations": 10,
+        "inducing_rows": 80,
+    }
     whole = prior.fit(x[:900], y[:900], settings=Settings(**sizes, exact_rows=1000 if exact else 500))
     few = prior.fit(x[:120], y[:120], settings=Settings(**sizes))
     errors = [np.mean((one.predict(x[900:])[:, 0] - clean[900:]) ** 2) for one in (whole, few)]
@@ -369,7 +376,9 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers, y = mixed_table(200)
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])
     numbers[3, 1], numbers[5, 0] = np.nan, 50.0
-    model = prior.fit(numbers, y, levels=LEVELS, settings=Settings(5, 30, 40, first_iterations=2, iterations=4, last_iterations=4))
+    model = prior.fit(
+        numbers, y, levels=LEVELS, settings=Settings(5, 30, 40, first_iterations=2, iterations=4, last_iterations=4)
+    )
     assert model.predictive.rows == 40
     sites = model.predictive.kernel.sites
     assert sites[1].missing

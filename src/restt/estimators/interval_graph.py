@@ -24,9 +24,9 @@ from restt.interop.operations import GraphPart, Ops, Value
 from restt.module import ResTT
 from restt.prior import Predictive
 from restt.prior.gp import Process
-from restt.prior.kernel import NOISE_END, Kernel
-from restt.prior.objective import NOISE_RANGE
+from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
+from restt.prior.settings import Settings
 
 
 class IntervalGraph(ModelGraph):
@@ -95,7 +95,7 @@ class IntervalPart(nn.Module):
     def _deviation(self, ops: Ops, columns: Sequence[tuple[Value, ...]], outputs: Value) -> Value:  # (B, 1)
         """:meth:`Predictive.deviations`."""
         level = ops.matmul(outputs, ops.constant(self.average))
-        level = ops.at_most(ops.at_least(level, -NOISE_END), NOISE_END)
+        level = ops.at_most(ops.at_least(level, -Settings.NOISE_END), Settings.NOISE_END)
         slopes = ops.matmul(ops.join([vector for vector, *_ in columns]), ops.constant(self.slopes))
         slopes = ops.add(slopes, ops.multiply(level, ops.constant(self.level_slopes)))  # (B, S + 1)
         members = [cast(MemberPart, part).build(ops, columns) for part in self.members]
@@ -112,9 +112,9 @@ class IntervalPart(nn.Module):
         base, one, two = ops.number(math.e), ops.number(1.0), ops.number(2.0)
         slope = ops.cut(slopes, -1, 0, len(self.weights))
         # tanh u = 1 - 2/(e^2u + 1)
-        power = ops.power(base, ops.multiply(slope, ops.number(2 / NOISE_RANGE)))
+        power = ops.power(base, ops.multiply(slope, ops.number(2 / Settings.NOISE_RANGE)))
         bounded = ops.subtract(one, ops.divide(two, ops.add(power, one)))
-        log = ops.add(ops.constant(self.noise), ops.multiply(bounded, ops.number(NOISE_RANGE)))
+        log = ops.add(ops.constant(self.noise), ops.multiply(bounded, ops.number(Settings.NOISE_RANGE)))
         return ops.add(ops.matmul(ops.power(base, log), ops.constant(self.noise_weights)), ops.number(self.noise_least))
 
     def _between(self, ops: Ops, means: Sequence[Value]) -> Value:  # S of (B, O) -> (B, 1)

@@ -2,8 +2,8 @@
 
 1. The first component, which has all terms, is fitted from several starts on a few hundred rows, and from the best of
    them on as many rows as lie in the middle (geometric mean) of these and all.
-2. Its leave-one-out predictions give the tails of the noise and how it grows with the prediction. With these it is fitted
-   to all rows, up to a few thousand, and every other component to the few hundred.
+2. Its leave-one-out predictions give the tails of the noise and how it grows with the prediction. With these it is
+   fitted to all rows, up to a few thousand, and every other component to the few hundred.
 3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
    leave-one-out predictions, with the components' own weights counting as a number of rows.
 """
@@ -27,12 +27,8 @@ from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import Settings
 from restt.prior.warp import Warp
 
-# Where an L-BFGS search may stop: a gain of the objective per step, in nats.
-_LEAST_GAIN = 0.02
 # So many times the rows of the first searches take one thread as long as those of the other components together.
 _ALONE = 1.5
-# Members of less weight are left out; 1/ν at most, so that the noise has a variance.
-_LEAST_WEIGHT, _LEAST_TAIL, _MOST_TAIL = 0.02, 1e-4, 0.45
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +95,7 @@ def fit_members(
     left_out = torch.stack([one.left_out for one in posteriors], -1).cpu().numpy()
     precision = (data.weights * data.precision).cpu().numpy()
     weights = stacked(left_out, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
-    kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
+    kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= settings.LEAST_WEIGHT]
     weights = weights[kept] / weights[kept].sum()
     evaluations = sum(one.evaluations for one in (start, middle, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
@@ -136,7 +132,7 @@ def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
 
     def after_step(_: np.ndarray) -> None:
         reached.append(best[0][0])
-        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN:
+        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * Settings.LEAST_GAIN:
             raise StopIteration
 
     minimize(
@@ -168,11 +164,11 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
     def surprise(tail: float) -> float:
         return -float(weights @ student_log_density(squares, 1 / tail)) + tail / expected
 
-    tail = float(minimize_scalar(surprise, bounds=(_LEAST_TAIL, _MOST_TAIL), method="bounded").x)
+    tail = float(minimize_scalar(surprise, bounds=Settings.TAILS, method="bounded").x)
     precision = student_precision(squares, weights, tail)
     residuals = (targets - begun.left_out).mean(1).cpu().numpy()
     if one_sided(residuals, weights, precision):
-        tail, precision = _LEAST_TAIL, np.ones_like(precision)
+        tail, precision = Settings.TAILS[0], np.ones_like(precision)
     level = begun.left_out.mean(1)
     return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
 
