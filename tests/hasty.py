@@ -21,7 +21,7 @@ def hasty_solvers() -> Iterator[None]:
         return climb(objective, start, min(iterations, 3), *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        hasty = Settings(knots=12, first_iterations=2, iterations=2, largest_bond=16)
+        hasty = Settings(knots=12, first_iterations=2, iterations=2, last_iterations=2, largest_bond=16)
         patch.setattr(Settings, "of_effort", lambda effort: hasty)
         patch.setattr(learning, "climb", climb_a_little)
         patch.setattr(classes, "_ITERATIONS", 10)

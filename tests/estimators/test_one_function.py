@@ -49,7 +49,7 @@ class Case:
 def case(request: pytest.FixtureRequest) -> Case:
     name, kind = request.param
     X, y = made(name, 90, 0)
-    quick = Settings(largest_bond=KINDS[kind], first_iterations=5, iterations=5, tolerance=0.03)
+    quick = Settings(largest_bond=KINDS[kind], first_iterations=2, iterations=5, last_iterations=5, tolerance=0.03)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Settings, "of_effort", lambda effort: quick)
         model = ResTTRegressor(random_state=0).fit(X, y)

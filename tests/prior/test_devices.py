@@ -24,7 +24,7 @@ def table(rows: int) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
 )
 def test_is_the_same_wherever_it_is_fitted(rows, sizes):
     x, y, levels = table(rows)
-    settings = Settings(first_rows=30, first_iterations=4, iterations=4, **sizes)
+    settings = Settings(first_rows=30, first_iterations=2, iterations=4, last_iterations=4, **sizes)
     here = prior.fit(x, y, levels=levels, settings=settings)
     with pretended_gpu():
         there = prior.fit(x, y, levels=levels, device=GPU, settings=settings)

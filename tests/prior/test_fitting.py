@@ -15,7 +15,6 @@ from restt.prior.fitting import (
     _with_tails,
     climb,
     fit_members,
-    reopened,
     side_by_side,
     stacked,
     student_log_density,
@@ -28,7 +27,7 @@ from restt.prior.sites import fit_sites, rows_of
 from tests.prior.problems import random_problem
 
 FULL = Settings().components[0]
-QUICK = Settings(first_iterations=6, iterations=6)
+QUICK = Settings(first_iterations=2, iterations=6, last_iterations=6)
 
 
 def problem(y: np.ndarray, x: np.ndarray) -> tuple[Kernel, Data, Warp]:
@@ -94,25 +93,12 @@ def test_a_short_search_ends_near_a_long_one():
     x, y = table(60)
     kernel, data, _ = problem(y, x)
     objective = Objective(kernel, FULL, data, 0.25, 1e-8)
-    found = climb(objective, objective.starts[1], Settings().first_iterations)
+    found = climb(objective, objective.starts[1], Settings().iterations)
     spent = objective.evaluations
     units, value = objective.units(found), objective(objective.units(found))[0]
     best = minimize(objective, units, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 600}).fun
-    assert spent <= 1.5 * Settings().first_iterations + 1
+    assert spent <= 1.5 * Settings().iterations + 1
     assert best <= value < best + 0.5
-
-
-def test_columns_that_a_search_gave_up_are_tried_again():
-    kernel, _, _, theta = random_problem(0, numbers=3, categories=2)
-    h = kernel.layout.split(theta)
-    h["number.relevance"][:], h["level.relevance"][:] = torch.tensor([1.0, -9.0, 0.5]), torch.tensor([-20.0, 0.0])
-    found = kernel.layout.split(reopened(kernel, theta))
-    assert found["number.relevance"].tolist() == [1.0, -3.0, 0.5]
-    assert found["level.relevance"].tolist() == [-3.0, 0.0]
-    assert h["level.relevance"][0] == -20
-    for name, value in found.items():
-        if not name.endswith("relevance"):
-            assert torch.equal(value, h[name])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -267,7 +253,7 @@ def test_members_that_predict_worse_count_less():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (150, 2))
     steps = np.sign(np.sin(9 * x[:, 0])) + 0.1 * rng.standard_normal(150)
-    members = members_of(x, steps, Settings(first_iterations=20, iterations=20))
+    members = members_of(x, steps, Settings(first_iterations=6, iterations=20, last_iterations=20))
     names = {one.process.component.name: w for one, w in zip(members.posteriors, members.weights, strict=True)}
     assert names.get("linear", 0.0) < 0.05
     assert names["rough"] + names["full"] > 0.9

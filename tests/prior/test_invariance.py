@@ -13,7 +13,7 @@ from restt import prior
 from restt.prior import Settings
 
 # Short searches: every one of these takes the same steps.
-SHORT = Settings(first_iterations=6, iterations=6)
+SHORT = Settings(first_iterations=2, iterations=6, last_iterations=6)
 # In root mean square errors of the model. The train is rounded to 0.03 standard deviations of the noise, in an order of
 # columns that others may take another way.
 MOST = 0.02

@@ -16,8 +16,8 @@ from restt.prior import Settings
 from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS, mixed_table
 
-QUICK = Settings(first_iterations=5, iterations=5)
-MIDDLING = Settings(first_iterations=20, iterations=20)
+QUICK = Settings(first_iterations=2, iterations=5, last_iterations=5)
+MIDDLING = Settings(first_iterations=6, iterations=20, last_iterations=20)
 
 
 def r2(y: np.ndarray, predicted: np.ndarray) -> float:
@@ -270,7 +270,7 @@ def hard_tables():
 def test_hard_tables_give_a_good_model_never_nan(numbers, y, least):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = prior.fit(numbers, y, settings=Settings(first_iterations=12, iterations=12))
+        model = prior.fit(numbers, y, settings=Settings(first_iterations=4, iterations=12, last_iterations=12))
         predicted, interval = model.predict(numbers), model.predict_interval(numbers)
         std = model.predict_std(numbers)
     for values in (predicted, interval, std):
@@ -331,7 +331,7 @@ def test_one_y_beyond_all_measure_is_left_out_with_a_warning():
 def test_wrong_arguments_are_named(arguments, message):
     given = {"numbers": np.random.default_rng(0).random((5, 2)), "y": np.arange(5.0), **arguments}
     with pytest.raises(ValueError, match=message):
-        prior.fit(**given, settings=Settings(first_iterations=2, iterations=2))
+        prior.fit(**given, settings=Settings(first_iterations=2, iterations=2, last_iterations=2))
 
 
 def test_more_levels_than_rows_are_learned():
@@ -355,7 +355,14 @@ def long_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("exact", [True, False])
 def test_all_rows_of_a_long_table_take_part(exact):
     x, y, clean = long_table()
-    sizes = {"first_rows": 60, "scale_rows": 120, "first_iterations": 10, "iterations": 10, "inducing_rows": 80}
+    sizes = {
+        "first_rows": 60,
+        "scale_rows": 120,
+        "first_iterations": 3,
+        "iterations": 10,
+        "last_iterations": 10,
+        "inducing_rows": 80,
+    }
     whole = prior.fit(x[:900], y[:900], settings=Settings(**sizes, exact_rows=1000 if exact else 500))
     few = prior.fit(x[:120], y[:120], settings=Settings(**sizes))
     errors = [np.mean((one.predict(x[900:])[:, 0] - clean[900:]) ** 2) for one in (whole, few)]
@@ -369,7 +376,9 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers, y = mixed_table(200)
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])
     numbers[3, 1], numbers[5, 0] = np.nan, 50.0
-    model = prior.fit(numbers, y, levels=LEVELS, settings=Settings(5, 30, 40, first_iterations=4, iterations=4))
+    model = prior.fit(
+        numbers, y, levels=LEVELS, settings=Settings(5, 30, 40, first_iterations=2, iterations=4, last_iterations=4)
+    )
     assert model.predictive.rows == 40
     sites = model.predictive.kernel.sites
     assert sites[1].missing
@@ -381,14 +390,14 @@ def test_outliers_of_a_long_table_are_weighed_down_too():
     x, _, clean = long_table()
     rng = np.random.default_rng(1)
     y = clean + 0.2 * rng.standard_normal(1400) + (rng.random(1400) < 0.03) * rng.choice([-1, 1], 1400) * 20
-    sizes = {"first_rows": 100, "scale_rows": 200, "first_iterations": 15, "iterations": 15}
+    sizes = {"first_rows": 100, "scale_rows": 200, "first_iterations": 5, "iterations": 15, "last_iterations": 15}
     model = prior.fit(x[:700], y[:700], settings=Settings(**sizes))
     assert np.mean((model.predict(x[700:])[:, 0] - clean[700:]) ** 2) < 0.05 * clean.var()
 
 
 def test_a_seed_chooses_the_sample_of_a_long_table():
     x, y, _ = long_table()
-    settings = Settings(first_rows=30, scale_rows=40, first_iterations=3, iterations=3)
+    settings = Settings(first_rows=30, scale_rows=40, first_iterations=2, iterations=3, last_iterations=3)
     found = [prior.fit(x[:300], y[:300], seed=seed, settings=settings).predictive.numbers for seed in (0, 0, 1)]
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])

@@ -22,7 +22,7 @@ from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS as CATEGORIES
 from tests.prior.problems import dense_covariance, mixed_table, random_problem
 
-QUICK = Settings(first_iterations=6, iterations=6)
+QUICK = Settings(first_iterations=2, iterations=6, last_iterations=6)
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def tailed(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 def test_intervals_cover_as_often_as_they_say(draw, seed):
     rng = np.random.default_rng(seed)
     x, fresh = rng.random((120, 3)), rng.random((1500, 3))
-    model = prior.fit(x, draw(rng, x), settings=Settings(first_iterations=15, iterations=15))
+    model = prior.fit(x, draw(rng, x), settings=Settings(first_iterations=5, iterations=15, last_iterations=15))
     y = draw(rng, fresh)
     low, high = model.predict_interval(fresh)[:, :, 0].T
     assert 0.8 < np.mean((y >= low) & (y <= high)) < 0.97
@@ -295,7 +295,7 @@ def test_intervals_cover_as_often_as_they_say(draw, seed):
 def test_noise_that_grows_with_a_column_is_seen():
     rng = np.random.default_rng(0)
     x = rng.random((200, 3))
-    model = prior.fit(x, uneven(rng, x), settings=Settings(first_iterations=15, iterations=15))
+    model = prior.fit(x, uneven(rng, x), settings=Settings(first_iterations=5, iterations=15, last_iterations=15))
     ends = np.array([[0.5, 0.1, 0.5], [0.5, 0.9, 0.5]])
     small, large = model.predict_std(ends)[:, 0]
     assert large / small == pytest.approx(np.exp(1.6), rel=0.35)

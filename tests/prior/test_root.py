@@ -56,7 +56,7 @@ def test_few_inducing_rows_cover_as_well_and_say_how_far_they_are_off():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (900, 2))
     y = np.sin(3 * x[:, 0]) * x[:, 1] + 0.2 * rng.standard_normal(900)
-    quick = {"first_iterations": 6, "iterations": 6, "spread_tolerance": 0.0}
+    quick = {"first_iterations": 2, "iterations": 6, "last_iterations": 6, "spread_tolerance": 0.0}
     errors = []
     for count in (10, 60, 250):
         fitted = prior.fit(x[:250], y[:250], settings=Settings(**quick, inducing_rows=count))

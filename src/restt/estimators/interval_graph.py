@@ -22,9 +22,9 @@ from restt.interop.onnx_graph import GraphPart
 from restt.module import ResTT
 from restt.prior import Predictive
 from restt.prior.gp import Process
-from restt.prior.kernel import NOISE_END, Kernel
-from restt.prior.objective import NOISE_RANGE
+from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
+from restt.prior.settings import Settings
 
 
 class IntervalGraph(ModelGraph):
@@ -87,7 +87,7 @@ class IntervalPart(GraphPart):
 
     def _deviation(self, columns: Sequence[tuple[Tensor, ...]], outputs: Tensor) -> Tensor:  # (B, 1)
         """:meth:`Predictive.deviations`."""
-        level = torch.clamp(outputs @ self.average, -NOISE_END, NOISE_END)
+        level = torch.clamp(outputs @ self.average, -Settings.NOISE_END, Settings.NOISE_END)
         slopes = torch.cat([vector for vector, *_ in columns], dim=-1) @ self.slopes
         slopes = slopes + level * self.level_slopes  # (B, S + 1)
         members = [part(columns) for part in self.members]
@@ -101,8 +101,8 @@ class IntervalPart(GraphPart):
         """The members' mean variance of the noise: :func:`restt.prior.objective.log_noise`, exponentiated."""
         slope = slopes.narrow(-1, 0, len(self.weights))
         # tanh u = 1 - 2/(e^2u + 1)
-        bounded = 1.0 - 2.0 / (torch.exp(slope * (2 / NOISE_RANGE)) + 1.0)
-        return torch.exp(bounded * NOISE_RANGE + self.noise) @ self.noise_weights + self.noise_least
+        bounded = 1.0 - 2.0 / (torch.exp(slope * (2 / Settings.NOISE_RANGE)) + 1.0)
+        return torch.exp(bounded * Settings.NOISE_RANGE + self.noise) @ self.noise_weights + self.noise_least
 
     def _between(self, means: Sequence[Tensor]) -> Tensor:  # S of (B, O) -> (B, 1)
         """Variance of the members' means."""

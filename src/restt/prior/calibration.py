@@ -13,8 +13,8 @@ from restt.prior.predictive import Predictive, between, residual_quantiles, scal
 from restt.prior.root import root_of
 from restt.prior.settings import Settings
 
-# Inducing rows of the predictive variance that are tried first, and bytes of their roots beside twice the train.
-_FIRST_INDUCING, _ROOT_BYTES = (128, 384), 1.5e6
+# Bytes of the inducing rows' roots beside twice the train.
+_ROOT_BYTES = 1.5e6
 
 
 def fit_predictive(
@@ -33,7 +33,7 @@ def fit_predictive(
     noises = [one.process.noise(data.rows, data.level) for one in members.posteriors]
     most = min(settings.inducing_rows, _most_inducing(len(shares), parameters))
     most = min(most, len(table))
-    for count in (*(size for size in _FIRST_INDUCING if size < most), most):
+    for count in (*(size for size in settings.FIRST_INDUCING if size < most), most):
         roots = [
             root_of(covariance, count, noise / (data.weights * data.precision), members.targets)
             for covariance, noise in zip(covariances, noises, strict=True)

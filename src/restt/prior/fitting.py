@@ -1,8 +1,9 @@
 """Hyper-parameters by maximum a posteriori, one set for each component of the hyper-prior, and their average.
 
-1. Every component is fitted on a few hundred rows.
-2. What the first, which has all terms, says of each row from the others gives the tails of the noise and how it grows
-   with the prediction; with these it is fitted again, on up to a few thousand rows.
+1. The first component, which has all terms, is fitted from several starts on a few hundred rows, and from the best of
+   them on as many rows as lie in the middle (geometric mean) of these and all.
+2. Its leave-one-out predictions give the tails of the noise and how it grows with the prediction. With these it is
+   fitted to all rows, up to a few thousand, and every other component to the few hundred.
 3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
    leave-one-out predictions, with the components' own weights counting as a number of rows.
 """
@@ -26,12 +27,8 @@ from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import Settings
 from restt.prior.warp import Warp
 
-# Where an L-BFGS search may stop: a gain of the objective per step, in nats.
-_LEAST_GAIN = 0.02
-# How far, in logarithms, a column may be from the most relevant one when a search begins again.
-_REOPENED = 4.0
-# Members of less weight are left out; 1/ν at most, so that the noise has a variance.
-_LEAST_WEIGHT, _LEAST_TAIL, _MOST_TAIL = 0.02, 1e-4, 0.45
+# So many times the rows of the first searches take one thread as long as those of the other components together.
+_ALONE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +66,26 @@ def fit_members(
 ) -> Members:
     """Fit all members; ``sample`` are the rows of the first fits, done so many at a time."""
     first, *others = settings.components
-    objective = Objective(kernel, first, data.take(sample), settings.constant, settings.least_noise)
-    theta = _best_of(objective, objective.starts, settings.first_iterations, threads)
+    given = settings.constant, settings.least_noise
+    start = Objective(kernel, first, data.take(sample), *given)
+    theta = _best_of(start, start.starts, settings.first_iterations, threads)
+    count = round((len(sample) * len(y)) ** 0.5)
+    middle = Objective(kernel, first, data.take(torch.arange(count, device=sample.device)), *given)
+    theta = climb(middle, theta, settings.iterations)
     warp_at = kernel.layout.split(theta)["warp"]
     begun_warp, targets = _warped(warp, warp_at, y, data)
     begun = condition(Process(kernel, theta, first, settings), data, targets)
     data, tail = _with_tails(data, begun, targets, settings.tail)
     part = data.take(sample)
-    objectives = [Objective(kernel, first, data, settings.constant, settings.least_noise)]
-    objectives += [Objective(kernel, one, part, settings.constant, settings.least_noise, warp_at) for one in others]
-    tasks = [partial(climb, one, one.centre, settings.first_iterations) for one in objectives[1:]]
-    if len(y) > len(sample):
-        # A search on many rows fills all threads by itself.
-        thetas = [climb(objectives[0], reopened(kernel, theta), settings.iterations), *side_by_side(tasks, threads)]
-    else:
-        last = partial(climb, objectives[0], reopened(kernel, theta), settings.iterations)
-        thetas = side_by_side([last, *tasks], threads)
+    objectives = [Objective(kernel, first, data, *given)]
+    objectives += [Objective(kernel, one, part, *given, warp_at) for one in others]
+    starts = [theta, *(one.centre for one in objectives[1:])]
+    tasks = [
+        partial(climb, one, begin, settings.last_iterations) for one, begin in zip(objectives, starts, strict=True)
+    ]
+    # A search on many rows fills all threads by itself.
+    alone = int(len(y) > _ALONE * len(sample))
+    thetas = [task() for task in tasks[:alone]] + side_by_side(tasks[alone:], threads)
     warp, targets = _warped(begun_warp, kernel.layout.split(thetas[0])["warp"], y, data)
     posteriors = [
         condition(Process(kernel, theta, component, settings), data, targets)
@@ -94,32 +95,16 @@ def fit_members(
     left_out = torch.stack([one.left_out for one in posteriors], -1).cpu().numpy()
     precision = (data.weights * data.precision).cpu().numpy()
     weights = stacked(left_out, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
-    kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= _LEAST_WEIGHT]
+    kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= settings.LEAST_WEIGHT]
     weights = weights[kept] / weights[kept].sum()
-    evaluations = sum(one.evaluations for one in (objective, *objectives))
+    evaluations = sum(one.evaluations for one in (start, middle, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
 
 
 def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:
-    """The best hyper-parameters of a few steps from every start, and then of more from the best of these."""
-    found = side_by_side([partial(climb, objective, start, iterations // 3) for start in starts], threads)
-    values = [objective(objective.units(theta))[0] for theta in found]
-    return side_by_side([partial(climb, objective, found[int(np.argmin(values))], iterations)], threads)[0]
-
-
-def reopened(kernel: Kernel, theta: Tensor) -> Tensor:
-    """Hyper-parameters with no column far less relevant than the most relevant one.
-
-    The gradient by the logarithm of a small relevance is small, so that a search does not find back to a column that it
-    gave up; from here it can.
-    """
-    found = theta.clone()
-    h = kernel.layout.split(found)
-    relevances = [h[f"{kind}.relevance"] for kind in ("number", "level")]  # views
-    largest = torch.cat(relevances).max()
-    for one in relevances:
-        one.clamp_(min=float(largest) - _REOPENED)
-    return found
+    """The best hyper-parameters that searches from the starts found."""
+    found = side_by_side([partial(climb, objective, start, iterations) for start in starts], threads)
+    return min(found, key=lambda theta: objective(objective.units(theta))[0])
 
 
 def side_by_side(tasks: Sequence[Callable[[], Tensor]], threads: int) -> list[Tensor]:
@@ -147,7 +132,7 @@ def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
 
     def after_step(_: np.ndarray) -> None:
         reached.append(best[0][0])
-        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * _LEAST_GAIN:
+        if len(reached) > 3 and reached[-4] - reached[-1] < 3 * Settings.LEAST_GAIN:
             raise StopIteration
 
     minimize(
@@ -179,11 +164,11 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
     def surprise(tail: float) -> float:
         return -float(weights @ student_log_density(squares, 1 / tail)) + tail / expected
 
-    tail = float(minimize_scalar(surprise, bounds=(_LEAST_TAIL, _MOST_TAIL), method="bounded").x)
+    tail = float(minimize_scalar(surprise, bounds=Settings.TAILS, method="bounded").x)
     precision = student_precision(squares, weights, tail)
     residuals = (targets - begun.left_out).mean(1).cpu().numpy()
     if one_sided(residuals, weights, precision):
-        tail, precision = _LEAST_TAIL, np.ones_like(precision)
+        tail, precision = Settings.TAILS[0], np.ones_like(precision)
     level = begun.left_out.mean(1)
     return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
 

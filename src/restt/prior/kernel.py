@@ -19,12 +19,11 @@ from torch import Tensor
 
 from restt.prior.hyper import Layout
 from restt.prior.pairs import Rows
+from restt.prior.settings import Settings
 from restt.prior.sites import Site
 
 # Less variance is that of a column of one value.
 _LEAST = 1e-12
-# Standardised values and predictions beyond which the noise no longer grows.
-NOISE_END = 2.5
 
 
 class Kernel:
@@ -84,7 +83,7 @@ class Kernel:
         """Standardised values of the columns of numbers, on which the noise may depend; 0 where one is missing."""
         found = [
             rows.vectors(n, self.sites[n].seen + 1)[:, : len(self.sites[n].values)]  # one state is the average
-            @ self._value[k, : len(self.sites[n].values)].clamp(-NOISE_END, NOISE_END)
+            @ self._value[k, : len(self.sites[n].values)].clamp(-Settings.NOISE_END, Settings.NOISE_END)
             for k, n in enumerate(self.numbers)
         ]
         return torch.stack(found, 1) if found else rows.share.new_zeros(len(rows), 0)

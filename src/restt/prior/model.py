@@ -29,10 +29,6 @@ from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
 
 _CPU = torch.device("cpu")
-# Of a few rows and many columns nothing is known of how much the residuals' variance grows.
-_MOST_GROWTH = 2.0
-# Largest bonds that are tried before the largest of the settings.
-_FIRST_BONDS = (12, 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +207,7 @@ def _fit(
     ordered = tuple(sites[n] for n in site_places)
     distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
-    growth = (1 + min(fitted_to / count, _MOST_GROWTH)) ** 0.5
+    growth = (1 + min(fitted_to / count, settings.MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
     given = table[:count], residuals * growth, used[:count], distance**2, settings
     predictive, spread_error = fit_predictive(members, kernel, *given, module.num_parameters())
@@ -281,8 +277,7 @@ def _rounded(
     settings: Settings,
 ) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
     """Cores of the members' mean in the best of the orders tried."""
-    # Small bonds are enough for most tables, and cost little to try.
-    bonds = [bond for bond in _FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
+    bonds = [bond for bond in settings.FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
     if bond_dim != "auto":
         bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
     parts = [one.products() for one in posteriors]

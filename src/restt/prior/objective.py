@@ -18,13 +18,11 @@ import torch
 from torch import Tensor
 
 from restt.prior.hyper import GLOBAL, log_prior
-from restt.prior.kernel import NOISE_END, Kernel
+from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows, covariance, pull_back
-from restt.prior.settings import TERMS, Component
+from restt.prior.settings import TERMS, Component, Settings
 from restt.prior.warp import log_slope, yeo_johnson
 
-# In logarithms of the variance: a factor of four between the least and the largest.
-NOISE_RANGE = 0.7
 _WORST = 1e10
 
 
@@ -50,12 +48,12 @@ def power_of(warp: Tensor) -> Tensor:
 
 
 def log_noise(h: dict[str, Tensor], features: Tensor, level: Tensor) -> Tensor:  # (B, K), (B,) -> (B,)
-    """Log variance of the noise of rows, within :data:`NOISE_RANGE` of the common one.
+    """Log variance of the noise of rows, within ``Settings.NOISE_RANGE`` of the common one.
 
     Without bounds, a region where y and its noise are both large would hardly count in the mean of a skewed y.
     """
-    slope = features @ h["number.noise"] + h["noise_mean"] * level.clamp(-NOISE_END, NOISE_END)
-    return h["noise"] + NOISE_RANGE * torch.tanh(slope / NOISE_RANGE)
+    slope = features @ h["number.noise"] + h["noise_mean"] * level.clamp(-Settings.NOISE_END, Settings.NOISE_END)
+    return h["noise"] + Settings.NOISE_RANGE * torch.tanh(slope / Settings.NOISE_RANGE)
 
 
 def term_mask(component: Component, like: Tensor) -> Tensor:  # (4,)

@@ -22,18 +22,14 @@ from torch import Tensor
 from restt._common.errors import check_int, check_positive
 from restt.prior.distribution import LEVELS, Distribution, standard_quantile
 from restt.prior.gp import Process, term_covariances
-from restt.prior.kernel import NOISE_END, Kernel
+from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
 from restt.prior.warp import Warp
 
-# How many residuals of a normal distribution count beside those of the rows, and the fewest degrees of the tails.
-_NORMAL_ROWS, _FEWEST_DEGREES = 20, 3
 _ROWS_AT_ONCE = 1024
 _POINTS_AT_ONCE = 64
-# Of the part of s² that is the same everywhere, against the part that depends on the row.
-_CONSTANT_BOUNDS = (0.05, 1e3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +91,7 @@ class Predictive:
     def features(self, rows: Rows, level: Tensor) -> np.ndarray:  # (B,) -> (B, numbers + 1)
         """What the logarithm of s² is linear in, beyond the members' own variances."""
         own = self.kernel.noise_features(rows)
-        return torch.cat([own, level.clamp(-NOISE_END, NOISE_END)[:, None]], 1).numpy()
+        return torch.cat([own, level.clamp(-Settings.NOISE_END, Settings.NOISE_END)[:, None]], 1).numpy()
 
     def quantile(self, level: float) -> np.ndarray:  # (O,)
         """The quantile of the standardised residuals, with the tails of a Student density beyond the kept levels."""
@@ -103,7 +99,7 @@ class Predictive:
 
     @property
     def _degrees(self) -> int:
-        return max(self.rows - 1, _FEWEST_DEGREES)
+        return max(self.rows - 1, Settings.FEWEST_DEGREES)
 
     def at(
         self,
@@ -277,7 +273,7 @@ def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarr
         for half in (~large, large)
     )
     slope = (y1 - y0) / (x1 - x0)
-    least, most = (bound * x1 for bound in _CONSTANT_BOUNDS)
+    least, most = (bound * x1 for bound in Settings.CONSTANT_BOUNDS)
     return float(np.clip(y0 / slope - x0, least, most)) if slope > 0 else float(most)
 
 
@@ -285,8 +281,8 @@ def residual_quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  
     """Quantiles at :data:`LEVELS`, those of few values drawn towards a normal distribution's whose size they tell."""
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
     own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
-    normal = student.ppf(LEVELS, max(len(scaled) - 1, _FEWEST_DEGREES))[:, None] * size
-    share = len(scaled) / (len(scaled) + _NORMAL_ROWS)
+    normal = student.ppf(LEVELS, max(len(scaled) - 1, Settings.FEWEST_DEGREES))[:, None] * size
+    share = len(scaled) / (len(scaled) + Settings.NORMAL_ROWS)
     return share * own + (1 - share) * normal
 
 

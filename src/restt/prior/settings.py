@@ -69,9 +69,10 @@ class Settings:
     # the predictive distribution.
     held_share: float = 0.2
     held_rows: int = 1000
-    # L-BFGS steps of the first fits and of the last one.
-    first_iterations: int = 40
+    # Most L-BFGS steps from each start, of the search in the middle, and of the last one and the other components.
+    first_iterations: int = 13
     iterations: int = 40
+    last_iterations: int = 20
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
@@ -98,6 +99,29 @@ class Settings:
 
     EFFORTS: ClassVar[tuple[str, ...]] = ("quick", "auto", "best")
 
+    # Numbers of the model itself, the same at every effort; none was tuned but the first.
+    # Bound of the log variance of noise about the common one, a factor of four between least and largest: without
+    # a bound Poisson counts had an R² of 0.34 in place of 0.99 (docs/tables.md).
+    NOISE_RANGE: ClassVar[float] = 0.7
+    # Standardised values and predictions beyond which the noise no longer grows.
+    NOISE_END: ClassVar[float] = 2.5
+    # A search stops where a step gains less, in nats; 0.1 lost 0.03 of R² on pumadyn32nm (docs/tables.md).
+    LEAST_GAIN: ClassVar[float] = 0.02
+    # Members of less weight are left out.
+    LEAST_WEIGHT: ClassVar[float] = 0.02
+    # Bounds of 1/ν of Student's noise: next to normal, and a variance that is finite.
+    TAILS: ClassVar[tuple[float, float]] = (1e-4, 0.45)
+    # Most that the variance of residuals grows: of a few rows and many columns nothing is known of it.
+    MOST_GROWTH: ClassVar[float] = 2.0
+    # Bonds and inducing rows that are tried before the most: they are enough for most tables, and cost little.
+    FIRST_BONDS: ClassVar[tuple[int, ...]] = (12, 32)
+    FIRST_INDUCING: ClassVar[tuple[int, ...]] = (128, 384)
+    # How many residuals of a normal distribution count beside those of the rows, and the fewest degrees of the tails.
+    NORMAL_ROWS: ClassVar[int] = 20
+    FEWEST_DEGREES: ClassVar[int] = 3
+    # Bounds of the part of s² that is the same everywhere, relative to the part that depends on the row.
+    CONSTANT_BOUNDS: ClassVar[tuple[float, float]] = (0.05, 1e3)
+
     @classmethod
     def of_effort(cls, effort: str) -> Self:
         """The settings of ``"quick"``, ``"auto"`` or ``"best"``.
@@ -112,12 +136,13 @@ class Settings:
                 knots=16,
                 first_rows=200,
                 scale_rows=400,
-                first_iterations=12,
-                iterations=6,
+                first_iterations=4,
+                iterations=12,
+                last_iterations=6,
                 largest_bond=16,
                 components=learned_components()[:1],
             )
         if effort == "best":
             # Twice the rows and steps of everything.
-            return cls(first_rows=660, scale_rows=4000, first_iterations=80, iterations=80)
+            return cls(first_rows=660, scale_rows=4000, first_iterations=26, iterations=80, last_iterations=40)
         return cls()
