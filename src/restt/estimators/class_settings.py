@@ -21,13 +21,15 @@ class ClassSettings:
     hat_knots: int = 8
     # L2 penalties of the logistic regression on straight lines, for columns of variance 1.
     logistic_penalties: tuple[float, ...] = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
-    # Rows on which a fold's hyper-parameters are learned, L-BFGS steps, and entries of all columns' covariances
-    # together: limits of time. Scales that are not learned to the end did no worse on held-out rows.
+    # Rows on which hyper-parameters are learned, L-BFGS steps on all of them from either start and then in every fold,
+    # and entries of all columns' covariances together: limits of time. Scales that are not learned to the end did no
+    # worse on held-out rows.
     first_rows: int = 330
-    iterations: int = 20
+    iterations: int = 25
+    fold_iterations: int = 15
     learning_entries: float = 3e6
     # Penalties of a mode: how many times smaller than 1 the variance of the logits is taken to be.
-    process_penalties: tuple[float, ...] = (1.0, 1 / 8, 1 / 64, 1 / 512, 1 / 4096)
+    process_penalties: tuple[float, ...] = (1.0, 1 / 16, 1 / 256, 1 / 4096)
     # Rows over which a mode is a sum; there are fewer where passes · rows · centres · classes would be more work.
     centres: int = 1000
     fewest_centres: int = 150
@@ -42,7 +44,7 @@ class ClassSettings:
     steps: int = 150
     rate: float = 0.05
     line_penalties: tuple[float, ...] = (0.003, 0.03)
-    hat_penalties: tuple[float, ...] = (0.003, 0.0005)
+    hat_penalties: tuple[float, ...] = (0.003, 0.0003)
     runs_at_once: int = 30
     # Where straight lines become flat, in standard deviations, so that no tail decides alone.
     furthest: float = 2.5
@@ -66,11 +68,12 @@ class ClassSettings:
                 folds=3,
                 first_rows=150,
                 iterations=8,
+                fold_iterations=5,
                 process_penalties=(1 / 8, 1 / 256),
                 centres=400,
                 line_penalties=(0.01,),
                 hat_penalties=(0.001,),
             )
         if effort == "best":
-            return cls(first_rows=660, iterations=40, steps=300)
+            return cls(first_rows=660, iterations=50, fold_iterations=30, steps=300)
         return cls()

@@ -3,8 +3,9 @@
 Every fold learns its hyper-parameters from the rows outside of it, by the evidence of the classes taken as numbers
 (label regression), so that no row judges what it was learned from. Under a kernel K the mode of the posterior with a
 softmax likelihood is a logistic regression in K's axes (:mod:`restt.prior.softmax`); it is found for logits of several
-sizes. Three kernels have the same hyper-parameters: the whole one, products and sums of straight lines, which draw
-sharp borders where an interaction changes sign, and main effects alone.
+sizes. Three kernels have the same hyper-parameters: the whole one; products and sums of straight lines of the relevant
+columns, which draw sharp borders where an interaction changes sign; and main effects alone. A fourth has none that are
+learned: the Gaussian kernel of all columns together, with the width that support vector machines have.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from restt.estimators.candidates import ClassRows, Member
 from restt.estimators.logistic import path
 from restt.estimators.views import whole_view
 from restt.module import ResTT
-from restt.prior.fitting import climb, side_by_side
+from restt.prior.fitting import climb, reopened, side_by_side
 from restt.prior.gp import Posterior, Process
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective
@@ -34,6 +35,11 @@ from restt.prior.softmax import Axes
 # The logit of a straight line's share that is as good as 1; the logarithm of a relevance that is as good as 0.
 _ALL_LINE, _NONE = 20.0, -40.0
 _SMALLEST_SPREAD = 1e-12
+# Where lines are straight, a column with less than this share of the largest relevance has none: many such columns
+# together are noise in every product.
+_RELEVANT = 0.02
+# w of the Gaussian kernel exp(-w d²/2) times the number of columns: scikit-learn's gamma="scale" where these vary by 1.
+_GAUSSIAN = 2.0
 # Largest bonds that are tried before the largest of the settings.
 _FIRST_BONDS = (8, 20)
 
@@ -48,19 +54,22 @@ def learn_processes(rows: ClassRows, prior: Settings) -> tuple[Process, ...]:
     component = prior.components[0]
     threads = torch.get_num_threads()
 
-    def learned(part: np.ndarray) -> Tensor:
+    def objective(part: np.ndarray) -> Objective:
         # Rows are in a random order.
         used = torch.from_numpy(part[rows.weights[part] > 0][:count])
         ones = torch.ones(len(used), dtype=torch.float64)
         data = Data(rows.codes.take(used), targets[used], weights[used], ones, torch.zeros_like(ones))
         plain = torch.zeros(targets.shape[1], dtype=torch.float64)
-        objective = Objective(kernel, component, data, prior.constant, prior.least_noise, plain)
-        begun = [climb(objective, start, max(1, own.iterations // 3)) for start in objective.starts]
-        values = [objective(objective.units(theta))[0] for theta in begun]
-        return climb(objective, begun[int(np.argmin(values))], own.iterations)
+        return Objective(kernel, component, data, prior.constant, prior.least_noise, plain)
 
     with fitting_threads(float(count) ** 2 * len(rows.sites)):
-        thetas = side_by_side([partial(learned, part) for part in rows.parts], threads)
+        # Folds begin where a search on all rows ended: alone, one in five missed what columns say only together.
+        whole = objective(np.arange(len(rows)))
+        begun = side_by_side([partial(climb, whole, start, own.iterations) for start in whole.starts], threads)
+        values = [whole(whole.units(theta))[0] for theta in begun]
+        start = reopened(kernel, begun[int(np.argmin(values))])
+        folds = [objective(part) for part in rows.parts]
+        thetas = side_by_side([partial(climb, one, start, own.fold_iterations) for one in folds], threads)
     # Logits have a constant of their own, which is not penalised.
     return tuple(Process(kernel, theta, component, replace(prior, constant=0.0)) for theta in thetas)
 
@@ -71,15 +80,27 @@ def relevance(processes: Sequence[Process]) -> np.ndarray:  # (N,)
 
 
 def _kinds(process: Process) -> dict[str, Process]:
-    """The kernels of the same hyper-parameters."""
+    """The whole kernel, and others out of its terms."""
     component, kernel = process.component, process.kernel
     found = {"process": process, "curves": replace(process, component=replace(component, terms=("sum",)))}
     if kernel.numbers:
         theta = process.theta.clone()
         h = kernel.layout.split(theta)  # views
         h["number.line"].fill_(_ALL_LINE)
+        sizes = relevance_of(process)
+        for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
+            h[f"{kind}.relevance"][torch.from_numpy(sizes[places] < _RELEVANT * sizes.max())] = _NONE
         theta[kernel.layout.names.index("r")] = _NONE
         found["straight process"] = replace(process, theta=theta, component=replace(component, terms=("smooth", "sum")))
+    theta = process.theta.clone()
+    h = kernel.layout.split(theta)
+    for name in ("relevance", "w"):
+        for kind in ("number", "level"):
+            h[f"{kind}.{name}"].zero_()
+    h["number.position"].zero_()
+    theta[kernel.layout.names.index("w")] = float(np.log(_GAUSSIAN / kernel.layout.varying))
+    theta[kernel.layout.names.index("joint")] = 0.0
+    found["gaussian"] = replace(process, theta=theta, component=replace(component, terms=("joint",)))
     return found
 
 
