@@ -141,7 +141,8 @@ class Modes:
                     for process, alpha in zip(processes, mean, strict=True)
                 ]
         exact = torch.from_numpy(np.tensordot(share, self.fitted, 1))
-        module = residual_module(_rounded(self.rows, posteriors, exact, self.order))
+        cores, error = _rounded(self.rows, posteriors, exact, self.order)
+        module = residual_module(cores)
         made = ResTT(
             module.sites,
             list(module.feature_dims),
@@ -155,7 +156,7 @@ class Modes:
             made.get_parameter(name).copy_(parameter[None])
         assert made.bias is not None
         made.bias.copy_(torch.from_numpy(share @ self.constants.mean(1)).expand_as(made.bias))
-        return [Member(made, whole_view([self.rows.sites[n] for n in self.order]), total)]
+        return [Member(made, whole_view([self.rows.sites[n] for n in self.order]), total, error)]
 
 
 def _rounded(
@@ -163,8 +164,8 @@ def _rounded(
     posteriors: Sequence[Posterior],
     exact: Tensor,  # (B, K)
     order: Sequence[int],
-) -> list[Tensor]:
-    """Cores of the sum of the posteriors' means, of the least bond within the tolerance, or of the largest allowed."""
+) -> tuple[list[Tensor], float]:
+    """Cores of the posteriors' sum, of the least bond within the tolerance or the largest allowed, and their error."""
     own, kernel = rows.settings, posteriors[0].process.kernel
     parts = [one.products() for one in posteriors]
     effects = [torch.stack(column).sum(0) for column in zip(*(one.effects() for one in posteriors), strict=True)]
@@ -181,9 +182,10 @@ def _rounded(
     largest = rows.bond or own.largest_bond
     for bond in [bond for bond in _FIRST_BONDS if bond < largest] + [largest]:
         cores, rounding = round_products(coefficients, factors, moments, bond, own.tolerance, distance=distance)
-        if rounding.distance is not None and rounding.distance <= own.tolerance:
+        assert rounding.distance is not None
+        if rounding.distance <= own.tolerance:
             break
-    return cores
+    return cores, rounding.distance
 
 
 @torch.no_grad()

@@ -52,6 +52,7 @@ class Selected:
     settings: Settings
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
     loss: float  # that of the average
+    rounding_error: float  # root mean square by which rounding moved its logits on the rows
 
 
 def suffices(given: Examples, parameters: ResTTClassifier) -> bool:
@@ -89,13 +90,15 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
     weights, temperature, loss = _chosen(rows, families)
     hats, shift, scale = hat_map(rows.sites)
     encoding = Encoding(merged.columns, order, hats, shift, scale, shift.clone(), None)
+    members = _members(rows, families, weights)
     return Selected(
-        _averaged(rows, _members(rows, families, weights), settings),
+        _averaged(rows, members, settings),
         with_site_means(encoding, merged.numbers, given.weights),
         replace(target, temperature=temperature),
         settings,
         _losses_and_shares(rows, families, weights),
         loss,
+        sum(member.share * member.error for member in members) / sum(member.share for member in members),
     )
 
 

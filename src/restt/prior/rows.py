@@ -127,7 +127,7 @@ def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarr
             upwards = skewness or slope
             place = np.minimum(rank, last - rank) if upwards == 0 else rank if upwards > 0 else last - rank
             place = np.where(np.isnan(column), 2**40, place).astype(np.uint64)
-            own = np.uint64(salt)
+            own = np.array([salt], dtype=np.uint64)
             for moment in (abs(skewness), abs(slope), abs(bend)):
                 own = _mixed(own + np.array([moment], dtype=np.uint64))
             total += _mixed(_mixed(place) + own)
@@ -137,7 +137,7 @@ def content_order(table: np.ndarray, targets: np.ndarray, seed: int) -> np.ndarr
 def _centred_ranks(column: np.ndarray) -> np.ndarray:  # (B,) -> (B,) int64
     """Ranks from -1000 to 1000, 0 where a value is missing; of the negated column the negative ones."""
     values, rank = np.unique(column, return_inverse=True)
-    last = max(np.count_nonzero(~np.isnan(values)) - 1, 1)
+    last = max(int(np.count_nonzero(~np.isnan(values))) - 1, 1)
     return np.where(np.isnan(column), 0, np.rint(1000 * (2 * rank - last) / last)).astype(np.int64)
 
 
