@@ -57,7 +57,7 @@ class ClassRows:
 
     def ordered(self, order: Sequence[int]) -> ClassRows:
         """The rows with their sites in another order."""
-        sites, states = (tuple(each[n] for n in order) for each in (self.sites, self.states))
+        sites, states = tuple(self.sites[n] for n in order), tuple(self.states[n] for n in order)
         codes = Rows(*(part[:, list(order)].contiguous() for part in (self.codes.code, self.codes.share)))
         return replace(self, sites=sites, states=states, codes=codes)
 
@@ -129,7 +129,9 @@ class Trained:
         return [Member(module, self.view, float(share)) for module, share in pairs if share > 0]
 
 
-def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], settings: Settings, seed: int) -> Trained:
+def train_candidates(
+    rows: ClassRows, view: View, penalties: Sequence[float], bond: int, settings: Settings, seed: int
+) -> Trained:
     """Trains over a view, so many runs at a time."""
     own = rows.settings
     vectors = view.vectors(rows.states).to(settings.device, settings.dtype)
@@ -145,7 +147,7 @@ def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], se
         module = ResTT(
             len(view.widths),
             view.widths,
-            rows.bond or own.bond,
+            bond,
             rows.classes,
             second_moment=moment,
             bias=True,

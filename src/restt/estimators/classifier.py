@@ -36,8 +36,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     effort : {"quick", "auto", "best"}
         ``"quick"`` compares fewer candidates on three folds; ``"best"`` learns on twice the rows in twice the steps.
     bond_dim : "auto" or int
-        The largest width r of the chain's state of a candidate. ``"auto"`` is 10 for trained ones and as much as the
-        solved ones need, at most 40.
+        The largest width r of the chain's state of a candidate. ``"auto"`` is 4 or 10 for trained ones and as much as
+        the solved ones need, at most 40.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}

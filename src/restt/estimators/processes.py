@@ -179,13 +179,13 @@ def _rounded(
     def distance(cores: list[Tensor]) -> float:
         return float((used @ (train_values(cores, states) - exact).square()).mean().sqrt())
 
-    largest = rows.bond or own.largest_bond
+    largest, away = rows.bond or own.largest_bond, np.inf
     for bond in [bond for bond in _FIRST_BONDS if bond < largest] + [largest]:
         cores, rounding = round_products(coefficients, factors, moments, bond, own.tolerance, distance=distance)
-        assert rounding.distance is not None
-        if rounding.distance <= own.tolerance:
+        away = rounding.distance or 0.0
+        if away <= own.tolerance:
             break
-    return cores, rounding.distance
+    return cores, away
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,7 +79,7 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
     settings = settle(
         len(rows),
         sum(site.width for site in rows.sites),
-        rows.bond or own.bond,
+        rows.bond or own.hat_bond,
         own.folds,
         device=parameters.device,
         precision="auto",
@@ -153,18 +154,19 @@ def _families(
         line_view(rows.sites, constant=True, furthest=own.furthest).at(places),
         hat_view(rows.sites, list(table.T), rows.states, rows.weights, own.hat_knots).at(places),
     ]
-    works = [_work(rows, view) for view in views]
+    bonds = [rows.bond or own.line_bond, rows.bond or own.hat_bond]
+    works = [_work(rows, view, bond) for view, bond in zip(views, bonds, strict=True)]
     kept: list[list[float]] = [[], []]
     spent = 0.0
-    for pair in zip(own.line_penalties, own.hat_penalties, strict=True):
+    for pair in zip_longest(own.line_penalties, own.hat_penalties):
         for chosen, penalty, work in zip(kept, pair, works, strict=True):
             # The cheapest is tried where there is no other candidate, whatever the size.
-            if spent + work <= own.trained_work or not (len(families) > 1 or any(kept)):
+            if penalty is not None and (spent + work <= own.trained_work or not (len(families) > 1 or any(kept))):
                 chosen.append(penalty)
                 spent += work
-    for view, penalties in zip(views, kept, strict=True):
+    for view, penalties, bond in zip(views, kept, bonds, strict=True):
         if penalties:
-            families.append(train_candidates(rows, view, penalties, settings, seed))
+            families.append(train_candidates(rows, view, penalties, bond, settings, seed))
     return families
 
 
@@ -173,9 +175,8 @@ def _trained_places(rows: ClassRows) -> tuple[int, ...]:
     return tuple(sorted({0, *rows.varying, len(rows.sites) - 1}))
 
 
-def _work(rows: ClassRows, view: View) -> float:
+def _work(rows: ClassRows, view: View, bond: int) -> float:
     """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
-    bond = rows.bond or rows.settings.bond
     products = sum(view.widths) * bond**2 + max(view.widths) * bond * rows.classes
     return float(len(rows)) * products * rows.settings.folds * rows.settings.steps
 
