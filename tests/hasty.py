@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -12,22 +11,22 @@ import pytest
 @contextmanager
 def hasty_solvers() -> Iterator[None]:
     """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
-    from restt.estimators import additive, candidates, modes, selection
-    from restt.prior import Settings, classes, learning
-
-    climb = learning.climb
-
-    def climb_a_little(objective: Any, start: Any, iterations: int, *rest: Any) -> Any:
-        return climb(objective, start, min(iterations, 3), *rest)
+    from restt.estimators.class_settings import ClassSettings
+    from restt.prior import Settings, softmax
 
     with pytest.MonkeyPatch.context() as patch:
         hasty = Settings(knots=12, first_iterations=2, iterations=2, last_iterations=2, largest_bond=16)
         patch.setattr(Settings, "of_effort", lambda effort: hasty)
-        patch.setattr(learning, "climb", climb_a_little)
-        patch.setattr(classes, "_ITERATIONS", 10)
-        for module in (candidates, selection):
-            patch.setattr(module, "STEPS", 20)
-            patch.setattr(module, "FOLDS", 3)
-        patch.setattr(modes, "MODE_PENALTIES", modes.MODE_PENALTIES[1::3])
-        patch.setattr(additive, "LOGISTIC_PENALTIES", additive.LOGISTIC_PENALTIES[1::3])
+        few = ClassSettings(
+            folds=3,
+            logistic_penalties=(10.0, 0.01),
+            iterations=3,
+            fold_iterations=2,
+            process_penalties=(1 / 8, 1 / 512),
+            steps=20,
+            line_penalties=(0.003,),
+            hat_penalties=(0.0005,),
+        )
+        patch.setattr(ClassSettings, "of_effort", lambda effort: few)
+        patch.setattr(softmax, "_ITERATIONS", 10)
         yield

@@ -43,7 +43,7 @@ def test_rewritten_trains_are_the_same_function(table):
         module.reset_parameters(seed=0)
         with torch.no_grad():
             module.bias.copy_(torch.tensor([0.3, -0.2]))
-            wide = rewritten(module, view, 5)
+            wide = rewritten(module, view, [site.width for site in sites], 5)
             whole = whole_view(sites).vectors(states)
             assert wide.bond_dim == 5
             torch.testing.assert_close(wide(whole), module(view.vectors(states)), rtol=0, atol=1e-12)
@@ -82,3 +82,16 @@ def test_lines_are_flat_beyond_the_furthest(table):
     _, _, sites, states = table
     bounded = line_view(sites, constant=False, furthest=0.5).vectors(states)
     assert float(bounded[:, 0, 0].abs().max()) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("table", [4], indirect=True)
+def test_a_site_that_is_not_in_the_view_passes_the_state_on(table):
+    _, _, sites, states = table
+    view = views_of(table)[0].at((0, 2, 3))
+    module = ResTT(3, view.widths, 3, 2, bias=True, runs=2, dtype=torch.float64)
+    module.reset_parameters(seed=0)
+    wide = rewritten(module, view, [site.width for site in sites], 3)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            wide(whole_view(sites).vectors(states)), module(view.vectors(states)), atol=1e-12, rtol=0
+        )

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 
-from restt.prior.posterior import condition
+from restt.prior.gp import Process, condition
 from restt.prior.rounding import residual_module, round_products, train_values
+from restt.prior.settings import Settings
 from restt.testing import assert_multilinear
-from tests.prior.problems import bound, mixed_table, some_prior
+from tests.prior.problems import random_problem
 
 
 def gram_rounding(coefficients, factors, moments, bond):
@@ -55,25 +57,25 @@ def independent_error(cores, coefficients, factors, moments):
     return (sign.T @ transfer @ sign).trace().item()
 
 
-def problem(rows: int = 40, outputs: int = 1):
-    numbers, y = mixed_table(rows)
-    kernels, states = bound(numbers, np.ones(rows))
-    targets = torch.from_numpy(np.stack([y, y**2], axis=1)[:, :outputs])
-    posterior = condition(some_prior(kernels), states, targets, torch.ones(rows, dtype=torch.float64))
+def problem(outputs: int = 1):
+    """Products of a posterior with two numbers and a category, without its main effects."""
+    kernel, _, data, theta = random_problem(0, rows=40, outputs=outputs)
+    component = replace(Settings().components[0], terms=("smooth", "rough", "joint"))
+    posterior = condition(Process(kernel, theta, component, Settings()), data, data.z)
     coefficients, factors = posterior.products()
-    seen = [kernel.site.seen for kernel in kernels]
-    factors = [f[:, :s] for f, s in zip(factors, seen, strict=True)]
     moments = [
-        torch.diag(k.measure[:s]) if k.measure.dim() == 1 else k.measure for k, s in zip(kernels, seen, strict=True)
+        torch.diag(mean) if site.knots is None else moment
+        for site, mean, moment in zip(kernel.sites, kernel.means, kernel.moments, strict=True)
     ]
-    return posterior, coefficients, factors, moments, [x[:, :s] for x, s in zip(states, seen, strict=True)]
+    states = [posterior.rows.vectors(n, site.seen) for n, site in enumerate(kernel.sites)]
+    return posterior, coefficients, factors, moments, states
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_large_bond_is_the_exact_posterior(outputs):
     posterior, coefficients, factors, moments, states = problem(outputs=outputs)
     cores, rounding = round_products(coefficients, factors, moments, 40, 0.0)
-    assert torch.allclose(values(cores, states), posterior.mean(posterior.states), atol=1e-8)
+    assert torch.allclose(values(cores, states), posterior.mean(posterior.rows), atol=1e-8)
     assert rounding.discarded < 1e-8
 
 
@@ -100,7 +102,7 @@ def test_the_tolerance_bounds_the_error_with_the_least_bonds():
 
 def test_less_is_cut_away_where_it_is_too_much_on_the_rows():
     posterior, coefficients, factors, moments, states = problem()
-    exact, tolerance, told = posterior.mean(posterior.states), 0.02, []
+    exact, tolerance, told = posterior.mean(posterior.rows), 0.02, []
 
     def distance(cores):
         told.append((train_values(cores, states) - exact).square().mean().sqrt().item())

@@ -93,3 +93,19 @@ def test_copies_are_one_row_of_their_weight():
     # Another y is another row, and so is another missing value; the sign of 0 is none.
     other = np.array([[0.0, np.nan], [-0.0, np.nan], [0.0, 1.0], [0.0, np.nan]])
     assert merge_copies(other, np.array([[1.0], [1.0], [1.0], [2.0]]), np.ones(4))[2].tolist() == [2, 1, 1]
+
+
+def test_a_sample_of_a_table_of_categories_is_random():
+    """Boards of three marks whose rows are permutations and mirror images of each other: no two have the same place."""
+    rng = np.random.default_rng(0)
+    board = np.array([0.0, 0, 0, 0, 1, 1, 1, 2, 2])
+    table = np.unique([rng.permutation(board) for _ in range(600)], axis=0)
+    y = (table[:, 4] == 0).astype(float)[:, None]
+    order = content_order(table, y, 0)
+    shuffled = rng.permutation(len(table))
+    columns = rng.permutation(9)
+    again = content_order(-table[shuffled][:, columns], y[shuffled], 0)
+    np.testing.assert_array_equal(shuffled[again], order)
+    # Sorted as bytes, the first half of the table would have one mark in the first column.
+    half = table[order[: len(table) // 2]]
+    np.testing.assert_allclose(half.mean(0), table.mean(0), atol=0.15)

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from restt.prior import Site
-from restt.prior.kernels import JUMPING, make_kernel, measure, reshaped
 from restt.prior.sites import fit_sites, hat_map, site_vectors
 
 RNG = np.random.default_rng(0)
@@ -26,12 +25,6 @@ WEIGHTS = RNG.random(80) + 0.5
 def sites_and_states():
     sites = fit_sites(NUMBERS, WEIGHTS, LEVELS)
     return sites, [site.vectors(column) for site, column in zip(sites, NUMBERS.T, strict=True)]
-
-
-def kernels():
-    sites, states = sites_and_states()
-    weights = torch.from_numpy(WEIGHTS)
-    return [make_kernel(s, measure(s, x, weights)) for s, x in zip(sites, states, strict=True)], states
 
 
 def test_site_vectors_sum_to_one_whatever_the_column_holds():
@@ -127,48 +120,6 @@ def test_a_row_of_weight_two_at_the_end_is_the_end():
     )
     assert once.beyond == twice.beyond == (1, 0)
     assert np.allclose(once.knots, twice.knots)
-
-
-def test_kernels_are_centred_with_mean_variance_a_and_positive():
-    found, states = kernels()
-    share = torch.from_numpy(WEIGHTS / WEIGHTS.sum())
-    for n, (kernel, rows) in enumerate(zip(found, states, strict=True)):
-        values = np.array([0.3, -0.5, 0.7])[: len(kernel.names)]
-        gram = kernel.factor(rows, rows, values) - 1
-        assert torch.allclose(share @ gram, torch.zeros(80, dtype=torch.float64), atol=1e-12)
-        assert torch.allclose(gram, kernel.cross(rows, values) @ rows.T)
-        assert torch.linalg.eigvalsh(gram).min() > -1e-9
-        expected = 0.0 if n >= 4 else np.exp(0.3)
-        assert (share @ gram.diagonal()).item() == pytest.approx(expected)
-
-
-def test_the_average_state_has_no_covariance():
-    kernel = kernels()[0][2]
-    unknown = kernel.site.vectors(np.array([-1.0]))
-    assert not kernel.cross(unknown, np.array([0.5])).any()
-    assert not kernel.cross(kernel.site.vectors(np.array([1.0])), np.array([0.5]))[:, -1].any()
-
-
-def test_the_mean_of_all_levels_has_no_covariance_either():
-    # What an encoding without an average state makes of a level that the fit did not see.
-    levels = fit_sites(NUMBERS[:, 2:3], WEIGHTS, [4], average=False)[0]
-    states = levels.vectors(NUMBERS[:, 2])
-    kernel = make_kernel(levels, measure(levels, states, torch.from_numpy(WEIGHTS)))
-    some = torch.cat([kernel.mean[None], states[:3]])
-    expected = (kernel.cross(some, np.array([0.5])) + 1) @ states.T
-    assert torch.allclose(kernel.factor(some, states, np.array([0.5])), expected)
-    assert torch.allclose(kernel.factor(states, some, np.array([0.5])), expected.T)
-    assert torch.allclose(expected[0], torch.ones(80, dtype=torch.float64))
-
-
-def test_functions_that_may_jump_differ_more_between_neighbours():
-    found, states = kernels()
-    values = np.array([0.0, 0.0, -8.0])
-    ends = states[0][:2]
-    near = torch.stack([0.98 * ends[0] + 0.02 * ends[1], ends[0]])
-    smooth, jumps = (one[0].factor(near, near, values) for one in (found, reshaped(found, JUMPING)))
-    apart = [float(gram[0, 0] + gram[1, 1] - 2 * gram[0, 1]) for gram in (smooth, jumps)]
-    assert apart[1] > apart[0] > 0
 
 
 def test_the_map_of_all_sites_gives_the_same_hats():

@@ -1,14 +1,14 @@
 """Candidate models of classes, each fitted to the rows outside every fold, and what they say of the rows inside.
 
 All of them are residual trains over the same states in the end. Those here are trained over a view, by gradients, folds
-and penalties side by side as runs; those of :mod:`~restt.estimators.additive` and :mod:`~restt.estimators.modes` are
-solved.
+and penalties side by side as runs; those of :mod:`~restt.estimators.logistic` and
+:mod:`~restt.estimators.processes` are solved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,17 +16,15 @@ import torch
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
+from restt.estimators.class_settings import ClassSettings
 from restt.estimators.settings import CHAIN_GRADE, Settings
 from restt.estimators.views import View
 from restt.module import ResTT
 from restt.prior import Site
+from restt.prior.pairs import Rows
 from restt.train import Penalty, TrainConfig, train
 from restt.train.runs import working_copy
 
-FOLDS = 5
-# Runs that train side by side: more of them no longer fit in the caches of a CPU.
-RUNS_AT_ONCE = 30
-STEPS, RATE, BOND = 150, 0.05, 10
 # Site vectors that hardly vary would be given huge initial weights; for the initialisation they vary this much.
 _LEAST_SECOND_MOMENT = 0.1
 
@@ -37,10 +35,12 @@ class ClassRows:
 
     sites: tuple[Site, ...]
     states: tuple[Tensor, ...]  # N of (B, I_n)
+    codes: Rows  # the same as a state and a share of the next one
     numbers: np.ndarray  # (B,)
     weights: np.ndarray  # (B,) what rows count in the loss
     bias: np.ndarray  # (K,) logits of the classes' shares
     folds: np.ndarray  # (B,) the fold that a row is held out of; -1 where every model sees it
+    settings: ClassSettings
     bond: int | None = None  # the largest of a candidate; None for what each kind of them needs
 
     def __len__(self) -> int:
@@ -49,6 +49,17 @@ class ClassRows:
     @property
     def classes(self) -> int:
         return len(self.bias)
+
+    @cached_property
+    def varying(self) -> tuple[int, ...]:
+        """Sites of more than one state."""
+        return tuple(n for n, states in enumerate(self.states) if bool((states != states[:1]).any()))
+
+    def ordered(self, order: Sequence[int]) -> ClassRows:
+        """The rows with their sites in another order."""
+        sites, states = tuple(self.sites[n] for n in order), tuple(self.states[n] for n in order)
+        codes = Rows(*(part[:, list(order)].contiguous() for part in (self.codes.code, self.codes.share)))
+        return replace(self, sites=sites, states=states, codes=codes)
 
     @cached_property
     def parts(self) -> tuple[np.ndarray, ...]:
@@ -66,25 +77,23 @@ class ClassRows:
 def stratified_folds(
     numbers: np.ndarray,  # (B,)
     count: int,
-    rng: np.random.Generator,
     pieces: np.ndarray | None = None,  # (B,), of sum P
 ) -> np.ndarray:  # (P,)
-    """The fold of each row, every class spread evenly; -1 for a class of one row, which every fold has to see.
+    """The fold of each row, every class dealt out in turn; -1 for a class of one row, which every fold has to see.
 
     A row of several ``pieces``, at most ``count``, is in as many folds, one after the other.
 
-    >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2, np.random.default_rng(0)).tolist()
-    [1, 0, 1, 0, 1, -1, 0]
-    >>> stratified_folds(np.array([0, 1, 1]), 3, np.random.default_rng(0), np.array([2, 2, 1])).tolist()
+    >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2).tolist()
+    [0, 1, 0, 0, 1, -1, 1]
+    >>> stratified_folds(np.array([0, 1, 1]), 3, np.array([2, 2, 1])).tolist()
     [0, 1, 2, 0, 1]
     """
     sizes = np.ones(len(numbers), dtype=int) if pieces is None else pieces
-    starts = np.cumsum(sizes) - sizes
-    folds = np.full(sizes.sum(), -1)
+    each = np.repeat(numbers, sizes)
+    folds = np.full(len(each), -1)
     dealt = 0
     for number in np.unique(numbers):
-        rows = rng.permutation(np.flatnonzero(numbers == number))
-        places = np.concatenate([np.arange(starts[row], starts[row] + sizes[row]) for row in rows])
+        places = np.flatnonzero(each == number)
         if len(places) > 1:
             folds[places] = np.arange(dealt, dealt + len(places)) % count
             dealt += len(places)
@@ -93,11 +102,12 @@ def stratified_folds(
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """The mean of a module's runs over a view, and its share in the average."""
+    """The mean of a module's runs over a view, its share in the average, and how far rounding moved its logits."""
 
     module: ResTT
     view: View
     share: float
+    error: float = 0.0  # root mean square over the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,22 +129,25 @@ class Trained:
         return [Member(module, self.view, float(share)) for module, share in pairs if share > 0]
 
 
-def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], settings: Settings, seed: int) -> Trained:
-    """Trains of :data:`BOND` over a view, :data:`RUNS_AT_ONCE` runs at a time."""
+def train_candidates(
+    rows: ClassRows, view: View, penalties: Sequence[float], bond: int, settings: Settings, seed: int
+) -> Trained:
+    """Trains over a view, so many runs at a time."""
+    own = rows.settings
     vectors = view.vectors(rows.states).to(settings.device, settings.dtype)
     targets, folds = torch.from_numpy(rows.numbers), len(rows.parts)
     shares = torch.from_numpy(rows.weights / rows.weights.sum()).to(vectors)
     moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=_LEAST_SECOND_MOMENT)
     even = bool((rows.weights == rows.weights[0]).all())
     modules, held_out = [], []
-    at_once = max(1, RUNS_AT_ONCE // folds)
+    at_once = max(1, own.runs_at_once // folds)
     for start in range(0, len(penalties), at_once):
         group = list(penalties[start : start + at_once])
         each = [penalty for penalty in group for _ in range(folds)]
         module = ResTT(
             len(view.widths),
             view.widths,
-            rows.bond or BOND,
+            bond,
             rows.classes,
             second_moment=moment,
             bias=True,
@@ -149,9 +162,9 @@ def train_candidates(rows: ClassRows, view: View, penalties: Sequence[float], se
             module.bias.copy_(torch.from_numpy(rows.bias).to(module.bias).expand_as(module.bias))
         config = TrainConfig(
             rates="uniform",
-            epochs=STEPS,
+            epochs=own.steps,
             batch_size=None,
-            lr=RATE,
+            lr=own.rate,
             schedule="cosine",
             loss="cross-entropy",
             penalty=Penalty(chain=[CHAIN_GRADE * penalty for penalty in each], linear=each, head=each),

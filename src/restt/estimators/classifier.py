@@ -19,10 +19,9 @@ from restt.estimators.selection import select, suffices
 class ResTTClassifier(LabelPredictions, ClosedForm):
     """Classification by a residual tensor train over the columns of a table.
 
-    It chooses among candidates: trains over hats and over straight lines under several penalties, the
-    mode of the posterior under a prior that is learned from the rows, with and without columns of little relevance, of
-    smooth functions and of rough ones, and logistic regressions on straight lines and on curves of single
-    columns. Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows
+    It averages Gaussian processes of the logits, under the kernel of :class:`ResTTRegressor` and three simpler ones,
+    low-bond trains that are trained over hats and over straight lines, logistic regressions and the classes' shares.
+    Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows
     inside are averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they
     come. The average is one module, whose members' logits are averaged before the softmax: its explanations are exact.
     Of more than 5,000 rows a sample chooses among settings of a training that then sees all rows but a tenth, which
@@ -35,10 +34,10 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     Parameters
     ----------
     effort : {"quick", "auto", "best"}
-        ``"quick"`` compares fewer candidates on three folds; ``"best"`` is ``"auto"`` for now.
+        ``"quick"`` compares fewer candidates on three folds; ``"best"`` learns on twice the rows in twice the steps.
     bond_dim : "auto" or int
-        The largest width r of the chain's state of a candidate. ``"auto"`` is 10 for trained ones and as much as the
-        solved ones need, at most 40.
+        The largest width r of the chain's state of a candidate. ``"auto"`` is 4 or 10 for trained ones and as much as
+        the solved ones need, at most 40.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
@@ -65,7 +64,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         Of each candidate the log-loss on rows that it was not fitted to, and its share in the average. Only where
         candidates were tried, and not kept in a saved model.
     fit_report_ : dict
-        What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss. It prints as a few lines.
+        What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
+        the processes moved the average's logits on the rows. It prints as a few lines.
     module_, encoding_, feature_importances_, n_features_in_, feature_names_in_
         As in :class:`ResTTRegressor`.
 
@@ -149,7 +149,9 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         self.site_means_ = found.encoding.site_means
         numbers = found.encoding.numbers(given.table)
         self.site_covariances_ = site_covariances(found.encoding, numbers, given.weights)
-        self.fit_report_ = FitReport(members=_shares(found.candidates), out_of_fold_log_loss=found.loss)
+        self.fit_report_ = FitReport(
+            members=_shares(found.candidates), out_of_fold_log_loss=found.loss, rounding_error=found.rounding_error
+        )
 
     def _train(self, given: Examples, seed: int) -> None:
         """Training by gradients, with settings that held-out rows choose where there are many rows."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers, site_columns
+from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
 from restt.estimators.gradient import Examples
+from restt.prior.rows import content_order
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
@@ -28,21 +29,20 @@ _MOST_LEVELS, _MOST_STATES = 500, 3000
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """Equal rows as one with the sum of their weights, in an order that does not depend on theirs.
+    """Equal rows as one with the sum of their weights, in a random order that depends on what they hold alone.
 
     So a repeated row is a row of weight 2. ``pieces``: among how many folds each may be shared out.
     """
 
     columns: tuple[Column, ...]
-    order: tuple[int, ...]
     numbers: np.ndarray  # (A, C), all rows as they were given
-    table: np.ndarray  # (B, N)
+    table: np.ndarray  # (B, C)
     classes: np.ndarray  # (B,)
     weights: np.ndarray  # (B,)
     pieces: np.ndarray  # (B,)
 
     @classmethod
-    def of(cls, given: Examples, parameters: ResTTClassifier, folds: int) -> Merged:
+    def of(cls, given: Examples, parameters: ResTTClassifier, folds: int, seed: int = 0) -> Merged:
         columns = fit_columns(
             given.table,
             given.weights,
@@ -51,13 +51,13 @@ class Merged:
             parameters.handle_missing,
             most_levels=levels_beside(given.table.width, _MOST_LEVELS, _MOST_STATES),
         )
-        order = site_columns("auto", given.table)
         numbers = read_numbers(columns, given.table)
         classes = np.unique(given.y, return_inverse=True)[1].ravel()
-        first, group = _distinct(np.column_stack([numbers[:, order], classes]))
-        weights = np.bincount(group, given.weights)
-        table = numbers[first][:, order]
-        return cls(columns, tuple(order), numbers, table, classes[first], weights, pieces(table, weights, folds))
+        first, group = _distinct(np.column_stack([numbers, classes]))
+        order = content_order(numbers[first], classes[first, None].astype(float), seed)
+        first, weights = first[order], np.bincount(group, given.weights)[order]
+        table = numbers[first]
+        return cls(columns, numbers, table, classes[first], weights, pieces(table, weights, folds))
 
 
 def pieces(

@@ -17,10 +17,8 @@ from torch import Tensor
 
 from restt._common.errors import check_positive, shown
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, with_rare_unseen
-from restt.prior.evidence import cholesky
-from restt.prior.kernels import SMOOTH, make_kernel
-from restt.prior.learning import Prior
-from restt.prior.posterior import covariance, variance
+from restt.estimators.saved_prior import SMOOTH, OldKernel, OldPrior
+from restt.prior.gp import cholesky
 from restt.prior.sites import Site
 
 # Levels at which 0.8 kept standardised leave-one-out residuals, and the most rows that it kept.
@@ -102,7 +100,7 @@ class SavedSpread:
     divided by their own s.
     """
 
-    prior: Prior
+    prior: OldPrior
     encoding: Encoding
     numbers: np.ndarray  # (K, C)
     weights: np.ndarray  # (K,)
@@ -127,8 +125,8 @@ class SavedSpread:
             raise ValueError(f"at most {KEPT_ROWS} rows of {len(sites)} columns are kept, got {shown(numbers)}")
         # Models saved before there were others have none of these.
         shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
-        kernels = tuple(make_kernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
-        prior = Prior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
+        kernels = tuple(OldKernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
+        prior = OldPrior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
         reach = _read_reach(config.get("reach"))
         return cls(prior, encoding, numbers, weights, quantiles, config["extra"], reach, config, tensors)
 
@@ -217,7 +215,7 @@ class SavedSpread:
         """Site vectors of the rows that were kept, and the Cholesky factor of their covariance."""
         sites = [kernel.site for kernel in self.prior.kernels]
         rows = [site.vectors(column) for site, column in zip(sites, self.numbers.T, strict=True)]
-        return rows, cholesky(covariance(self.prior, rows), self.prior.noise / torch.from_numpy(self.weights))
+        return rows, cholesky(self.prior.covariance(rows, rows), self.prior.noise / torch.from_numpy(self.weights))
 
     def _by_parts(
         self, outputs: np.ndarray, numbers: np.ndarray, of_part: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -242,8 +240,8 @@ class SavedSpread:
         parts = []
         for start in range(0, len(states[0]), _ROWS_AT_ONCE):
             part = [column[start : start + _ROWS_AT_ONCE] for column in states]
-            solved = torch.linalg.solve_triangular(lower, covariance(self.prior, rows, part), upper=False)
-            known = variance(self.prior, part) - solved.square().sum(dim=0)
+            solved = torch.linalg.solve_triangular(lower, self.prior.covariance(rows, part), upper=False)
+            known = self.prior.variance(part) - solved.square().sum(dim=0)
             parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
         return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
 

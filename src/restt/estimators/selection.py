@@ -1,69 +1,46 @@
-"""Classes of a table by an average of residual trains that is chosen by what its parts say of rows they have not seen.
+"""Classes of a table by an average of residual trains, weighted by their log-loss on rows that they have not seen.
 
-Candidates (:mod:`~restt.estimators.candidates`, :mod:`~restt.estimators.modes`) are fitted to the rows outside each of
-five folds, averaged greedily by the log-loss of the rows inside, and put side by side in one module whose runs' plain
-mean is the average.
+Candidates (:mod:`~restt.estimators.logistic`, :mod:`~restt.estimators.processes`,
+:mod:`~restt.estimators.candidates`) are fitted to the rows outside each of five folds, averaged greedily by the
+log-loss of the rows inside, and put side by side in one module whose runs' plain mean is the average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from restt.estimators.additive import Sums, line_candidates
 from restt.estimators.averaging import doubts, fitted_temperature, greedy_weights, log_loss
-from restt.estimators.candidates import (
-    BOND,
-    FOLDS,
-    STEPS,
-    ClassRows,
-    Member,
-    Trained,
-    stratified_folds,
-    train_candidates,
-)
-from restt.estimators.encoding import KNOTS, Encoding, with_site_means
+from restt.estimators.candidates import ClassRows, Member, Trained, stratified_folds, train_candidates
+from restt.estimators.class_settings import ClassSettings
+from restt.estimators.encoding import Encoding, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.logistic import Logistic, Shares, logistic_candidates
 from restt.estimators.merged import Merged
-from restt.estimators.modes import FURTHEST, Modes, mode_candidates
+from restt.estimators.processes import Modes, learn_processes, process_candidates, relevance
 from restt.estimators.settings import Settings, settle
 from restt.estimators.targets import Labels
 from restt.estimators.views import View, centred, hat_view, line_view, rewritten
 from restt.module import ResTT
-from restt.prior.sites import fit_sites, hat_map
+from restt.prior import Settings as PriorSettings
+from restt.prior.gp import Process
+from restt.prior.sites import fit_sites, hat_map, rows_of
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
 
-# Folds of effort="quick", which also has no modes and one penalty of each kind.
-QUICK_FOLDS = 3
-# Fewer rows, of classes that have more than one, are too few to judge candidates by.
-FEWEST_ROWS = 10
-# Knots of a column's finest grid, on which all members live.
-FINE_KNOTS = 16
-# Penalties of trained candidates over hats and over straight lines, those first that stay where there is no time for
-# all. Hats have eight times the weights to spread a function over, so that less does the same.
-TRAINED_HAT_PENALTIES, TRAINED_LINE_PENALTIES = (0.001, 0.003, 0.0003), (0.01, 0.003, 0.03)
-# Multiplications (rows · Σ widths · r² · runs · steps) that all candidates may take together, about 25 seconds.
-BUDGET = 1e11
-# A prior has scales for each column; a train that holds the logits of K classes needs bonds up to K, or for straight
-# lines up to the number of columns. Beyond these they are left out.
-MOST_MODE_COLUMNS, MOST_BOND = 100, 40
-# Multiplications that the regressions on straight lines may take, with about 720 passes of each fold over the rows.
-LINE_PASSES, LINE_WORK = 720, 1e11
 # Trains over more columns explode or learn nothing; the regressions do not mind, while all states fit in memory.
 MOST_TRAINED_COLUMNS, MOST_COLUMNS, MOST_ENTRIES = 500, 5000, 2_500_000
-# Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
-MOST_WEIGHTS = 2**23
 # Between which the temperature is sought: an average may be made less sure, never more, since on small tables that are
 # nearly free of errors the held-out rows would ask for it and the next error be paid dearly.
 TEMPERATURES = (1.0, 3.0)
 
-Family = Trained | Sums | Modes
+Family = Trained | Logistic | Modes | Shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +53,7 @@ class Selected:
     settings: Settings
     candidates: dict[str, tuple[float, float]]  # log-loss on held-out rows, share in the average
     loss: float  # that of the average
+    rounding_error: float  # root mean square by which rounding moved its logits on the rows
 
 
 def suffices(given: Examples, parameters: ResTTClassifier) -> bool:
@@ -83,93 +61,124 @@ def suffices(given: Examples, parameters: ResTTClassifier) -> bool:
     columns = given.table.width
     if columns > MOST_COLUMNS or (columns > MOST_TRAINED_COLUMNS and len(given) * columns > MOST_ENTRIES):
         return False
-    merged = Merged.of(given, parameters, FOLDS)
+    settings = ClassSettings.of_effort(parameters.effort)
+    merged = Merged.of(given, parameters, settings.folds)
     counts = np.bincount(merged.classes, merged.pieces)
-    return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= FEWEST_ROWS)
+    return bool((counts > 1).sum() > 1 and counts[counts > 1].sum() >= settings.fewest_rows)
 
 
 def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> Selected:
     """The average of candidates with the least log-loss on held-out rows."""
-    quick = parameters.effort == "quick"
-    folds = QUICK_FOLDS if quick else FOLDS
-    merged = Merged.of(given, parameters, folds)
-    rng = np.random.default_rng(seed)
-    columns, order = merged.columns, merged.order
-    levels = [None if columns[index].levels is None else columns[index].states for index in order]
-    sites = fit_sites(merged.table, merged.weights, levels, FINE_KNOTS, average=False)
-    each = np.repeat(np.arange(len(merged.classes)), merged.pieces)
-    table, classes = merged.table[each], merged.classes[each]
-    rows = ClassRows(
-        sites,
-        tuple(site.vectors(column) for site, column in zip(sites, table.T, strict=True)),
-        classes,
-        target.row_weights(target.classes[classes], (merged.weights / merged.pieces)[each]),
-        target.initial_bias().numpy(),
-        stratified_folds(merged.classes, folds, rng, merged.pieces),
-        None if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
-    )
+    given_rows, table, merged = _read(given, parameters, target, seed)
+    own = given_rows.settings
+    processes: tuple[Process, ...] = ()
+    if len(given_rows.sites) <= MOST_TRAINED_COLUMNS:
+        processes = learn_processes(given_rows, PriorSettings.of_effort(parameters.effort))
+    order = _site_order(given_rows, processes)
+    rows = given_rows.ordered(order)
     settings = settle(
         len(rows),
-        sum(site.width for site in sites),
-        rows.bond or BOND,
-        folds,
+        sum(site.width for site in rows.sites),
+        rows.bond or own.hat_bond,
+        own.folds,
         device=parameters.device,
         precision="auto",
         batch_size=len(rows),
-        epochs=STEPS,
+        epochs=own.steps,
     )
-    families = _families(rows, table, settings, rng, seed, quick=quick)
+    solved = process_candidates(given_rows, processes, order) if processes else []
+    families = _families(rows, table[:, order], solved, settings, seed)
     weights, temperature, loss = _chosen(rows, families)
-    hats, shift, scale = hat_map(sites)
-    encoding = Encoding(columns, order, hats, shift, scale, shift.clone(), None)
+    hats, shift, scale = hat_map(rows.sites)
+    encoding = Encoding(merged.columns, order, hats, shift, scale, shift.clone(), None)
+    members = _members(rows, families, weights)
     return Selected(
-        _averaged(_members(families, weights), settings),
+        _averaged(rows, members, settings),
         with_site_means(encoding, merged.numbers, given.weights),
         replace(target, temperature=temperature),
         settings,
         _losses_and_shares(rows, families, weights),
         loss,
+        sum(member.share * member.error for member in members) / sum(member.share for member in members),
     )
 
 
+def _read(
+    given: Examples, parameters: ResTTClassifier, target: Labels, seed: int
+) -> tuple[ClassRows, np.ndarray, Merged]:
+    """Rows in an order of their own, their table (B, C), and what they were merged from."""
+    own = ClassSettings.of_effort(parameters.effort)
+    merged = Merged.of(given, parameters, own.folds, seed)
+    levels = [None if column.levels is None else column.states for column in merged.columns]
+    sites = fit_sites(merged.table, merged.weights, levels, own.knots, average=False)
+    each = np.repeat(np.arange(len(merged.classes)), merged.pieces)
+    table, classes = merged.table[each], merged.classes[each]
+    rows = ClassRows(
+        sites,
+        tuple(site.vectors(column) for site, column in zip(sites, table.T, strict=True)),
+        rows_of(sites, table),
+        classes,
+        target.row_weights(target.classes[classes], (merged.weights / merged.pieces)[each]),
+        target.initial_bias().numpy(),
+        stratified_folds(merged.classes, own.folds, merged.pieces),
+        own,
+        None if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
+    )
+    return rows, table, merged
+
+
+def _site_order(rows: ClassRows, processes: Sequence[Process]) -> tuple[int, ...]:
+    """Columns by falling relevance, and those of one value after the first: trained sites are the same without them."""
+    varying = set(rows.varying)
+    sizes = relevance(processes) if processes else np.zeros(len(rows.sites))
+    first = [n for n in np.argsort(-sizes, kind="stable").tolist() if n in varying]
+    return tuple(first[:1] + [n for n in range(len(sizes)) if n not in varying] + first[1:])
+
+
 def _families(
-    rows: ClassRows, table: np.ndarray, settings: Settings, rng: np.random.Generator, seed: int, *, quick: bool
+    rows: ClassRows, table: np.ndarray, solved: Sequence[Modes], settings: Settings, seed: int
 ) -> list[Family]:
     """All candidates that the budget has room for."""
-    families: list[Family] = []
+    own = rows.settings
+    families: list[Family] = [Shares.of(rows), *solved]
     lines = line_view(rows.sites, constant=False)
     slopes = float(sum(lines.widths)) * rows.classes
-    most = rows.bond or MOST_BOND
-    if min(rows.classes, sum(lines.widths)) <= most and len(rows) * slopes * FOLDS * LINE_PASSES <= LINE_WORK:
-        families.append(line_candidates(rows, centred(lines, rows.states, rows.weights)))
-    if not quick and rows.classes <= most and len(rows.sites) <= MOST_MODE_COLUMNS:
-        families += mode_candidates(rows, rng)
-    if families and len(rows.sites) > MOST_TRAINED_COLUMNS:
+    most = rows.bond or own.largest_bond
+    work = len(rows) * slopes * own.folds * own.line_passes
+    if min(rows.classes, sum(lines.widths)) <= most and work <= own.line_work:
+        families.append(logistic_candidates(rows, centred(lines, rows.states, rows.weights)))
+    if len(families) > 1 and len(rows.sites) > MOST_TRAINED_COLUMNS:
         return families
+    places = _trained_places(rows)
     views = [
-        line_view(rows.sites, constant=True, furthest=FURTHEST),
-        hat_view(rows.sites, list(table.T), rows.states, rows.weights, KNOTS),
+        line_view(rows.sites, constant=True, furthest=own.furthest).at(places),
+        hat_view(rows.sites, list(table.T), rows.states, rows.weights, own.hat_knots).at(places),
     ]
-    works = [_work(rows, view) for view in views]
+    bonds = [rows.bond or own.line_bond, rows.bond or own.hat_bond]
+    works = [_work(rows, view, bond) for view, bond in zip(views, bonds, strict=True)]
     kept: list[list[float]] = [[], []]
     spent = 0.0
-    for pair in list(zip(TRAINED_LINE_PENALTIES, TRAINED_HAT_PENALTIES, strict=True))[: 1 if quick else None]:
-        for own, penalty, work in zip(kept, pair, works, strict=True):
+    for pair in zip_longest(own.line_penalties, own.hat_penalties):
+        for chosen, penalty, work in zip(kept, pair, works, strict=True):
             # The cheapest is tried where there is no other candidate, whatever the size.
-            if spent + work <= BUDGET or not (families or any(kept)):
-                own.append(penalty)
+            if penalty is not None and (spent + work <= own.trained_work or not (len(families) > 1 or any(kept))):
+                chosen.append(penalty)
                 spent += work
-    for view, penalties in zip(views, kept, strict=True):
+    for view, penalties, bond in zip(views, kept, bonds, strict=True):
         if penalties:
-            families.append(train_candidates(rows, view, penalties, settings, seed))
+            families.append(train_candidates(rows, view, penalties, bond, settings, seed))
     return families
 
 
-def _work(rows: ClassRows, view: View) -> float:
+def _trained_places(rows: ClassRows) -> tuple[int, ...]:
+    """Sites that vary, and the first and the last one, which a train ends in."""
+    return tuple(sorted({0, *rows.varying, len(rows.sites) - 1}))
+
+
+def _work(rows: ClassRows, view: View, bond: int) -> float:
     """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
-    bond = rows.bond or BOND
     products = sum(view.widths) * bond**2 + max(view.widths) * bond * rows.classes
-    return float(len(rows)) * products * FOLDS * STEPS
+    return float(len(rows)) * products * rows.settings.folds * rows.settings.steps
 
 
 def _chosen(rows: ClassRows, families: Sequence[Family]) -> tuple[list[np.ndarray], float, float]:
@@ -196,28 +205,29 @@ def _losses_and_shares(
     return found
 
 
-def _members(families: Sequence[Family], weights: Sequence[np.ndarray]) -> list[Member]:
+def _members(rows: ClassRows, families: Sequence[Family], weights: Sequence[np.ndarray]) -> list[Member]:
     """All members, without the trained ones of least share where the module would become too large."""
     pairs = list(zip(families, weights, strict=True))
     members = [member for family, shares in pairs for member in family.members(shares)]
     members.sort(key=lambda member: member.share, reverse=True)
-    while len(members) > 1 and _size(members) > MOST_WEIGHTS:
+    while len(members) > 1 and _size(rows, members) > rows.settings.most_weights:
         members.pop(max(range(len(members)), key=lambda place: (members[place].module.runs, place)))
     return members
 
 
-def _size(members: Sequence[Member]) -> int:
+def _size(rows: ClassRows, members: Sequence[Member]) -> int:
     """Weights of the averaged module."""
-    widths = [matrix.shape[0] for matrix in members[0].view.matrices]
+    widths = [site.width for site in rows.sites]
     bond = max(member.module.bond_dim for member in members)
     return sum(member.module.runs or 1 for member in members) * len(widths) * max(widths) * bond**2
 
 
 @torch.no_grad()
-def _averaged(members: Sequence[Member], settings: Settings) -> ResTT:
+def _averaged(rows: ClassRows, members: Sequence[Member], settings: Settings) -> ResTT:
     """The members as runs of one module over the whole states, each scaled so that the plain mean is the average."""
     bond = max(member.module.bond_dim for member in members)
-    parts = [rewritten(member.module, member.view, bond) for member in members]
+    widths = [site.width for site in rows.sites]
+    parts = [rewritten(member.module, member.view, widths, bond) for member in members]
     counts = [len(part.first) for part in parts]
     shares = torch.tensor([member.share for member in members], dtype=torch.float64)
     scales = sum(counts) * shares / shares.sum() / torch.tensor(counts)

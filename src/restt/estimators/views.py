@@ -29,25 +29,35 @@ _INNER = ("chain", "linear")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """``matrices`` holds one V (I_n, J_n) per site."""
+    """``matrices`` holds one V (I_n, J_n) for each of the sites at ``places``, all by default."""
 
     name: str
     matrices: tuple[Tensor, ...]
+    places: tuple[int, ...] | None = None
 
     @property
     def widths(self) -> tuple[int, ...]:
         return tuple(matrix.shape[1] for matrix in self.matrices)
 
+    @property
+    def sites(self) -> tuple[int, ...]:
+        """Which of all sites each matrix is of."""
+        return tuple(range(len(self.matrices))) if self.places is None else self.places
+
+    def at(self, places: Sequence[int]) -> View:
+        """The view of some of the sites."""
+        return View(self.name, tuple(self.matrices[place] for place in places), tuple(places))
+
     def vectors(self, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B, N, J)
         """The view of rows, padded to the widest site."""
-        found = torch.zeros(len(states[0]), len(states), max(self.widths), dtype=torch.float64)
-        for n, (matrix, rows) in enumerate(zip(self.matrices, states, strict=True)):
-            found[:, n, : matrix.shape[1]] = rows @ matrix
+        found = torch.zeros(len(states[0]), len(self.matrices), max(self.widths), dtype=torch.float64)
+        for n, (matrix, place) in enumerate(zip(self.matrices, self.sites, strict=True)):
+            found[:, n, : matrix.shape[1]] = states[place] @ matrix
         return found
 
     def columns(self, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B, Σ J_n)
         """The same side by side."""
-        return torch.cat([rows @ matrix for matrix, rows in zip(self.matrices, states, strict=True)], dim=1)
+        return torch.cat([states[n] @ matrix for n, matrix in zip(self.sites, self.matrices, strict=True)], dim=1)
 
 
 def whole_view(sites: Sequence[Site]) -> View:
@@ -111,15 +121,17 @@ def _centred(matrix: Tensor, rows: Tensor, weights: np.ndarray) -> Tensor:
 
 
 @torch.no_grad()
-def rewritten(module: ResTT, view: View, bond_dim: int) -> ResTT:
-    """Runs of a residual train over a view as runs over the whole site vectors, padded to ``bond_dim``."""
+def rewritten(module: ResTT, view: View, widths: Sequence[int], bond_dim: int) -> ResTT:
+    """Runs of a residual train over a view as runs over all site vectors, of these widths, padded to ``bond_dim``.
+
+    A site that is not in the view passes the state on. The view's first and last sites are those of the whole.
+    """
     runs = 1 if module.runs is None else module.runs
     wide = ResTT(
-        module.sites,
-        [matrix.shape[0] for matrix in view.matrices],
+        len(widths),
+        list(widths),
         bond_dim,
         module.outputs,
-        topology=module.topology,
         bias=True,
         runs=runs,
         dtype=torch.float64,
@@ -136,7 +148,7 @@ def rewritten(module: ResTT, view: View, bond_dim: int) -> ResTT:
         for place, site in _sites_of(role, module.sites):
             matrix = view.matrices[site]
             own = weights if place is None else weights[:, place]
-            target = into if place is None else into[:, place]
+            target = into if place is None else into[:, view.sites[site] - 1]
             if role == "last_skip":
                 value = own
             else:

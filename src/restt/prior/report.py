@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from restt.prior.fitting import Members
+from restt.prior.gp import Process
 
 _ARRAYS = ("relevance", "length", "line", "power")
 
@@ -38,16 +39,11 @@ class Prior:
         columns, noises = [], []
         for one in members.posteriors:
             process, kernel = one.process, one.process.kernel
-            h = {name: value.detach().cpu() for name, value in kernel.layout.split(process.theta).items()}
-            sizes = np.zeros((3, len(names)))
-            sizes[1:] = np.nan
-            products = {"a": process.scale[0], "j": process.scale[1], "b": process.scale[3], "r": process.scale[3]}
-            for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
-                own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
-                sizes[0, places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
+            h = kernel.layout.split(process.theta.detach().cpu())
+            sizes = np.full((3, len(names)), np.nan)
+            sizes[0] = relevance_of(process)
             sizes[1, kernel.numbers] = h["number.length"].exp().numpy()
             sizes[2, kernel.numbers] = torch.sigmoid(h["number.line"]).numpy()
-            sizes[0] *= [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]
             columns.append(sizes)
             noises.append(float(process.noise(members.data.rows, members.data.level).mean()))
         relevance, length, line = np.tensordot(members.weights, np.stack(columns), 1)
@@ -90,6 +86,18 @@ class Prior:
     def plot(self, ax: Any = None) -> Any:
         """Relevance of each column as bars; matplotlib's axes."""
         return plot_relevance(self.names, self.relevance, ax)
+
+
+def relevance_of(process: Process) -> np.ndarray:  # (N,)
+    """Prior variance of each column's main effect; 0 for a column of one value."""
+    kernel = process.kernel
+    h = kernel.layout.split(process.theta.detach().cpu())
+    products = {"a": process.scale[0], "j": process.scale[1], "b": process.scale[3], "r": process.scale[3]}
+    found = np.zeros(len(kernel.sites))
+    for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
+        own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
+        found[places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
+    return found * [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]
 
 
 def plot_relevance(names: Sequence[str], relevance: np.ndarray, ax: Any = None) -> Any:

@@ -8,7 +8,7 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from restt.prior.classes import Axes, class_mode
+from restt.prior.softmax import Axes, class_mode
 
 
 @pytest.fixture

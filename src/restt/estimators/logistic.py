@@ -1,8 +1,4 @@
-"""Candidate models of classes without interactions: penalised logistic regressions on functions of single columns.
-
-* *lines*: straight lines, the plain regression;
-* *curves*: what a prior that is learned from the fold's rows says of single columns, a generalised additive model.
-"""
+"""Candidate models of classes without interactions: logistic regressions on straight lines, and the classes' shares."""
 
 from __future__ import annotations
 
@@ -16,29 +12,25 @@ from torch import Tensor
 from restt.estimators.candidates import ClassRows, Member
 from restt.estimators.views import View, whole_view
 from restt.module import ResTT
-from restt.prior.classes import Axes, class_mode
-from restt.prior.learning import Prior
+from restt.prior.softmax import Axes, class_mode
 
-LOGISTIC_PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
-# Singular values below this share of the largest, and variances below this one, are as good as 0.
-_SMALLEST_SHARE, _SMALLEST_SPREAD = 1e-12, 1e-12
+# Singular values below this share of the largest are as good as 0.
+_SMALLEST_SHARE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """Logistic regressions on a view of the columns, one view per fold."""
+class Logistic:
+    """Logistic regressions on a view of the columns."""
 
-    name: str
-    penalties: tuple[float, ...]
     rows: ClassRows
-    views: tuple[View, ...]
+    view: View
     slopes: np.ndarray  # (P, folds, ΣJ, K)
     constants: np.ndarray  # (P, folds, K)
     held_out: np.ndarray  # (P, B, K)
 
     @property
     def names(self) -> list[str]:
-        return [f"{self.name}, penalty {penalty:g}" for penalty in self.penalties]
+        return [f"logistic, penalty {penalty:g}" for penalty in self.rows.settings.logistic_penalties]
 
     @torch.no_grad()
     def members(self, shares: np.ndarray) -> list[Member]:  # (P,)
@@ -47,9 +39,8 @@ class Sums:
         if total == 0:
             return []
         share = shares / total
-        means = (torch.from_numpy(np.tensordot(share, slopes, 1)) for slopes in self.slopes.swapaxes(0, 1))
-        slopes = torch.stack([_over_states(view, mean) for view, mean in zip(self.views, means, strict=True)]).mean(0)
-        constant = np.einsum("p,pfk->k", share, self.constants) / len(self.views)
+        slopes = _over_states(self.view, torch.from_numpy(np.tensordot(share, self.slopes.mean(1), 1)))
+        constant = share @ self.constants.mean(1)
         whole = whole_view(self.rows.sites)
         return [Member(_train_of_sums(whole.widths, slopes, torch.from_numpy(constant)), whole, total)]
 
@@ -93,40 +84,40 @@ def _train_of_sums(
     return module
 
 
-def line_candidates(rows: ClassRows, view: View) -> Sums:
-    """Logistic regressions on a view under each of :data:`LOGISTIC_PENALTIES`."""
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The logits of the classes' shares, which no column changes: what an average shrinks to."""
+
+    rows: ClassRows
+    held_out: np.ndarray  # (1, B, K)
+    names: tuple[str, ...] = ("shares",)
+
+    @classmethod
+    def of(cls, rows: ClassRows) -> Shares:
+        """Shares of the rows outside each fold, every class with one row more in all than it has."""
+        logits = []
+        for part in rows.parts:
+            counts = np.bincount(rows.numbers[part], rows.weights[part], minlength=rows.classes) + 1 / rows.classes
+            logits.append(np.broadcast_to(np.log(counts / counts.sum()), (len(rows), rows.classes)))
+        return cls(rows, rows.held_out(np.stack(logits))[None])
+
+    @torch.no_grad()
+    def members(self, shares: np.ndarray) -> list[Member]:  # (1,)
+        """A train of nothing but a bias."""
+        if not shares.any():
+            return []
+        whole, constant = whole_view(self.rows.sites), torch.from_numpy(self.rows.bias).double()
+        slopes = torch.zeros(sum(whole.widths), len(constant), dtype=torch.float64)
+        return [Member(_train_of_sums(whole.widths, slopes, constant), whole, float(shares[0]))]
+
+
+def logistic_candidates(rows: ClassRows, view: View) -> Logistic:
+    """Logistic regressions on a view under each of the settings' penalties."""
     axes = Axes.of_features(view.columns(rows.states).numpy())
-    return _sums("logistic", LOGISTIC_PENALTIES, rows, [view] * len(rows.parts), [axes] * len(rows.parts))
-
-
-def curve_candidates(rows: ClassRows, priors: Sequence[Prior], penalties: Sequence[float]) -> Sums:
-    """The same on the functions of single columns that each fold's prior expects."""
-    views = [_curves(prior, rows) for prior in priors]
-    axes = [Axes.of_features(view.columns(rows.states).numpy()) for view in views]
-    return _sums("curves", tuple(penalties), rows, views, axes)
-
-
-def _curves(prior: Prior, rows: ClassRows) -> View:
-    """A view in which weights of variance 1 make the prior's functions of one column each, of variance 1 together."""
-    roots = []
-    for site, kernel, values in zip(rows.sites, prior.kernels, prior.parts, strict=True):
-        squares, vectors = torch.linalg.eigh(kernel.cross(torch.eye(site.width, dtype=torch.float64), values))
-        roots.append(vectors * squares.clamp(min=0).sqrt())
-    spread = float(View("", tuple(roots)).columns(rows.states).square().sum(dim=1).mean())
-    return View("curves", tuple(root / max(spread, _SMALLEST_SPREAD) ** 0.5 for root in roots))
-
-
-def _sums(
-    name: str, penalties: tuple[float, ...], rows: ClassRows, views: Sequence[View], axes: Sequence[Axes]
-) -> Sums:
-    slopes, constants, said = [], [], []
-    for part, own in zip(rows.parts, axes, strict=True):
-        modes = path(rows, own, part, penalties)
-        slopes.append(own.directions @ modes[:, :-1])
-        constants.append(modes[:, -1])
-        said.append(own.values @ modes[:, :-1] + modes[:, -1:])
-    held_out = np.stack([rows.held_out(one) for one in np.stack(said, axis=1)])
-    return Sums(name, penalties, rows, tuple(views), np.stack(slopes, axis=1), np.stack(constants, axis=1), held_out)
+    modes = np.stack([path(rows, axes, part, rows.settings.logistic_penalties) for part in rows.parts], axis=1)
+    logits = axes.values @ modes[..., :-1, :] + modes[..., -1:, :]  # (P, F, B, K)
+    held_out = np.stack([rows.held_out(one) for one in logits])
+    return Logistic(rows, view, axes.directions @ modes[..., :-1, :], modes[..., -1, :], held_out)
 
 
 def path(rows: ClassRows, axes: Axes, part: np.ndarray, penalties: Sequence[float]) -> np.ndarray:  # (P, M + 1, K)
