@@ -17,6 +17,7 @@ from restt.explain.links import Link
 from restt.explain.paths import QUADRATURE, along, legendre
 from restt.explain.shapley import quadrature
 from restt.explain.subject import Subject
+from restt.explain.trains import row_chunks
 from restt.prior import Predictive
 from restt.prior.functionals import path_deviations
 
@@ -60,19 +61,29 @@ def y_deviations(
     if posterior is None or link.identical:
         return latent_deviations(subject, vectors, start)
     nodes, weights = legendre(QUADRATURE.of_deviations, torch.zeros((), dtype=torch.float64))
-    way = vectors - start
+    numbers = len(nodes) * subject.module.sites * (4 * subject.module.feature_dim + subject.state_numbers)
+    parts = [
+        _linearised(subject, posterior, vectors[rows] - start, start, link, nodes, weights)
+        for rows in row_chunks(len(vectors), numbers, vectors.device)
+    ]
+    return np.concatenate(parts) * _sizes(subject)
+
+
+def _linearised(
+    subject: Subject, posterior: Predictive, way: Tensor, start: Tensor, link: Link, nodes: Tensor, weights: Tensor
+) -> np.ndarray:  # (B, C, D)
+    """Deviation of ∫ g'(f) ∂δf/∂x(n)·z(n) + g''(f) ∂f/∂x(n)·z(n) δf dt, for a deviation δf from the mean f."""
     levels, slopes = along(subject, start, way, nodes.to(way))
     paths = by_column(subject, start), by_column(subject, way)
     weight = weights.numpy()[:, None]
     by_latent, bends = link.slopes(levels), link.bends(levels)
     found = []
     for d in range(levels.shape[-1]):
-        first = torch.from_numpy((weight * by_latent[..., d, d]).T.copy())  # (B, K)
-        second = (weight * bends[..., d])[..., None] * slopes[..., d]  # (K, B, C)
-        found.append(
-            path_deviations(posterior, *paths, nodes, first, torch.from_numpy(second.transpose(1, 0, 2).copy()))
-        )
-    return torch.stack(found, -1).numpy() * _sizes(subject)
+        first = (weight * by_latent[..., d, d]).T  # (B, K)
+        second = ((weight * bends[..., d])[..., None] * slopes[..., d]).transpose(1, 0, 2)  # (B, K, C)
+        given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
+        found.append(path_deviations(posterior, *paths, nodes, *given))
+    return torch.stack(found, -1).numpy()
 
 
 def _sizes(subject: Subject) -> np.ndarray:  # (D,)

@@ -21,10 +21,17 @@ SCALES = ("y", "latent")
 _STEP = 1e-4
 
 
-def check_scale(scale: Any) -> str:
-    """The scale, or a ValueError that names the two there are."""
+def check_scale(scale: Any, link: Link | None) -> str:
+    """The scale, by default y's units where there is a link to them; a ValueError that names the two there are."""
+    if scale is None:
+        return "latent" if link is None else "y"
     if scale not in SCALES:
         raise ValueError(f'scale must be "y" (y\'s units, or probabilities) or "latent", got {shown(scale)}')
+    if scale == "y" and link is None:
+        raise ValueError(
+            'scale="y" needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again, or ask for '
+            'scale="latent"'
+        )
     return str(scale)
 
 
@@ -37,11 +44,12 @@ class Link:
 
     @property
     def identical(self) -> bool:
+        """Whether both scales are the same."""
         return type(self) is Link
 
-    def label(self, scale: str) -> str:
-        """What numbers of a scale are of."""
-        return self.unit if scale == "y" else self.latent
+    def outputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of outputs on the latent scale as they are in y's units."""
+        return names
 
     def __call__(self, latent: np.ndarray) -> np.ndarray:  # (…, D) -> (…, D)
         """Predictions in y's units."""
@@ -61,6 +69,9 @@ class WarpLink(Link):
     """The mean of y of a closed-form regressor."""
 
     target: Any = None  # restt.estimators.targets.Modelled
+
+    def outputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name.replace(self.latent, self.unit, 1) for name in names)
 
     def __call__(self, latent: np.ndarray) -> np.ndarray:
         found = self.target.decode(self._outputs(latent))
@@ -103,8 +114,11 @@ class SoftmaxLink(Link):
         return p * (1 - p) * (1 - 2 * p)
 
 
-def link_of(estimator: Any) -> Link:
-    """The link of a fitted estimator, the identity for None (a module)."""
+def link_of(estimator: Any) -> Link | None:
+    """The link of a fitted estimator, the identity for None (a module); None for a transformed y as 0.8 saved it.
+
+    Predictions of such a model also depend on the posterior variance of a row.
+    """
     target = getattr(estimator, "target_", None)
     if hasattr(target, "classes"):
         latent = "log-odds" if len(target.classes) == 2 else "logit"
@@ -112,9 +126,11 @@ def link_of(estimator: Any) -> Link:
     label = getattr(target, "label", "y")
     if label == "y":
         return Link()
-    if not isinstance(target.model, Warp):
-        raise ValueError(
-            f"explanations in y's units need a model of restt 0.9 or later, and this one adds up to {label} as 0.8 "
-            'saved it: fit it again, or ask for scale="latent"'
-        )
-    return WarpLink("y", label, target)
+    return WarpLink("y", label, target) if isinstance(target.model, Warp) else None
+
+
+def measured(link: Link | None, scale: str, output: str) -> str:
+    """What numbers of an output are of, for titles and axes."""
+    if isinstance(link, SoftmaxLink):
+        return f"{link.unit if scale == 'y' else link.latent} of {output}"
+    return output if scale == "y" or link is None or link.identical else f"{output} (latent scale)"
