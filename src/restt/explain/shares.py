@@ -37,6 +37,7 @@ class ShareSettings:
     rows: int = 100  # of a sample on which the posterior is drawn: a share's own sampling error is then below a tenth
     draws: int = 1000  # a probability of 0.05 is known to within 0.007
     seed: int = 0
+    columns: int = 20  # of largest total share that have error bars: each costs as much as a term
     least: float = 0.01  # the share above which a term counts as one
     sure: float = 0.95  # the probability of that below which it is drawn grey
 
@@ -61,7 +62,7 @@ class VarianceShares:
     """Shares of the variance of the predictions over rows; on the latent scale, float64.
 
     ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
-    model without one. Those of columns are of ``total``.
+    model without one. Those of columns are of ``total``, for the twenty of largest share; others are NaN.
     """
 
     names: tuple[str, ...]
@@ -182,7 +183,8 @@ def variance_shares(
     posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
     if posterior is not None and bool((variance > 0).any()):
-        errors = _posterior_errors(posterior, subject, rows, means, chosen, settings)
+        largest = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
+        errors = _posterior_errors(posterior, subject, rows, means, chosen, largest.tolist(), settings)
     return VarianceShares(
         subject.names,
         subject.outputs,
@@ -212,7 +214,7 @@ def _terms(
 
 
 def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:
-    """Rows with one site at a vector."""
+    """Rows (B, N, I) with one site at a vector (I,), or at one for each row."""
     moved = rows.clone()
     moved[:, site] = vector
     return moved
@@ -224,30 +226,26 @@ def _posterior_errors(
     rows: Tensor,  # (B, N, I)
     means: Tensor,  # (N, I)
     terms: Sequence[tuple[int, ...]],
+    sites: Sequence[int],
     settings: ShareSettings,
 ) -> tuple[ShareErrors, ShareErrors]:
-    """Of terms, and of all that a column takes part in."""
+    """Of terms, and of all that some of the columns take part in."""
     count = min(len(rows), settings.rows)
     place = np.random.default_rng(settings.seed).permutation(len(rows))[:count]
     sample = rows[torch.from_numpy(place).to(rows.device)]
     size = torch.linalg.vector_norm(subject.readout, dim=0)
     train, away, still = subject.train(means), sample - means, means.expand_as(sample)
     latent = subject.decide(sample)
-    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[], []]
+    of_terms, of_columns = [], np.full((2, len(subject.names), latent.shape[1]), np.nan)
     for members in terms:
         mask = torch.zeros(len(means), dtype=torch.bool)
         mask[list(members)] = True
-        product = torch.where(mask[:, None].to(sample.device), away, still)
-        value = train.term(away, set(members))
-        found[0].append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
-    for n in range(len(means)):
-        value = latent - subject.decide(_at(sample, n, means[n]))
-        product = sample.clone()
-        product[:, n] = away[:, n]
-        found[1].append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
-    of_terms, of_sites = (ShareErrors(*(np.stack(part) for part in zip(*one, strict=True))) for one in found)
-    in_table = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in (of_sites.std, of_sites.probability))
-    return of_terms, ShareErrors(*in_table)
+        product, value = torch.where(mask[:, None].to(sample.device), away, still), train.term(away, set(members))
+        of_terms.append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
+    for n in sites:
+        product, value = _at(sample, n, away[:, n]), latent - subject.decide(_at(sample, n, means[n]))
+        of_columns[:, subject.columns[n]] = _drawn(posterior, subject, product, value, sample, latent, size, settings)
+    return ShareErrors(*np.stack(of_terms, axis=1)), ShareErrors(*of_columns)
 
 
 def _drawn(
@@ -259,7 +257,7 @@ def _drawn(
     latent: Tensor,  # (B, D)
     size: Tensor,  # (D,)
     settings: ShareSettings,
-) -> tuple[np.ndarray, np.ndarray]:  # (D,), (D,)
+) -> np.ndarray:  # (2, D)
     """Standard deviation of the share of a part, and how probable it is that it exceeds the least."""
     centre = torch.cat([value, latent]) / size.where(size > 0, 1.0)
     products = by_column(subject, torch.cat([product, sample]))
@@ -270,4 +268,4 @@ def _drawn(
     known = (variance > 0) & (size > 0).cpu()
     own = (part - part.mean(dim=1, keepdim=True)).square().sum(1)
     share, own = (torch.where(known, sums / variance.where(known, 1.0), 0.0) for sums in ((part * whole).sum(1), own))
-    return share.std(dim=0, correction=0).numpy(), (own > settings.least).double().mean(dim=0).numpy()
+    return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()
