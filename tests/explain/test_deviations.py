@@ -38,7 +38,9 @@ def test_one_columns_deviation_is_that_of_the_difference_of_predictions(model):
         for _, process, root, mean in posterior.members:
             cross = product_covariance(process, products, seen)
             known = cross @ root.T
-            variances.append(float(weight @ (product_covariance(process, products, products) - known @ known.T) @ weight))
+            variances.append(
+                float(weight @ (product_covariance(process, products, products) - known @ known.T) @ weight)
+            )
             middles.append(float(weight @ cross @ mean[:, 0]))
         share = posterior.weights
         between = share @ (np.array(middles) - share @ np.array(middles)) ** 2

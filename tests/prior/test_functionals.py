@@ -41,7 +41,9 @@ def test_products_of_rows_have_the_covariance_of_rows(posterior, fresh):
     rows = rows_of(posterior.kernel.sites, fresh)
     vectors, seen = row_vectors(posterior, rows), row_vectors(posterior, posterior.inducing)
     for _, process, _, _ in posterior.members:
-        torch.testing.assert_close(product_covariance(process, vectors, seen), process.covariance(rows, posterior.inducing))
+        torch.testing.assert_close(
+            product_covariance(process, vectors, seen), process.covariance(rows, posterior.inducing)
+        )
 
 
 def dense(posterior: Predictive, process: Process, root: torch.Tensor, vectors: list[torch.Tensor]) -> torch.Tensor:
@@ -67,7 +69,10 @@ def dense(posterior: Predictive, process: Process, root: torch.Tensor, vectors: 
 def coalitions(means: list[torch.Tensor], row: list[torch.Tensor]) -> tuple[list[tuple[bool, ...]], list[torch.Tensor]]:
     """All subsets of columns, and the site vectors of a row with the other columns at their means."""
     subsets = list(product([False, True], repeat=len(row)))
-    vectors = [torch.stack([x if kept[n] else mean for kept in subsets]) for n, (x, mean) in enumerate(zip(row, means, strict=True))]
+    vectors = [
+        torch.stack([x if kept[n] else mean for kept in subsets])
+        for n, (x, mean) in enumerate(zip(row, means, strict=True))
+    ]
     return subsets, vectors
 
 

@@ -119,7 +119,7 @@ def link_of(estimator: Any) -> Link | None:
 
     Predictions of such a model also depend on the posterior variance of a row.
     """
-    target = getattr(estimator, "target_", None)
+    target: Any = getattr(estimator, "target_", None)
     if hasattr(target, "classes"):
         latent = "log-odds" if len(target.classes) == 2 else "logit"
         return SoftmaxLink("probability", latent)

@@ -169,7 +169,9 @@ def column_bars(found: Any, output: int = 0, axes: Any = None) -> Any:
     light = ["#cfe0f5" if known else "#e8e8e8" for known in sure]
     dark = [DOWN if known else NOTHING for known in sure]
     deviations = None if errors is None else errors.std[ranked, o]
-    axes.barh(range(len(ranked)), total[ranked], color=light, xerr=deviations, ecolor=NEUTRAL, label="with interactions")
+    axes.barh(
+        range(len(ranked)), total[ranked], color=light, xerr=deviations, ecolor=NEUTRAL, label="with interactions"
+    )
     axes.barh(range(len(ranked)), first[ranked], color=dark, height=0.5, label="alone")
     axes.set_yticks(range(len(ranked)), [found.names[n] for n in ranked])
     axes.invert_yaxis()

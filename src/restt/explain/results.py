@@ -200,7 +200,10 @@ class LocalExplanation:
             [
                 self.names[n],
                 *([] if self.data is None or not single else [_short(self.data[0, n])]),
-                *(f"{size:.4g}" + (f" ± {std[0, n, o]:.2g}" if std is not None else "") for o, size in enumerate(sizes[n])),
+                *(
+                    f"{size:.4g}" + (f" ± {std[0, n, o]:.2g}" if std is not None else "")
+                    for o, size in enumerate(sizes[n])
+                ),
             ]
             for n in shown_[:LINES]
         ]
@@ -316,7 +319,9 @@ class GlobalExplanation:
                     known = k < len(terms)
                     line.append(_percent(errors.std[k, o]) if known else "")
                     line.append(f"{errors.probability[k, o]:.2f}" if known else "")
-                notes.append(f"± and P by {shares.settings.draws} draws from the posterior, seed {shares.settings.seed}")
+                notes.append(
+                    f"± and P by {shares.settings.draws} draws from the posterior, seed {shares.settings.seed}"
+                )
         header.append("independent columns")
         for line, share in zip(lines, [*independent, 1 - sum(independent), 1.0], strict=True):
             line.append(_percent(share))

@@ -179,7 +179,7 @@ def variance_shares(
     shapley = along_paths(subject, rows, means.expand_as(rows))
     whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(sites)], 1)
     columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(sites)]), whole)]
-    in_table = [subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns]
+    of_columns, alone, total = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns)
     posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
     if posterior is not None and bool((variance > 0).any()):
@@ -193,7 +193,9 @@ def variance_shares(
         tuple(tuple(sorted(subject.columns[site] for site in members)) for members in chosen),
         of_terms,
         np.where(variance.cpu().numpy() > 0, 1 - of_terms.sum(axis=0), 0.0),
-        *in_table,
+        of_columns,
+        alone,
+        total,
         orders,
         *errors,
         settings,
