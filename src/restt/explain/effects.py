@@ -34,7 +34,7 @@ class Effect:
     spread_over: str
     scale: str = "latent"
     base: Tensor | None = None  # (O,): the mean row's prediction, on the latent scale
-    link: Link | None = Link()
+    link: Link | None = None
     latent: Effect | None = None  # of which this is another scale
 
     def on(self, scale: str | None = None) -> Effect:
@@ -99,7 +99,7 @@ class Effect:
         return rich_table(title, found._records())
 
     def plot(self, output: int = 0, axes: Any = None, scale: str | None = None) -> Any:
-        """The curve or surface, on new axes or those given, in y's units unless ``scale="latent"``; returns the axes."""
+        """The curve or surface, in y's units unless ``scale="latent"``, on new axes or those given; returns them."""
         from restt.explain.plots import effect_curve, effect_surface
 
         draw = effect_curve if len(self.columns) == 1 else effect_surface

@@ -1,8 +1,8 @@
 """From the latent scale, on which a model adds up, to y's units or probabilities.
 
 A prediction is a function of the latent value alone: of a closed-form regressor the inverse of its learned transform,
-averaged over the leave-one-out residuals of the fit, the same for every row, so that the posterior variance of a row has
-no part in it; of a classifier the softmax.
+averaged over the leave-one-out residuals of the fit, the same for every row, so that the posterior variance of a row
+has no part in it; of a classifier the softmax.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ class LocalExplanation:
     def to_frame(self, scale: str | None = None) -> Any:
         """One row per row, output and column: its value, and what it adds, in y's units unless ``scale="latent"``.
 
-        The column ``shapley`` holds Shapley values, in y's units Aumann–Shapley values; ``std`` their posterior standard
-        deviation where the model has one. ``frame.attrs`` says scale, method and quadrature error.
+        The column ``shapley`` holds Shapley values, in y's units Aumann–Shapley values; ``std`` their posterior
+        standard deviation where the model has one. ``frame.attrs`` says scale, method and quadrature error.
         """
         found = self.on(scale)
         frame = data_frame(found._records())

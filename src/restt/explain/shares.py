@@ -1,7 +1,7 @@
 """What carries the variance of the predictions over rows as they are, dependent columns included.
 
-Since the terms sum to the prediction, Var f = Σ_T Cov(f_T, f) over any rows: a covariance decomposition, whose shares sum
-to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values, and
+Since the terms sum to the prediction, Var f = Σ_T Cov(f_T, f) over any rows: a covariance decomposition, whose shares
+sum to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values, and
 sums over columns to one as well.
 """
 
@@ -49,8 +49,8 @@ SETTINGS = ShareSettings()
 class ShareErrors:
     """The posterior of shares: their standard deviation, and how probable it is that a part is there at all.
 
-    ``probability`` is that of a variance of the part itself over the rows above ``least`` of that of the function: it is
-    0 for nothing alone, where a covariance share may be 0 by what other columns do.
+    ``probability`` is that of a variance of the part itself over the rows above ``least`` of that of the function: only
+    what is nothing has none, where a covariance share may be 0 by what other columns do.
     """
 
     std: np.ndarray  # (K, O)
