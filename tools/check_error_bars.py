@@ -3,8 +3,8 @@
     python tools/check_error_bars.py --tables 200 --noise-tables 100 --workers 2
 
 1. Coverage: tables of 60 rows and 4 columns are drawn from the model's own prior: a component and hyper-parameters
-   from the hyper-prior, a function from the Gaussian process, and its Shapley values at fresh rows together with it, so that
-   they are known. The share of them within two posterior standard deviations of those that the fitted regressor
+   from the hyper-prior, a function from the Gaussian process, and its Shapley values at fresh rows together with it, so
+   that they are known. The share of them within two posterior standard deviations of those that the fitted regressor
    reports, in y's units; and the same for the posterior with the hyper-parameters that the table was drawn with.
 2. Noise: made tables whose last column has no part in y, 200 rows with noise of standard deviation 0.3 and 100 rows
    with 0.5; the posterior probability that all terms with it have more than one per cent of the variance.

@@ -1,8 +1,8 @@
 """What carries the variance of the predictions over rows as they are, dependent columns included.
 
 Since the terms sum to the prediction, Var f = Σ_T Cov(f_T, f) over any rows: a covariance decomposition, whose shares
-sum to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values, and
-sums over columns to one as well.
+sum to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values,
+and sums over columns to one as well.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ bilinear in site vectors, so two such products have a covariance like two rows:
 
     Cov(L, L') = c Π_n |v_n||v'_n| + Σ_k s_k Π_n v_n T_nk v'_n + s_4 Σ_n v_n T_n4 v'_n Π_{m≠n} |v_m||v'_m|
 
-with |v| the sum of v's entries. A row is a product of its site vectors, a term of columns T one of x - μ for n ∈ T and the means μ elsewhere. A Shapley
-value is an integral of products along the line from the means to the row, ∫ ∂f/∂x_n (μ + t z)·z_n dt, which
-Gauss–Legendre nodes give exactly (FANOVA-GP in closed form). The posterior is that of :class:`Predictive`: the root of
-its variance over inducing rows, and the spread between members.
+with |v| the sum of v's entries. A row is a product of its site vectors, a term of columns T one of x - μ for n ∈ T and
+of the means μ elsewhere. A Shapley value is an integral of products along the line from the means to the row,
+∫ ∂f/∂x_n (μ + t z)·z_n dt, which Gauss–Legendre nodes give exactly (FANOVA-GP in closed form). The posterior is that of
+:class:`Predictive`: the root of its variance over inducing rows, and the spread between members.
 """
 
 from __future__ import annotations
