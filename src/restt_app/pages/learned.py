@@ -100,7 +100,7 @@ def _variance(found: VarianceShares) -> str:
     scale = "" if found.scale == "y" else " on the scale on which the model adds up (its latent scale)"
     return (
         f"Shares of the variance of the predictions{scale}, over {found.rows:,} rows as they are: the covariance of a "
-        "part and the prediction over the variance of the prediction. They sum to one, and one is negative where a part "
+        "part and the prediction over the variance of the prediction. They sum to one; one is negative where a part "
         "takes back what others say."
     )
 
