@@ -79,7 +79,7 @@ def test_latent_values_are_those_of_all_subsets(case):
         expected = subject.in_columns(brute.shapley(game), 0)
         np.testing.assert_allclose(found.values[row], expected, rtol=1e-10, atol=1e-10)
     assert found.scale == "latent"
-    assert found.error == 0
+    assert found.quadrature_error == 0
 
 
 def test_values_and_orders_sum_to_the_predictions_on_both_scales(case):
@@ -119,13 +119,13 @@ def test_values_are_the_integral_along_the_straight_path(case):
                 moved.append(link(subject.decide(point).numpy()))
             expected = (moved[1] - moved[0]).sum(axis=0)
             size = np.abs(found.values[row]).sum()
-            np.testing.assert_allclose(found.values[row, column], expected, atol=2e-5 * size + found.error)
+            np.testing.assert_allclose(found.values[row, column], expected, atol=2e-5 * size + found.quadrature_error)
 
 
 def test_the_quadrature_error_is_stated_and_small(case):
     model, frame = case
     found = explain_local(model, frame).on("y")
-    assert 0 <= found.error < 1e-3 * np.abs(found.values).sum(1).max()
+    assert 0 <= found.quadrature_error < 1e-3 * np.abs(found.values).sum(1).max()
 
 
 def test_probabilities_of_all_classes_move_against_each_other():

@@ -215,7 +215,7 @@ def network(found: Any, output: int = 0, axes: Any = None) -> Any:
         for point in points:  # a pair is a straight line, a larger term a star
             axes.plot(
                 *zip(point, middle, strict=True),
-                color=NOTHING if not real.get(term.columns, True) else UP if len(points) > 2 else DOWN,
+                color=NOTHING if not real.get(term.columns, not real) else UP if len(points) > 2 else DOWN,
                 linewidth=4 * strength,
                 alpha=0.3 + 0.6 * strength,
                 zorder=1,

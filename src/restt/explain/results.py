@@ -50,8 +50,8 @@ class LocalExplanation:
     """Why each row has its prediction: values of its columns that sum to prediction - base, and its part of each order.
 
     Arrays are numpy's, on the scale that ``scale`` names. :func:`explain_local` makes them on the latent scale: exact
-    Shapley values. :meth:`on` gives the same in y's units, where they are Aumann–Shapley values by a quadrature of
-    largest error ``error``. Tables and pictures show y's units unless another scale is asked for.
+    Shapley values. :meth:`on` gives the same in y's units, where they are Aumann–Shapley values by a quadrature whose
+    largest error is ``quadrature_error``. Tables and pictures show y's units unless another scale is asked for.
     """
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ class LocalExplanation:
     orders: np.ndarray  # (B, highest+1, O), index = order
     data: np.ndarray | None  # (B, N) the rows as they came; None for a module
     scale: str = "latent"
-    error: float = 0.0
+    quadrature_error: float = 0.0  # of the values; 0 on the latent scale
     paths: _Paths | None = None
     latent: LocalExplanation | None = None  # of which this is another scale
 
@@ -131,7 +131,7 @@ class LocalExplanation:
             predictions=link(self.predictions),
             orders=found.orders,
             scale="y",
-            error=found.error,
+            quadrature_error=found.error,
             latent=self,
         )
 
@@ -157,7 +157,7 @@ class LocalExplanation:
         """
         found = self.on(scale)
         frame = data_frame(found._records())
-        frame.attrs = {"scale": found.scale, "method": found.method, "error": found.error}
+        frame.attrs = {"scale": found.scale, "method": found.method, "quadrature_error": found.quadrature_error}
         return frame
 
     def _records(self) -> list[dict[str, Any]]:
@@ -276,8 +276,7 @@ class GlobalExplanation:
         kept = getattr(getattr(self.model, "spread_", None), "numbers", None)
         if self.background is None and kept is None:
             return None
-        terms = [term.columns for term in self.interactions.terms[: SETTINGS.terms]]
-        return variance_shares(self.model, self.background, terms)
+        return variance_shares(self.model, self.background, [term.columns for term in self.interactions.terms])
 
     def effect(self, columns: Any, grid: Any = None) -> Effect:
         """The effect of a column or a pair, see :func:`restt.explain.effect`."""
@@ -307,7 +306,9 @@ class GlobalExplanation:
         lines = [[term.label] for term in terms] + [["all other terms"], ["all"]]
         header, notes = ["term"], []
         if shares is not None:
-            carried = [*shares.of_terms[:, o], shares.rest[o], float(shares.of_terms[:, o].sum() + shares.rest[o])]
+            listed = shares.of_terms[: len(terms), o]
+            whole = float(shares.of_terms[:, o].sum() + shares.rest[o])
+            carried = [*listed, whole - float(listed.sum()), whole]
             errors = shares.term_errors
             header.append("of the rows")
             for line, share in zip(lines, carried, strict=True):
