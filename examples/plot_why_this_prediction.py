@@ -17,9 +17,9 @@ row = X.iloc[[np.argmax(model.predict(X))]]
 
 # %%
 # From the average prediction to this row's: the values sum to the difference exactly.
-found = model.explain_local(row)
+found = model.explain_local(row).on("y")
 found.plot("waterfall")
-print(float(found.base + found.values.sum()), float(model.predict(row)[0]))
+print(float(found.base[0] + found.values.sum()), float(model.predict(row)[0]))
 
 # %%
 # How much of it is main effects, and how much interaction.

@@ -56,6 +56,7 @@ SURFACE = {
         *("Effect", "GlobalExplanation", "LocalExplanation", "Polynomial", "Pruned", "SobolIndices", "Term"),
         *("TopInteractions", "effect", "explain_global", "explain_local", "interaction", "interaction_index"),
         *("order_spectrum", "polynomial", "prune", "shapley_values", "sobol_indices", "top_interactions"),
+        *("VarianceShares", "variance_shares"),
     },
     "restt.features": {
         *("Affine", "FeatureMap", "Hat", "Identity", "OneHot", "Polynomial", "RangeWarning", "Trigonometric"),

@@ -71,12 +71,16 @@ def ran(path: Path, rows: pd.DataFrame) -> np.ndarray:
 def test_shapley_values_and_orders_add_up_to_what_is_predicted(case: Case) -> None:
     found = case.model.explain_local(case.rows)
     target = case.model.target_
-    latent = (found.predictions.numpy() - target.mean) / target.scale  # what the module gives
+    latent = (found.predictions - target.mean) / target.scale  # what the module gives
     predicted = case.model.predict(case.rows)
     np.testing.assert_allclose(target.decode(latent), predicted, rtol=0, atol=1e-6 * case.scale.min())
     for total in (found.base + found.values.sum(1), found.orders.sum(1)):
-        away = np.abs((total - found.predictions).numpy())
+        away = np.abs(total - found.predictions)
         assert (away <= 1e-6 * target.scale).all()
+    in_y = found.on("y")
+    for total in (in_y.base + in_y.values.sum(1), in_y.orders.sum(1)):
+        away = np.abs(total - predicted.reshape(total.shape))
+        assert (away <= 1e-6 * case.scale).all()
 
 
 def test_the_graph_predicts_the_same(case: Case, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_outputs_have_it_in_their_own_units():
 
 def test_a_loaded_model_and_a_frame_have_it(model, tmp_path):
     found = effect(model, "size")
-    assert found.to_frame()["spread"].tolist() == found.spread[:, 0].tolist()
+    assert found.to_frame("latent")["spread"].tolist() == found.spread[:, 0].tolist()
     model.save(tmp_path / "model")
     again = effect(load(tmp_path / "model"), "size")
     torch.testing.assert_close(again.spread, found.spread)
@@ -154,15 +154,15 @@ def test_the_pictures_show_it(model):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    curve = effect(model, "size")
+    curve = effect(model, "size").on("y")
     axes = curve.plot()
     low, high = (curve.values - curve.spread).min(), (curve.values + curve.spread).max()
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.y0, band.y1) == pytest.approx((float(low), float(high)))
     assert axes.get_legend().get_texts()[0].get_text() == "± one standard deviation of the posterior"
-    pair = effect(model, ["kind", "size"])
+    pair = effect(model, ["kind", "size"]).on("y")
     axes = pair.plot()
     axes.figure.canvas.draw()
-    faded = np.asarray(axes.collections[0].get_alpha()) < 1
-    np.testing.assert_array_equal(faded.ravel(), (pair.values.abs() < pair.spread)[..., 0].T.ravel())
+    grey = np.ma.getmaskarray(axes.collections[0].get_array())
+    np.testing.assert_array_equal(grey.ravel(), (pair.values.abs() <= 2 * pair.spread)[..., 0].T.ravel())
     pyplot.close("all")

@@ -120,6 +120,16 @@ def test_predictions_are_the_mean_of_a_skewed_y(noise, sign):
     assert empty.decode(outputs).mean() / y.mean() == pytest.approx(np.exp(-(noise**2) / 2), rel=0.03)
 
 
+@pytest.mark.parametrize("power", [0.1, 0.6, 1.0, 1.7])
+def test_the_slope_of_predictions_is_their_derivative(power):
+    rng = np.random.default_rng(7)
+    y = rng.lognormal(size=(300, 2))
+    warp = fitted(power, y).smeared(0.3 * rng.standard_normal((60, 2)), np.ones(60))
+    t = 3 * rng.standard_normal((40, 2))  # beyond the range of the fit too
+    expected = (warp.predict(t + 1e-6) - warp.predict(t - 1e-6)) / 2e-6
+    np.testing.assert_allclose(warp.prediction_slope(t), expected, rtol=1e-4)
+
+
 def test_residuals_need_not_be_centred():
     # Where noise has heavy tails, a prediction is where most rows are, and rare ones lie on one side of it.
     y = np.where(RNG.random((5000, 1)) < 0.1, RNG.lognormal(sigma=0.5, size=(5000, 1)), 0.0)

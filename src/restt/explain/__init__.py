@@ -6,6 +6,7 @@ from restt.explain.polynomials import Polynomial, polynomial
 from restt.explain.pruning import Pruned, prune
 from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
 from restt.explain.shapley import interaction_index, shapley_values
+from restt.explain.shares import VarianceShares, variance_shares
 from restt.explain.sobol import SobolIndices, sobol_indices
 from restt.explain.terms import Term, TopInteractions, top_interactions
 
@@ -18,6 +19,7 @@ __all__ = [
     "SobolIndices",
     "Term",
     "TopInteractions",
+    "VarianceShares",
     "effect",
     "explain_global",
     "explain_local",
@@ -29,4 +31,5 @@ __all__ = [
     "shapley_values",
     "sobol_indices",
     "top_interactions",
+    "variance_shares",
 ]

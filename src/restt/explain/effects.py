@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from restt.explain.links import Link, check_scale, link_of, measured
 from restt.explain.scales import grid_of
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, rich_table
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Effect:
     """A main effect's curve or a pair's surface on a grid of values.
 
     ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over what
     ``spread_over`` says: the ``"posterior"`` given the rows of the fit, or the ``"members"`` (0 for one). The grid of a
-    column of categories holds its levels; a missing value is NaN.
+    column of categories holds its levels; a missing value is NaN. :func:`effect` makes it on the latent scale, ``on``
+    gives it in y's units: what adding it changes in the prediction of the mean row.
     """
 
     columns: tuple[int, ...]
@@ -30,10 +32,51 @@ class Effect:
     values: Tensor
     spread: Tensor
     spread_over: str
+    scale: str = "latent"
+    base: Tensor | None = None  # (O,): the mean row's prediction, on the latent scale
+    link: Link | None = None
+    latent: Effect | None = None  # of which this is another scale
 
-    def to_frame(self) -> Any:
-        """One row per point of the grid and output."""
-        return data_frame(self._records())
+    def on(self, scale: str | None = None) -> Effect:
+        """The effect on the scale ``"y"`` or ``"latent"``; by default in y's units.
+
+        There it is g(base + effect) - g(base), base the mean row's latent prediction and g the link to y; its spread is
+        multiplied by the link's slope at that point.
+        """
+        scale = check_scale(scale, self.link)
+        if scale == self.scale:
+            return self
+        if self.latent is not None:
+            return self.latent
+        assert self.link is not None
+        if self.link.identical or self.base is None:
+            return replace(self, scale="y", latent=self)
+        base = self.base.cpu().numpy()
+        moved = base + self.values.cpu().numpy()
+        squares = (self.link.slopes(moved) ** 2) @ (self.spread.cpu().numpy() ** 2)[..., None]
+        return replace(
+            self,
+            outputs=self.link.outputs(self.outputs),
+            values=torch.from_numpy(self.link(moved) - self.link(base[None])[0]).to(self.values),
+            spread=torch.from_numpy(np.sqrt(squares[..., 0])).to(self.spread),
+            scale="y",
+            latent=self,
+        )
+
+    def measured(self, output: int) -> str:
+        """What the effect on an output is of: y, a probability, or what the model adds up to."""
+        return measured(self.link, self.scale, self.outputs[output])
+
+    def to_frame(self, scale: str | None = None) -> Any:
+        """One row per point of the grid and output, in y's units unless ``scale="latent"``."""
+        found = self.on(scale)
+        frame = data_frame(found._records())
+        frame.attrs = {"scale": found.scale}
+        return frame
+
+    def __repr__(self) -> str:
+        on, shape = ", ".join(map(self.measured, range(len(self.outputs)))), tuple(self.values.shape[:-1])
+        return f"Effect of {' × '.join(self.names)} on {on}, scale={self.scale!r}, at {shape} points"
 
     def _records(self) -> list[dict[str, Any]]:
         return [
@@ -51,14 +94,16 @@ class Effect:
         ]
 
     def __rich__(self) -> Any:
-        return rich_table(f"Effect of {' × '.join(self.names)}", self._records())
+        found = self.on()
+        title = f"Effect of {' × '.join(self.names)} on {', '.join(map(found.measured, range(len(self.outputs))))}"
+        return rich_table(title, found._records())
 
-    def plot(self, output: int = 0, axes: Any = None) -> Any:
-        """The curve or surface, on new axes or those given; returns the axes."""
+    def plot(self, output: int = 0, axes: Any = None, scale: str | None = None) -> Any:
+        """The curve or surface, in y's units unless ``scale="latent"``, on new axes or those given; returns them."""
         from restt.explain.plots import effect_curve, effect_surface
 
         draw = effect_curve if len(self.columns) == 1 else effect_surface
-        return draw(self, output, axes)
+        return draw(self.on(scale), output, axes)
 
 
 @torch.no_grad()
@@ -66,7 +111,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     """A column's main effect, or the pure interaction of two columns, exactly as the model has it.
 
     It is the centred (ANOVA) term of the column or pair: what they add to the average prediction when all others are
-    averaged, less the two main effects for a pair. Averaged over the background it is zero.
+    averaged, less the two main effects for a pair. Averaged over the background it is zero. Numbers are on the latent
+    scale; :meth:`Effect.on` gives them in y's units, in which tables and pictures show them.
 
     Its spread says how sure it is. A model in closed form has that of the same term of the function under its
     prior given the rows of the fit, seen through its inducing rows. A model trained
@@ -124,6 +170,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         members.mean(dim=0),
         _posterior_spread(subject, means, chosen, points) if solved else members.std(dim=0, correction=0),
         "posterior" if solved else "members",
+        base=subject.decide(means[None])[0],
+        link=link_of(subject.estimator),
     )
 
 

@@ -120,6 +120,18 @@ class Subject:
             raise ValueError("background must be given for a module: site vectors (M, N, I) that absent sites average")
         return means
 
+    def rows(self, background: Any) -> Tensor:  # (M, N, I)
+        """Site vectors of the background; without one those of the fit's rows that a model in closed form keeps."""
+        if background is not None:
+            return self.vectors(background, "background")
+        kept = getattr(getattr(self.estimator, "spread_", None), "numbers", None)
+        if kept is None:
+            raise ValueError(
+                "background must be given: this model keeps no rows of its fit; pass the table it was fitted on"
+            )
+        vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(np.asarray(kept, dtype=np.float64)))
+        return vectors.to(device=self.device, dtype=torch.float64)
+
     def moments(self, background: Any) -> tuple[Tensor, Tensor]:  # (N, I), (N, I, I)
         """Mean and covariance of each site under the background, or as an estimator learned them."""
         if background is None:

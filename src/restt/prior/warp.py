@@ -120,6 +120,17 @@ class Warp:
         means = [self._decoded(part[:, None] + self.residuals).mean(axis=1) for part in parts]
         return np.concatenate(means).reshape(t.shape) * self.width + self.shift
 
+    def prediction_slope(self, t: np.ndarray) -> np.ndarray:  # (…, O)
+        """Derivative of :meth:`predict`."""
+        rows = t.reshape(-1, t.shape[-1])
+        parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, max(1, len(rows)), _ROWS_AT_ONCE)]
+        means = [(1 / self._slope_at(part[:, None] + self.residuals)).mean(axis=1) for part in parts]
+        return np.concatenate(means).reshape(t.shape) * self.std * self.width
+
+    def _slope_at(self, t: np.ndarray) -> np.ndarray:  # (…, O)
+        """Slope dv/dz where z decodes t; that of the ends beyond them."""
+        return self.slope(np.clip(self._decoded(t), self.low, self.high))
+
     def log_slope(self, y: np.ndarray) -> np.ndarray:  # (…, O)
         """log dt/dy."""
         z = np.clip(self.standardised(y), self.low, self.high)

@@ -71,7 +71,7 @@ def bars(rows: Sequence[Bar], label: str, unit: str) -> Markup:
     bottom = top + ROW * len(rows)
     canvas = Canvas(WIDTH, bottom + (28 if unit else 8), label)
     most = max([row.share for row in rows] + [row.part or 0.0 for row in rows] + [1e-12])
-    x = Scale(min(0.0, *(row.share for row in rows)), most, left, right)
+    x = Scale(min([0.0, *(min(row.share, row.part or 0.0) for row in rows)]), most, left, right)
     canvas.line(x(0.0), top, x(0.0), bottom, "axis")
     for place, row in enumerate(rows):
         y = top + ROW * place + 4
@@ -163,11 +163,12 @@ def surface(
     values: np.ndarray,  # (G, H)
     label: str,
     output: str,
+    largest: float = 0.0,
 ) -> Markup:
-    """What two columns add together, as shades from the lowest to the highest."""
+    """What two columns add together, as shades; full ones are ``largest``, or the largest value where that is more."""
     left, right, top, bottom = 62.0, WIDTH - 12, 26.0, 262.0
     canvas = Canvas(WIDTH, 336, label)
-    limit = float(np.abs(values).max()) or 1.0
+    limit = max(largest, float(np.abs(values).max())) or 1.0
     wide, high = (right - left) / len(grids[0]), (bottom - top) / len(grids[1])
     for i, at in enumerate(grids[0]):
         for j, other in enumerate(grids[1]):

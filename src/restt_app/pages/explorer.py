@@ -100,29 +100,30 @@ def explored(
     some = take(X, chosen)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
-        local = model.explain_local(some)
+        local = model.explain_local(some).on()
         said = predictions(model, some, coverage=coverage)
         curves = {column: _curve(model, some, column, grid) for column, grid in grids.items()}
     largest = max((float(np.abs(curve - said.values[:, None]).max()) for curve in curves.values()), default=0.0)
     unit = largest / STEPS or 1.0
-    scale = _scale(model, target, len(outputs))
+    scale = _scale(local.outputs[0], target, hasattr(model, "classes_"))
     return {
         "target": target,
         "outputs": list(outputs),
         "classes": hasattr(model, "classes_"),
         "scale": scale,
-        "same": scale == target,
+        "same": scale == target or hasattr(model, "classes_"),
+        "method": f"{local.method}s",
         "coverage": coverage,
         "names": list(local.names),
-        "base": _rounded(local.base.numpy()),
+        "base": _rounded(local.base),
         "row": (chosen + 1).tolist(),
         "observed": None if y is None else [plain(value) for value in np.asarray(y, dtype=object)[chosen].tolist()],
         "predicted": _rounded(said.values),
         "interval": None if said.intervals is None else _rounded(said.intervals),
-        "decision": _rounded(local.predictions.numpy()),
+        "decision": _rounded(local.predictions),
         "values": [[short(value) for value in row] for row in local.data.tolist()],
-        "shapley": _rounded(local.values.numpy().transpose(0, 2, 1)),  # (B, D, C)
-        "orders": _rounded(local.orders.numpy().transpose(0, 2, 1)),  # (B, D, orders), from 0
+        "shapley": _rounded(local.values.transpose(0, 2, 1)),  # (B, D, C)
+        "orders": _rounded(local.orders.transpose(0, 2, 1)),  # (B, D, orders), from 0
         "unit": float(f"{unit:.6g}"),
         "columns": [
             {
@@ -141,11 +142,9 @@ def explored(
     }
 
 
-def _scale(model: Any, target: str, outputs: int) -> str:
-    """What decisions are of, on which Shapley values and orders add up."""
-    if hasattr(model, "classes_"):
-        return "log-odds" if outputs == 1 else "logits"
-    return re.sub(r"\by\b", lambda found: target, getattr(model.target_, "label", "y"))
+def _scale(output: str, target: str, classes: bool) -> str:
+    """What the values add up to: y's own name or a probability; of a model saved by 0.8 its transformed y."""
+    return "probability" if classes else re.sub(r"\by\d*\b", lambda found: target, output)
 
 
 def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:

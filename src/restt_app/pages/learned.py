@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from restt.explain import Effect, effect, sobol_indices, top_interactions
+from restt.explain import Effect, VarianceShares, effect, top_interactions, variance_shares
 from restt_app.pages import charts
+from restt_app.pages.explorer import take
 from restt_app.pages.numbers import percent, short, signed
 from restt_app.pages.shell import Cell, DataTable
 
 # Orders told apart, terms listed, and how many of the columns and pairs are drawn.
-ORDERS, TERMS, COLUMNS, CURVES, SURFACES = 8, 20, 20, 12, 6
+TERMS, COLUMNS, CURVES, SURFACES = 20, 20, 12, 6
+# Rows, evenly spread, whose variance is divided.
+ROWS = 2000
 # Values of a column of numbers on one side of a surface, and levels of one of categories.
 SIDE, LEVELS = 21, 12
 MARKS = 40
@@ -34,6 +38,7 @@ class Drawing:
 class Learned:
     """Everything the page says of the whole model."""
 
+    variance: str  # what shares are of
     orders: Drawing
     order_shares: tuple[float, ...]
     relevance: Drawing
@@ -48,35 +53,67 @@ class Learned:
 def learned(model: Any, X: Any, numbers: np.ndarray, outputs: tuple[str, ...]) -> Learned:
     """Read the model; ``numbers`` (B, C) are the rows as the model reads them, ``outputs`` (D) names for people.
 
-    The columns' distribution is that of the rows of the fit where the model kept it, else that of ``X``.
+    Shares are of the variance over the rows of ``X`` as they are. Effects are in y's units; absent columns average the
+    rows of the fit where the model kept them, else those of ``X``.
     """
     background = None if getattr(model, "site_covariances_", None) is not None else X
     sites = model.module_.sites
-    found = sobol_indices(model, background, max_order=min(sites, ORDERS))
-    weights = _output_weights(found.variance.numpy())
-    total, first, by_order = (
-        np.nan_to_num(part.numpy()) @ weights for part in (found.total, found.first, found.by_order)
-    )
     terms = top_interactions(model, background, TERMS, min(sites, 4))
-    ranking = tuple(int(place) for place in np.argsort(-total, kind="stable"))
-    shown = _shown_outputs(found.variance.numpy())
+    some = take(X, np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), ROWS)).round().astype(int)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
+        found = variance_shares(model, some, [term.columns for term in terms.terms])
+    weights = _output_weights(found.variance)
+    total, first, by_order = (part @ weights for part in (found.total, found.alone, found.of_orders))
+    ranking = tuple(int(place) for place in np.argsort(-np.abs(total), kind="stable"))
+    shown = _shown_outputs(found.variance)
     names = tuple(outputs[place] for place in shown)
-    used = [column for column in ranking if total[column] > 0][:CURVES]
-    curves = {column: effect(model, column, background) for column in used}
-    pairs = [term for term in terms.terms if len(term.columns) == 2 and float(term.share.max()) > 0][:SURFACES]
+    used = [column for column in ranking if total[column] != 0][:CURVES]
+    curves = {column: effect(model, column, background).on() for column in used}
+    largest = max((float(curve.values.abs().max()) for curve in curves.values()), default=0.0)
+    pairs = [
+        (place, term)
+        for place, term in enumerate(terms.terms)
+        if len(term.columns) == 2 and float(term.share.max()) > 0
+    ]
     return Learned(
+        _variance(found),
         _orders(by_order, sites),
         tuple(float(share) for share in by_order[1:]),
         _relevance(found.names, total, first, ranking),
-        _terms_table(terms, weights),
-        "No term outside this list has a larger share than one in it."
+        _terms_table(found, [term.share.numpy() for term in terms.terms], weights),
+        "No term outside this list has a larger variance under independent columns than one in it."
         if terms.complete
         else f"The search ended early: a term outside this list has at most a variance of {short(terms.bound)}.",
         tuple(_effect(curves[column], shown, names, numbers[:, column]) for column in used),
-        tuple(_surface(model, term, background, curves, outputs) for term in pairs),
+        tuple(
+            _surface(model, term, background, curves, outputs, largest, _told(found, place))
+            for place, term in pairs[:SURFACES]
+        ),
         names,
         ranking,
     )
+
+
+def _variance(found: VarianceShares) -> str:
+    """What shares are of."""
+    scale = "" if found.scale == "y" else " on the scale on which the model adds up (its latent scale)"
+    return (
+        f"Shares of the variance of the predictions{scale}, over {found.rows:,} rows as they are: the covariance of a "
+        "part and the prediction over the variance of the prediction. They sum to one; one is negative where a part "
+        "takes back what others say."
+    )
+
+
+def _told(found: VarianceShares, place: int) -> str:
+    """How a pair's share is known, for the sentence below its surface."""
+    share = found.of_terms[place]
+    top = int(np.abs(share).argmax())
+    known = found.term_errors
+    if known is None:
+        return f"{percent(float(share[top]))} of the variance"
+    sure = f"probability of more than 1 %: {known.probability[place, top]:.2f}"
+    return f"{percent(float(share[top]))} ± {percent(float(known.std[place, top]))} of the variance, {sure}"
 
 
 def _output_weights(variance: np.ndarray) -> np.ndarray:
@@ -137,12 +174,23 @@ def _relevance(names: tuple[str, ...], total: np.ndarray, first: np.ndarray, ran
     )
 
 
-def _terms_table(terms: Any, weights: np.ndarray) -> DataTable:
+def _terms_table(found: VarianceShares, independent: list[np.ndarray], weights: np.ndarray) -> DataTable:
+    head, errors = ["term", "order", "share"], found.term_errors
+    head += [] if errors is None else ["±", "P(> 1 %)"]
     rows = []
-    for term in terms.terms:
-        share = float(np.nan_to_num(term.share.numpy()) @ weights)
-        rows.append((Cell(term.label), Cell(str(len(term.columns)), len(term.columns)), Cell(percent(share), share)))
-    return DataTable("Strongest terms", ("term", "order", "share"), tuple(rows), frozenset({1, 2}))
+    for place, columns in enumerate(found.terms):
+        shares = [float(found.of_terms[place] @ weights)]
+        cells = [Cell(found.label(place)), Cell(str(len(columns)), len(columns))]
+        if errors is not None:
+            shares.append(float(errors.std[place] @ weights))
+        cells += [Cell(percent(share), share) for share in shares]
+        if errors is not None:
+            probability = float(errors.probability[place] @ weights)
+            cells.append(Cell(f"{probability:.2f}", probability))
+        alone = float(np.nan_to_num(independent[place]) @ weights)
+        rows.append((*cells, Cell(percent(alone), alone)))
+    head.append("independent columns")
+    return DataTable("Strongest terms", tuple(head), tuple(rows), frozenset(range(1, len(head))))
 
 
 def _effect(found: Effect, shown: list[int], names: tuple[str, ...], column: np.ndarray) -> Drawing:
@@ -169,14 +217,21 @@ def _effect(found: Effect, shown: list[int], names: tuple[str, ...], column: np.
     return Drawing(name, chart)
 
 
-def _surface(model: Any, term: Any, background: Any, curves: dict[int, Effect], outputs: tuple[str, ...]) -> Drawing:
+def _surface(
+    model: Any,
+    term: Any,
+    background: Any,
+    curves: dict[int, Effect],
+    outputs: tuple[str, ...],
+    largest: float,
+    told_share: str,
+) -> Drawing:
     place = int(term.share.argmax())
     grids = [_side(curves.get(column) or effect(model, column, background)) for column in term.columns]
-    found = effect(model, list(term.columns), background, grids)
+    found = effect(model, list(term.columns), background, grids).on()
     values = found.values[..., place].numpy()
     top = np.unravel_index(np.abs(values).argmax(), values.shape)
     told = ", ".join(f"{name} = {short(grid[at])}" for name, grid, at in zip(term.names, grids, top, strict=True))
-    share = percent(float(term.share[place]))
     on = outputs[place] if len(outputs) > 1 else outputs[0]
     return Drawing(
         term.label,
@@ -186,8 +241,9 @@ def _surface(model: Any, term: Any, background: Any, curves: dict[int, Effect], 
             values,
             f"What {term.names[0]} and {term.names[1]} add together; most at {told}: {signed(float(values[top]))}",
             on,
+            largest,
         ),
-        f"{share} of the variance{f' of {on}' if len(outputs) > 1 else ''}; beyond what either adds alone.",
+        f"{told_share}; beyond what either adds alone.",
     )
 
 

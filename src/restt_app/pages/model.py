@@ -80,8 +80,8 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     sections = [
         ("scores", "How well"),
         ("learned", "What it learned"),
-        ("interactions", "Interactions"),
         ("effects", "Effects"),
+        ("interactions", "Interactions"),
         ("explorer", "Explorer"),
         ("made", "How it was made"),
     ]
@@ -123,7 +123,7 @@ def _summary(model: Any, card: Mapping[str, Any], found: Learned, classes: list[
         return [*told, "It says the same of every row."]
     beyond = 1 - found.order_shares[0]
     if beyond < NOTICED:
-        told.append(f"Single columns explain {percent(found.order_shares[0])} of what it says: it is nearly additive.")
+        told.append("Single columns explain nearly all of what it says: it is nearly additive.")
     else:
         told.append(f"Interactions of columns make up {percent(beyond)} of what it says.")
     return told

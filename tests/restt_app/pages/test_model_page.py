@@ -84,13 +84,15 @@ def test_curves_are_the_models_own_predictions(page, regressor, table):
             assert found["predicted"][row][0] + steps * found["unit"] == pytest.approx(wanted, abs=2 * found["unit"])
 
 
-def test_shapley_values_sum_to_the_decision(page, regressor, table):
+def test_values_sum_to_the_prediction_in_the_targets_units(page, regressor, table):
     X, y = table
-    found, target = explorer(page), regressor.target_
+    found = explorer(page)
+    assert regressor.target_.label == "transformed y"
+    assert (found["method"], found["same"]) == ("Aumann–Shapley values", True)
     for row, place in enumerate(np.array(found["row"]) - 1):
         wanted = regressor.predict(X.iloc[[place]])[0]
         decision = found["decision"][row][0]
-        assert target.decode((decision - target.mean[None]) / target.scale)[0] == pytest.approx(wanted, abs=1e-3)
+        assert decision == pytest.approx(wanted, abs=1e-4)
         assert found["base"][0] + sum(found["shapley"][row][0]) == pytest.approx(decision, abs=1e-4)
         assert sum(found["orders"][row][0]) == pytest.approx(decision, abs=1e-4)
         assert found["observed"][row] == pytest.approx(y[place])
@@ -118,6 +120,8 @@ def test_classes_have_probabilities(classifier, table):
     found = explorer(page)
     assert found["outputs"] == ["band = 0", "band = 1", "band = 2"]
     assert np.allclose(np.sum(found["predicted"], axis=1), 1, atol=1e-4)
+    assert np.allclose(found["decision"], found["predicted"], atol=1e-4)
+    assert np.allclose(np.array(found["base"]) + np.sum(found["shapley"], axis=2), found["predicted"], atol=1e-4)
     assert "Reliability" in page
     assert 'class="line s2"' in page
 

@@ -81,9 +81,9 @@
     const [left, right, top, row] = [178, 356, 26, 26];
     const bottom = top + row * bars.length;
     const x = scale(Math.min(...levels), Math.max(...levels), left, right);
-    const svg = canvas(440, bottom + 30, `From the average row, ${short(base)}, to this one, ${short(end)}: ${bars.map(([name, value]) => `${name} ${signed(value)}`).join(", ")}`);
+    const svg = canvas(440, bottom + 30, `From the average row, ${shown(base)}, to this one, ${shown(end)}: ${bars.map(([name, value]) => `${name} ${changed(value)}`).join(", ")}`);
     svg.append(drawn("line", { x1: x(base), x2: x(base), y1: top - 4, y2: bottom, class: "dashed" }));
-    svg.append(drawn("text", { x: x(base), y: top - 10, class: "tick", "text-anchor": "middle" }, `average ${short(base)}`));
+    svg.append(drawn("text", { x: x(base), y: top - 10, class: "tick", "text-anchor": "middle" }, `average ${shown(base)}`));
     bars.forEach(([name, value], index) => {
       const y = top + row * index;
       const [low, high] = [levels[index], levels[index + 1]].map(x).sort((a, b) => a - b);
@@ -92,20 +92,20 @@
       svg.append(drawn("text", { x: 438, y: y + 17, class: "value", "text-anchor": "end" }, `${value >= 0 ? "▲" : "▼"} ${signed(value)}`));
     });
     svg.append(drawn("line", { x1: x(end), x2: x(end), y1: top, y2: bottom + 6, class: "axis" }));
-    svg.append(drawn("text", { x: x(end), y: bottom + 22, class: "value ours", "text-anchor": "middle" }, `this row ${short(end)}`));
+    svg.append(drawn("text", { x: x(end), y: bottom + 22, class: "value ours", "text-anchor": "middle" }, `this row ${shown(end)}`));
     by("ex-waterfall").replaceChildren(svg);
     const body = element("tbody");
     for (const [index, value] of ranked) {
       body.append(element("tr", {}, element("th", { scope: "row" }, data.names[index]), element("td", {}, data.values[state.row][index]), element("td", { class: "num" }, signed(value))));
     }
-    const head = element("thead", {}, element("tr", {}, ...["column", "value", "Shapley value"].map((name, index) => {
+    const head = element("thead", {}, element("tr", {}, ...["column", "value", data.method].map((name, index) => {
       const heading = element("th", { scope: "col", style: "padding:.5rem .75rem" }, name);
       if (index === 2) heading.className = "num";
       return heading;
     })));
-    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Shapley values of this row" }, element("table", {}, element("caption", {}, "Shapley values of this row"), head, body)));
+    by("ex-shapley").replaceChildren(element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `${data.method} of this row` }, element("table", {}, element("caption", {}, `${data.method} of this row`), head, body)));
     by("ex-waterfall-hint").textContent =
-      `Exact Shapley values: they sum to the difference between this row and the average row${data.same ? "" : `, on the scale of ${data.scale}`}.`;
+      `${data.method} in ${data.classes ? "probability" : `units of ${data.scale}`}: they sum to the difference between this row and the average row.`;
   };
 
   const orders = () => {
@@ -228,7 +228,7 @@
       const off = !data.classes && typeof seen === "number" && data.outputs.length === 1 ? `error ${signed(data.predicted[row][output] - seen)}` : "";
       list.append(fact("observed", short(seen), off));
     }
-    list.append(fact(`average row${data.same ? "" : `, ${data.scale}`}`, short(data.base[output])));
+    list.append(fact(`average row${data.same ? "" : `, ${data.scale}`}`, shown(data.base[output])));
     by("ex-facts").replaceChildren(list);
   };
 

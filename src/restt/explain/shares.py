@@ -1,0 +1,273 @@
+"""What carries the variance of the predictions over rows as they are, dependent columns included.
+
+Since the terms sum to the prediction, Var f = Σ_T Cov(f_T, f) over any rows: a covariance decomposition, whose shares
+sum to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values,
+and sums over columns to one as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_int
+from restt.explain.deviations import by_column, posterior_of
+from restt.explain.links import link_of
+from restt.explain.orders import spectrum_of
+from restt.explain.shapley import along_paths
+from restt.explain.subject import Subject
+from restt.explain.tables import data_frame
+from restt.explain.terms import top_interactions
+from restt.prior import Predictive
+from restt.prior.functionals import posterior_draws
+
+
+@dataclass(frozen=True)
+class ShareSettings:
+    """How shares and their posterior are found."""
+
+    terms: int = 10  # of largest variance under independent columns; with the rest and the sum a dozen lines
+    term_order: int = 4
+    orders: int = 8
+    rows: int = 100  # of a sample on which the posterior is drawn: a share's own sampling error is then below a tenth
+    draws: int = 1000  # a probability of 0.05 is known to within 0.007
+    seed: int = 0
+    columns: int = 20  # of largest total share that have error bars: each costs as much as a term
+    least: float = 0.01  # the share above which a term counts as one
+    sure: float = 0.95  # the probability of that below which it is drawn grey
+
+
+SETTINGS = ShareSettings()
+
+
+@dataclass(frozen=True, eq=False)
+class ShareErrors:
+    """The posterior of shares: their standard deviation, and how probable it is that a part is there at all.
+
+    ``probability`` is that of a variance of the part itself over the rows above ``least`` of that of the function: only
+    what is nothing has none, where a covariance share may be 0 by what other columns do.
+    """
+
+    std: np.ndarray  # (K, O)
+    probability: np.ndarray  # (K, O)
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceShares:
+    """Shares of the variance of the predictions over rows; on the latent scale, float64.
+
+    ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
+    model without one. Those of columns are of ``total``, for the twenty of largest share; others are NaN.
+    """
+
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    rows: int
+    variance: np.ndarray  # (O,)
+    terms: tuple[tuple[int, ...], ...]  # K
+    of_terms: np.ndarray  # (K, O)
+    rest: np.ndarray  # (O,): all other terms
+    of_columns: np.ndarray  # (C, O): of Shapley values; they sum to one
+    alone: np.ndarray  # (C, O): of main effects
+    total: np.ndarray  # (C, O): of all terms with a column
+    of_orders: np.ndarray  # (highest+1, O), index = order; entry 0 is 0
+    term_errors: ShareErrors | None
+    column_errors: ShareErrors | None
+    settings: ShareSettings = SETTINGS
+    scale: str = "latent"
+
+    def label(self, place: int) -> str:
+        """A term's columns."""
+        return " × ".join(self.names[n] for n in self.terms[place])
+
+    def to_frame(self, of: str = "terms") -> Any:
+        """One row per term (or with ``of="columns"`` per column) and output."""
+        if of not in ("terms", "columns"):
+            raise ValueError(f'of must be "terms" or "columns", got {of!r}')
+        return data_frame(self._term_records() if of == "terms" else self._column_records())
+
+    def _term_records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "term": self.label(k),
+                "order": len(columns),
+                "output": output,
+                "share": float(self.of_terms[k, o]),
+                **_errors(self.term_errors, k, o),
+            }
+            for o, output in enumerate(self.outputs)
+            for k, columns in enumerate(self.terms)
+        ]
+
+    def _column_records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "column": name,
+                "output": output,
+                "share": float(self.of_columns[n, o]),
+                "alone": float(self.alone[n, o]),
+                "total": float(self.total[n, o]),
+                **_errors(self.column_errors, n, o),
+            }
+            for o, output in enumerate(self.outputs)
+            for n, name in enumerate(self.names)
+        ]
+
+
+def _errors(errors: ShareErrors | None, place: int, output: int) -> dict[str, float]:
+    if errors is None:
+        return {}
+    return {"std": float(errors.std[place, output]), "probability": float(errors.probability[place, output])}
+
+
+@torch.no_grad()
+def variance_shares(
+    model: Any,
+    background: Any = None,
+    terms: Sequence[Any] | None = None,
+    settings: ShareSettings = SETTINGS,
+) -> VarianceShares:
+    """Shares of the variance of the predictions over rows as they are: of terms, columns and orders.
+
+    Var f = Σ_T Cov(f_T, f) over the rows, f_T the centred terms. For a regressor in closed form each share of a term
+    has a posterior standard deviation, and each term the posterior probability that its own variance is more than one
+    per cent of the whole, from draws of the term and of the function together on a sample of the rows.
+
+    Parameters
+    ----------
+    model : restt.ResTT or fitted estimator
+    background : (M, N, I) site vectors for a module, a table for an estimator
+        The rows. A regressor in closed form has some of its fit's by default, at most 768.
+    terms : sequence of columns or of tuples of columns, optional
+        Terms to list, by name or number; by default the ten of largest variance under independent columns.
+    settings : ShareSettings, optional
+
+    Examples
+    --------
+    >>> import restt, torch
+    >>> model = restt.ResTT(sites=4, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
+    >>> found = variance_shares(model, torch.rand(50, 4, 2, dtype=torch.float64))
+    >>> [round(float(part.sum()), 9) for part in (found.of_columns, found.of_orders)]
+    [1.0, 1.0]
+    """
+    subject = Subject.of(model)
+    rows = subject.rows(background)
+    means = rows.mean(dim=0) if subject.estimator is None else subject.required_means(background)
+    chosen = _terms(subject, model, rows if subject.estimator is None else background, terms, settings)
+    train = subject.train(means)
+    away = rows - means
+    latent = subject.decide(rows)
+    deviation = latent - latent.mean(dim=0)
+    variance = deviation.square().mean(dim=0)
+
+    def shares(parts: Tensor) -> np.ndarray:  # (B, K, D) -> (K, D)
+        covariance = torch.einsum("bkd,bd->kd", parts, deviation) / len(rows)
+        return torch.where(variance > 0, covariance / variance.where(variance > 0, 1.0), 0.0).cpu().numpy()
+
+    def of_sites(members: list[tuple[int, ...]]) -> Tensor:  # (B, K, D)
+        return torch.stack([train.term(away, set(sites)) for sites in members], 1)
+
+    sites = subject.module.sites
+    of_terms = shares(of_sites(chosen))
+    orders = shares(spectrum_of(subject, rows, means, min(sites, check_int("orders", settings.orders, minimum=1))))
+    orders[0] = 0.0
+    shapley = along_paths(subject, rows, means.expand_as(rows))
+    whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(sites)], 1)
+    columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(sites)]), whole)]
+    of_columns, alone, total = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns)
+    posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
+    errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
+    if posterior is not None and bool((variance > 0).any()):
+        largest = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
+        errors = _posterior_errors(posterior, subject, rows, means, chosen, largest.tolist(), settings)
+    return VarianceShares(
+        subject.names,
+        subject.outputs,
+        len(rows),
+        variance.cpu().numpy(),
+        tuple(tuple(sorted(subject.columns[site] for site in members)) for members in chosen),
+        of_terms,
+        np.where(variance.cpu().numpy() > 0, 1 - of_terms.sum(axis=0), 0.0),
+        of_columns,
+        alone,
+        total,
+        orders,
+        *errors,
+        settings,
+        "y" if link is not None and link.identical else "latent",
+    )
+
+
+def _terms(
+    subject: Subject, model: Any, background: Any, terms: Sequence[Any] | None, settings: ShareSettings
+) -> list[tuple[int, ...]]:
+    """Sites of the terms to list."""
+    if terms is not None:
+        return [subject.sites(columns, "terms") for columns in terms]
+    if background is None and getattr(subject.estimator, "site_covariances_", None) is None:
+        background = subject.rows(None)
+    found = top_interactions(model, background, settings.terms, min(subject.module.sites, settings.term_order))
+    return [tuple(subject.columns.index(column) for column in term.columns) for term in found.terms]
+
+
+def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:
+    """Rows (B, N, I) with one site at a vector (I,), or at one for each row."""
+    moved = rows.clone()
+    moved[:, site] = vector
+    return moved
+
+
+def _posterior_errors(
+    posterior: Predictive,
+    subject: Subject,
+    rows: Tensor,  # (B, N, I)
+    means: Tensor,  # (N, I)
+    terms: Sequence[tuple[int, ...]],
+    sites: Sequence[int],
+    settings: ShareSettings,
+) -> tuple[ShareErrors, ShareErrors]:
+    """Of terms, and of all that some of the columns take part in."""
+    count = min(len(rows), settings.rows)
+    place = np.random.default_rng(settings.seed).permutation(len(rows))[:count]
+    sample = rows[torch.from_numpy(place).to(rows.device)]
+    size = torch.linalg.vector_norm(subject.readout, dim=0)
+    train, away, still = subject.train(means), sample - means, means.expand_as(sample)
+    latent = subject.decide(sample)
+    of_terms, of_columns = [], np.full((2, len(subject.names), latent.shape[1]), np.nan)
+    for members in terms:
+        mask = torch.zeros(len(means), dtype=torch.bool)
+        mask[list(members)] = True
+        product, value = torch.where(mask[:, None].to(sample.device), away, still), train.term(away, set(members))
+        of_terms.append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
+    for n in sites:
+        product, value = _at(sample, n, away[:, n]), latent - subject.decide(_at(sample, n, means[n]))
+        of_columns[:, subject.columns[n]] = _drawn(posterior, subject, product, value, sample, latent, size, settings)
+    return ShareErrors(*np.stack(of_terms, axis=1)), ShareErrors(*of_columns)
+
+
+def _drawn(
+    posterior: Predictive,
+    subject: Subject,
+    product: Tensor,  # (B, N, I): site vectors of the part
+    value: Tensor,  # (B, D): its posterior mean
+    sample: Tensor,  # (B, N, I)
+    latent: Tensor,  # (B, D)
+    size: Tensor,  # (D,)
+    settings: ShareSettings,
+) -> np.ndarray:  # (2, D)
+    """Standard deviation of the share of a part, and how probable it is that it exceeds the least."""
+    centre = torch.cat([value, latent]) / size.where(size > 0, 1.0)
+    products = by_column(subject, torch.cat([product, sample]))
+    draws = posterior_draws(posterior, products, centre.cpu(), settings.draws, settings.seed)
+    part, whole = draws.split([len(value), len(latent)], dim=1)  # (draws, B, D)
+    whole = whole - whole.mean(dim=1, keepdim=True)
+    variance = whole.square().sum(1)
+    known = (variance > 0) & (size > 0).cpu()
+    own = (part - part.mean(dim=1, keepdim=True)).square().sum(1)
+    share, own = (torch.where(known, sums / variance.where(known, 1.0), 0.0) for sums in ((part * whole).sum(1), own))
+    return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()

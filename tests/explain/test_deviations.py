@@ -1,0 +1,60 @@
+"""Error bars of values in y's units: the linearised functional, where it has a closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from restt import ResTTRegressor, load
+from restt.explain.deviations import by_column
+from restt.explain.subject import Subject
+from restt.prior.functionals import product_covariance, row_vectors
+
+
+@pytest.fixture(scope="module")
+def model() -> ResTTRegressor:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 1))
+    found = ResTTRegressor(random_state=0).fit(x, np.exp(x[:, 0] + 0.3 * rng.standard_normal(40)))
+    assert found.target_.model.power < 0.8
+    assert len(found.spread_.numbers) == found.spread_.rows
+    return found
+
+
+def test_one_columns_deviation_is_that_of_the_difference_of_predictions(model):
+    """With one column ∫ d/dt [g'(f) δf] dt is g'(f(x)) δf(x) - g'(f(μ)) δf(μ)."""
+    x = np.array([[-1.5], [0.4], [1.6]])
+    found = model.explain_local(x).on("y")
+    subject, posterior = Subject.of(model), model.spread_
+    means = subject.required_means(None)
+    points = torch.cat([subject.vectors(x), means[None]])
+    slopes = torch.from_numpy(found.paths.link.slopes(subject.decide(points).numpy())[:, 0, 0])
+    products, seen = by_column(subject, points), row_vectors(posterior, posterior.inducing)
+    for row in range(3):
+        weight = torch.zeros(4, dtype=torch.float64)
+        weight[row], weight[3] = slopes[row], -slopes[3]
+        variances, middles = [], []
+        for _, process, root, mean in posterior.members:
+            cross = product_covariance(process, products, seen)
+            known = cross @ root.T
+            variances.append(
+                float(weight @ (product_covariance(process, products, products) - known @ known.T) @ weight)
+            )
+            middles.append(float(weight @ cross @ mean[:, 0]))
+        share = posterior.weights
+        between = share @ (np.array(middles) - share @ np.array(middles)) ** 2
+        expected = np.sqrt(share @ np.array(variances) + between) * float(model.target_.scale[0])
+        assert found.std[row, 0, 0] == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_row_and_a_loaded_model_have_the_same(model, tmp_path):
+    x = np.array([[-1.0], [0.5]])
+    found = model.explain_local(x)
+    for scale in ("y", "latent"):
+        np.testing.assert_allclose(found.on(scale)[1].std, found.on(scale).std[1:], rtol=1e-10)
+        np.testing.assert_allclose(found[1].on(scale).std, found.on(scale).std[1:], rtol=1e-10)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").explain_local(x)
+    np.testing.assert_allclose(again.std, found.std, rtol=1e-9)
+    assert found.to_frame()["std"].tolist() == found.on("y").std[..., 0].ravel().tolist()

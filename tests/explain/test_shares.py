@@ -1,0 +1,125 @@
+"""Shares of the variance of rows as they are, and their posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from restt import ResTTRegressor
+from restt.explain import explain_global, variance_shares
+from tests.explain import brute
+from tests.explain.conftest import Fitted
+
+
+@pytest.mark.parametrize("products", [0, 5])
+def test_shares_are_covariances_of_all_terms(products: int) -> None:
+    module = brute.random_module(sites=5, products=products)
+    rows = brute.random_rows(module, 40, seed=1)
+    rows[:, 1] = rows[:, 0] + 0.1 * rows[:, 1]  # dependent sites
+    found = variance_shares(module, rows, terms=[0, (1, 3), (0, 2, 4)])
+    value = brute.predictions(module, rows)
+    centred = (value - value.mean(0)).numpy()
+    terms = torch.stack([brute.moebius(brute.game(module, row, rows.mean(0))) for row in rows]).numpy()
+    shares = np.einsum("btd,bd->td", terms, centred) / (centred**2).sum(0)  # (2^N, O)
+    assert shares.min() < 0  # dependent columns: a term may take back what others say
+    close = {"rtol": 1e-9, "atol": 1e-10}
+    np.testing.assert_allclose(found.of_terms, shares[[1, 2 + 8, 1 + 4 + 16]], **close)
+    np.testing.assert_allclose(found.of_terms.sum(0) + found.rest, 1, **close)
+    bits = brute.coalitions(5).numpy()
+    sizes = bits.sum(1)
+    for n in range(5):
+        inside = bits[:, n]
+        np.testing.assert_allclose(found.of_columns[n], (shares[inside] / sizes[inside, None]).sum(0), **close)
+        np.testing.assert_allclose(found.total[n], shares[inside].sum(0), **close)
+        np.testing.assert_allclose(found.alone[n], shares[2**n], **close)
+    for order in range(1, 6):
+        np.testing.assert_allclose(found.of_orders[order], shares[sizes == order].sum(0), **close)
+    for part in (found.of_columns, found.of_orders):
+        np.testing.assert_allclose(part.sum(0), 1, **close)
+    assert found.term_errors is None
+    assert found.rows == 40
+
+
+@pytest.fixture(scope="module")
+def model() -> ResTTRegressor:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((160, 4)), columns=["alone", "first", "second", "noise"])
+    y = frame["alone"] + frame["first"] * frame["second"] + 0.3 * rng.standard_normal(160)
+    return ResTTRegressor(random_state=0).fit(frame, y)
+
+
+def test_real_interactions_are_told_from_nothing(model):
+    found = variance_shares(model, terms=["alone", ("first", "second"), "noise", ("first", "noise")])
+    probability = found.term_errors.probability[:, 0]
+    assert (probability[:2] > 0.99).all()
+    assert (probability[2:] < 0.05).all()
+    assert found.column_errors.probability[3, 0] < 0.05
+    assert (found.column_errors.probability[:3, 0] > 0.99).all()
+    assert (found.term_errors.std > 0).all()
+    frame = found.to_frame()
+    assert frame["term"].tolist() == ["alone", "first × second", "noise", "first × noise"]
+    assert frame["probability"].tolist() == probability.tolist()
+    assert found.to_frame("columns")["share"].sum() == pytest.approx(1.0)
+    again = variance_shares(model, terms=["alone"])
+    assert again.term_errors.std[0, 0] == found.term_errors.std[0, 0]  # the seed is fixed
+
+
+def test_a_global_explanation_is_one_table_of_a_dozen_lines(model):
+    found = explain_global(model)
+    text = repr(found)
+    lines = text.splitlines()
+    assert 10 <= len(lines) <= 16
+    assert "first × second" in text
+    assert "P(> 1 %)" in lines[1]
+    assert "1000 draws from the posterior, seed 0" in text
+    assert "independent columns" in lines[1]
+    assert f"over {len(model.spread_.numbers)} rows as they are" in text
+    html = found._repr_html_()
+    assert html.startswith("<table>")
+    assert html.count("<tr>") == 10 + 3
+    assert "&gt; 1 %" in html
+
+
+def test_without_rows_the_table_says_independent_columns(regressor: Fitted) -> None:
+    found = explain_global(regressor.model)
+    assert found.shares is None
+    assert "independent columns" in repr(found)
+    assert "of the rows" not in repr(found)
+    given = explain_global(regressor.model, regressor.table)
+    assert given.shares.rows == len(regressor.table)
+    assert given.shares.scale == "y"
+    assert "of the rows" in repr(given)
+    with pytest.raises(ValueError, match="background must be given: this model keeps no rows"):
+        variance_shares(regressor.model)
+
+
+def test_what_may_be_nothing_is_grey(model):
+    pytest.importorskip("matplotlib").use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.colors import to_hex
+
+    from restt.explain.plots import NOTHING
+
+    found = explain_global(model)
+    axes = found.plot("columns")
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    bars = axes.patches[len(labels) :]
+    grey = {label for label, bar in zip(labels, bars, strict=True) if to_hex(bar.get_facecolor()) == NOTHING}
+    assert grey == {"noise"}
+    assert f"({found.shares.rows} rows)" in axes.get_xlabel()
+    lines = {to_hex(line.get_color()) for line in found.plot("network").lines}
+    assert NOTHING in lines
+    assert len(lines) > 1
+    local = model.explain_local(pd.DataFrame(np.full((1, 4), 0.01), columns=found.names))
+    colours = {to_hex(bar.get_facecolor()) for bar in local.plot("waterfall").patches}
+    assert NOTHING in colours
+    pyplot.close("all")
+
+
+def test_wrong_use_is_refused(model):
+    with pytest.raises(ValueError, match=r"terms has 'length', which is not one of"):
+        variance_shares(model, terms=["length"])
+    with pytest.raises(ValueError, match='of must be "terms" or "columns", got \'rows\''):
+        variance_shares(model, terms=["alone"]).to_frame("rows")

@@ -1,0 +1,154 @@
+"""Functionals of the function: covariances against those of rows, deviations and draws against a dense posterior."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import factorial
+
+import numpy as np
+import pytest
+import torch
+
+from restt import ResTTRegressor
+from restt.explain.shapley import quadrature
+from restt.prior import Predictive
+from restt.prior.functionals import path_deviations, posterior_draws, product_covariance, row_vectors
+from restt.prior.gp import Process
+from restt.prior.sites import rows_of
+
+
+@pytest.fixture(scope="module")
+def posterior() -> Predictive:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((14, 3))
+    x[3, 1] = np.nan
+    y = x[:, 0] + np.nan_to_num(x[:, 1]) * x[:, 2] + 0.3 * rng.standard_normal(14)
+    found = ResTTRegressor(random_state=0).fit(x, y).spread_
+    assert len(found.numbers) == found.rows  # every row is an inducing one, so that the root is exact
+    assert (found.weights > 0).sum() > 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def fresh() -> np.ndarray:
+    rows = np.random.default_rng(1).standard_normal((5, 3))
+    rows[2, 1] = np.nan
+    rows[4] = [9.0, -9.0, 0.0]
+    return rows
+
+
+def test_products_of_rows_have_the_covariance_of_rows(posterior, fresh):
+    rows = rows_of(posterior.kernel.sites, fresh)
+    vectors, seen = row_vectors(posterior, rows), row_vectors(posterior, posterior.inducing)
+    for _, process, _, _ in posterior.members:
+        torch.testing.assert_close(
+            product_covariance(process, vectors, seen), process.covariance(rows, posterior.inducing)
+        )
+
+
+def dense(posterior: Predictive, process: Process, root: torch.Tensor, vectors: list[torch.Tensor]) -> torch.Tensor:
+    """Posterior covariance of the function at site vectors, by the kernel's formula, number by number."""
+
+    def kernel(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+        table = [
+            np.einsum("i,ijk,j->k", a.numpy(), t[:-1, :-1].numpy(), b.numpy())
+            for a, t, b in zip(ours, process.tables, theirs, strict=True)
+        ]
+        scale = process.scale.numpy()
+        products = sum(scale[k] * np.prod([one[k] for one in table]) for k in range(3))
+        return float(products + scale[3] * sum(one[3] for one in table) + process.settings.constant)
+
+    seen = row_vectors(posterior, posterior.inducing)
+    points = [[v[a] for v in vectors] for a in range(len(vectors[0]))]
+    rows = [[v[a] for v in seen] for a in range(len(seen[0]))]
+    own = torch.tensor([[kernel(a, b) for b in points] for a in points], dtype=torch.float64)
+    cross = torch.tensor([[kernel(a, b) for b in rows] for a in points], dtype=torch.float64)
+    return own - cross @ root.T @ root @ cross.T
+
+
+def coalitions(means: list[torch.Tensor], row: list[torch.Tensor]) -> tuple[list[tuple[bool, ...]], list[torch.Tensor]]:
+    """All subsets of columns, and the site vectors of a row with the other columns at their means."""
+    subsets = list(product([False, True], repeat=len(row)))
+    vectors = [
+        torch.stack([x if kept[n] else mean for kept in subsets])
+        for n, (x, mean) in enumerate(zip(row, means, strict=True))
+    ]
+    return subsets, vectors
+
+
+def shapley_weights(subsets: list[tuple[bool, ...]], column: int) -> np.ndarray:
+    count = len(subsets[0])
+    return np.array(
+        [
+            (1 if kept[column] else -1)
+            * factorial(sum(kept) - kept[column])
+            * factorial(count - 1 - sum(kept) + kept[column])
+            / factorial(count)
+            for kept in subsets
+        ]
+    )
+
+
+def test_deviations_of_shapley_values_are_those_of_the_dense_posterior(posterior, fresh):
+    means = list(posterior.kernel.means)
+    at = row_vectors(posterior, rows_of(posterior.kernel.sites, fresh))
+    nodes, weights = quadrature(3, torch.zeros((), dtype=torch.float64))
+    way = [x - mean for x, mean in zip(at, means, strict=True)]
+    found = path_deviations(posterior, means, way, nodes, weights.expand(len(fresh), -1))
+    shares = posterior.weights
+    seen = row_vectors(posterior, posterior.inducing)
+    for b in range(len(fresh)):
+        subsets, vectors = coalitions(means, [x[b] for x in at])
+        for n in range(3):
+            weight = torch.from_numpy(shapley_weights(subsets, n))
+            within, middles = [], []
+            for _, process, root, mean in posterior.members:
+                within.append(float(weight @ dense(posterior, process, root, vectors) @ weight))
+                middles.append(float(weight @ product_covariance(process, vectors, seen) @ mean[:, 0]))
+            between = shares @ (np.array(middles) - shares @ np.array(middles)) ** 2
+            assert float(found[b, n]) == pytest.approx(np.sqrt(shares @ np.array(within) + between), rel=1e-6)
+
+
+def test_a_path_with_levels_is_the_sum_of_its_parts(posterior, fresh):
+    """Levels count the function itself: with slopes 0 and one node at the end it is the function at the row."""
+    means = list(posterior.kernel.means)
+    rows = rows_of(posterior.kernel.sites, fresh[:2])
+    way = [x - mean for x, mean in zip(row_vectors(posterior, rows), means, strict=True)]
+    ones = torch.ones(2, 1, 3, dtype=torch.float64)
+    found = path_deviations(posterior, means, way, torch.ones(1, dtype=torch.float64), 0 * ones[..., 0], ones)
+    variances = posterior._variance(rows, torch.zeros(2, dtype=torch.float64))
+    for weight, process, _, _ in posterior.members:
+        variances = variances - weight * process.noise(rows, torch.zeros(2, dtype=torch.float64))
+    torch.testing.assert_close(found, variances.sqrt()[:, None].expand(-1, 3))
+    mixed = path_deviations(posterior, means, way, torch.ones(1, dtype=torch.float64), -ones[..., 0], ones)
+    # f(row) less its slope along a column at the row is f with that column at its mean: affine in each site.
+    for n in range(3):
+        moved = [means[m].expand(2, -1) if m == n else means[m] + way[m] for m in range(3)]
+        expected = path_deviations(
+            posterior,
+            [means[m] * 0 for m in range(3)],
+            moved,
+            torch.ones(1, dtype=torch.float64),
+            0 * ones[..., 0],
+            ones,
+        )
+        torch.testing.assert_close(mixed[:, n], expected[:, n])
+
+
+def test_draws_have_the_posterior_mean_and_covariance(posterior, fresh):
+    products = row_vectors(posterior, rows_of(posterior.kernel.sites, fresh[:3]))
+    centre = torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
+    draws = posterior_draws(posterior, products, centre, 20_000, 0)[..., 0]
+    shares = torch.from_numpy(posterior.weights)
+    seen = row_vectors(posterior, posterior.inducing)
+    within = sum(w * dense(posterior, process, root, products) for w, process, root, _ in posterior.members)
+    middles = torch.stack(
+        [product_covariance(process, products, seen) @ mean[:, 0] for _, process, _, mean in posterior.members]
+    )
+    away = middles - shares @ middles
+    expected = within + torch.einsum("s,sa,sb->ab", shares, away, away)
+    error = expected.diagonal().sqrt() / 20_000**0.5
+    assert ((draws.mean(0) - centre[:, 0]).abs() < 5 * error).all()
+    torch.testing.assert_close(draws.T.cov(correction=0), expected, rtol=0.06, atol=0.03 * float(expected.max()))
+    again = posterior_draws(posterior, products, centre, 5, 0)
+    torch.testing.assert_close(again, posterior_draws(posterior, products, centre, 5, 0), rtol=0, atol=0)
