@@ -8,6 +8,7 @@ from restt.explain.results import GlobalExplanation, LocalExplanation, explain_g
 from restt.explain.shapley import interaction_index, shapley_values
 from restt.explain.sobol import SobolIndices, sobol_indices
 from restt.explain.terms import Term, TopInteractions, top_interactions
+from restt.explain.trees import Trees, from_trees
 
 __all__ = [
     "Effect",
@@ -18,9 +19,11 @@ __all__ = [
     "SobolIndices",
     "Term",
     "TopInteractions",
+    "Trees",
     "effect",
     "explain_global",
     "explain_local",
+    "from_trees",
     "interaction",
     "interaction_index",
     "order_spectrum",

@@ -187,7 +187,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         subject.decide(means[None])[0].cpu(),
         subject.decide(vectors).cpu(),
         spectrum_of(subject, vectors, means, highest).cpu(),
-        None if subject.estimator is None else labels_of(subject.estimator, x),
+        _rows_as_given(subject, x),
     )
 
 
@@ -222,6 +222,12 @@ def explain_global(
     return GlobalExplanation(
         sobol_indices(model, background, max_order=min(sites, ORDERS)), interactions, model, background
     )
+
+
+def _rows_as_given(subject: Subject, x: Any) -> np.ndarray | None:  # (B, C)
+    if hasattr(subject, "labels"):  # trees read tables of their own
+        return np.asarray(subject.labels(x))
+    return None if subject.estimator is None else labels_of(subject.estimator, x)
 
 
 def _drawing(drawings: dict[str, Any], kind: str) -> Any:
