@@ -168,6 +168,10 @@ class Subject:
             outputs = outputs.mean(dim=0)
         return outputs @ self.readout + self.offset
 
+    def as_module(self) -> Subject:
+        """Itself; refused where there is no module of dense or diagonal cores."""
+        return self
+
     def along_paths(self, ends: Tensor, starts: Tensor) -> Tensor | None:  # (B, N, I), (B, N, I) -> (B, N, D)
         """Shapley values of the games between two points, where there is a quicker way than gradients."""
         return None

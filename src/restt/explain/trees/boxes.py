@@ -186,6 +186,7 @@ def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[i
                 merged[tuple(key)] = merged[tuple(key)] + value
             else:
                 merged[tuple(key)] = value
+    merged = {key: value for key, value in merged.items() if value.any()}
     sets = tuple(_sets(columns[column], list(found)) for column, found in zip(sites, numbered, strict=True))
     starts = [0, *np.cumsum([len(found) for found in numbered]).tolist()]
     groups = []

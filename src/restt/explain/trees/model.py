@@ -219,6 +219,9 @@ class TreeSubject(Subject):
     def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
         return self.boxes.values(x)
 
+    def as_module(self) -> Subject:
+        raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
+
     def along_paths(self, ends: Tensor, starts: Tensor) -> Tensor:  # (B, N, I), (B, N, I) -> (B, N, D)
         """Shapley values of the games between two points."""
         if starts.stride(0) == 0 or len(starts) == 1:  # one start for all
