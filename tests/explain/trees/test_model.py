@@ -164,8 +164,8 @@ def test_wrong_use_is_named(boosted):
         explain.sobol_indices(trees)
     with pytest.raises(ValueError, match="5 features"):
         explain.shapley_values(trees, x[:2, :3], background)
-    with pytest.raises(ValueError, match="at least one row"):
-        trees.subject().vectors(x[:0])
+    with pytest.raises(ValueError, match="a minimum of 1"):
+        explain.shapley_values(trees, x[:0], background)
     with pytest.raises(TypeError, match="to_module"):
         explain.polynomial(trees)
     with pytest.raises(TypeError, match="to_module"):

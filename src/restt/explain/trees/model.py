@@ -152,7 +152,8 @@ def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, n
         codes = column.codes
         names = codes.tolist() if levels is None else [Trees._label(levels, code) for code in codes.tolist()]
         return np.array([*names, "other", np.nan], dtype=object), np.arange(column.width)
-    cuts = column.thresholds[np.isfinite(column.thresholds)]
+    # A border at float32's end parts missing values from numbers.
+    cuts = column.thresholds[np.abs(column.thresholds) < np.finfo(np.float32).max]
     if not len(cuts):
         return np.zeros(1), column.states(np.zeros(1))
     margin = 0.05 * (cuts[-1] - cuts[0]) or 1.0
