@@ -1,5 +1,6 @@
 """Exact explanations: interactions by order, Shapley values, Sobol indices, effects, terms."""
 
+from restt.explain.distillation import Distilled, distil
 from restt.explain.effects import Effect, effect
 from restt.explain.orders import interaction, order_spectrum
 from restt.explain.polynomials import Polynomial, polynomial
@@ -11,6 +12,7 @@ from restt.explain.terms import Term, TopInteractions, top_interactions
 from restt.explain.trees import Trees, from_trees
 
 __all__ = [
+    "Distilled",
     "Effect",
     "GlobalExplanation",
     "LocalExplanation",
@@ -20,6 +22,7 @@ __all__ = [
     "Term",
     "TopInteractions",
     "Trees",
+    "distil",
     "effect",
     "explain_global",
     "explain_local",

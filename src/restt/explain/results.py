@@ -36,6 +36,7 @@ class LocalExplanation:
     predictions: Tensor  # (B, O), on the decision scale
     orders: Tensor  # (B, highest+1, O), index = order
     data: np.ndarray | None  # (B, N) the rows as they came; None for a module
+    error: Tensor | None = None  # (O,) of a distilled model, see Distilled
 
     def __len__(self) -> int:
         return len(self.values)
@@ -85,7 +86,19 @@ class LocalExplanation:
             }
             for n in ranked
         ]
-        return rich_table(title, records, "; ".join(notes))
+        return rich_table(title, records, "; ".join([*notes, *_distilled(self.error)]))
+
+    def to_shap(self) -> Any:
+        """A ``shap.Explanation`` of the same values, for shap's plots."""
+        from restt.explain.others import as_shap
+
+        return as_shap(self)
+
+    def to_shapiq(self, row: int = 0, output: int = 0) -> Any:
+        """The ``shapiq.InteractionValues`` of one row and output."""
+        from restt.explain.others import as_shapiq
+
+        return as_shapiq(self, row, output)
 
     def plot(self, kind: str = "waterfall", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
@@ -112,6 +125,7 @@ class GlobalExplanation:
     interactions: TopInteractions
     model: Any
     background: Any
+    error: Tensor | None = None  # (O,) of a distilled model, see Distilled
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,7 +146,7 @@ class GlobalExplanation:
     def __rich__(self) -> Any:
         from rich.console import Group
 
-        return Group(self.sobol.__rich__(), self.interactions.__rich__())
+        return Group(self.sobol.__rich__(), self.interactions.__rich__(), *_distilled(self.error))
 
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
@@ -188,6 +202,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         subject.decide(vectors).cpu(),
         spectrum_of(subject, vectors, means, highest).cpu(),
         _rows_as_given(subject, x),
+        subject.error,
     )
 
 
@@ -216,12 +231,22 @@ def explain_global(
     >>> sorted(term.label for term in found.interactions.terms[:3])
     ['x0', 'x0 × x2', 'x2']
     """
-    sites = Subject.of(model).module.sites
+    subject = Subject.of(model)
+    sites = subject.module.sites
     highest = min(sites, TERM_ORDER) if max_order is None else max_order
     interactions = top_interactions(model, background, k, highest)
     return GlobalExplanation(
-        sobol_indices(model, background, max_order=min(sites, ORDERS)), interactions, model, background
+        sobol_indices(model, background, max_order=min(sites, ORDERS)), interactions, model, background, subject.error
     )
+
+
+def _distilled(error: Tensor | None) -> list[str]:
+    """The note of a distilled model's error."""
+    if error is None:
+        return []
+    return [
+        f"distilled: off by {', '.join(f'{each:.2g}' for each in error.tolist())} standard deviations on fresh points"
+    ]
 
 
 def _rows_as_given(subject: Subject, x: Any) -> np.ndarray | None:  # (B, C)

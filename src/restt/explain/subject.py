@@ -37,6 +37,7 @@ class Subject:
     readout: Tensor  # (O, D)
     offset: Tensor  # (D,): decision = mean over members of outputs @ readout + offset
     estimator: Any = None
+    error: Tensor | None = None  # (D,) of a distilled model
 
     @classmethod
     def of(cls, model: Any) -> Subject:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from restt import explain
@@ -170,7 +171,5 @@ def test_wrong_use_is_named(boosted):
         explain.polynomial(trees)
     with pytest.raises(TypeError, match="to_module"):
         explain.prune(trees, 0.1)
-    with pytest.raises(TypeError, match="tree ensemble .* got LinearRegression"):
-        from sklearn.linear_model import LinearRegression
-
+    with pytest.raises(TypeError, match=r"tree ensemble .* got LinearRegression"):
         explain.from_trees(LinearRegression())

@@ -137,7 +137,7 @@ def test_xgboost_without_trees_of_numbers_is_refused(xgboost):
     model = xgboost.XGBRegressor(n_estimators=2, multi_strategy="multi_output_tree").fit(x, np.stack([y, y], 1))
     with pytest.raises(ValueError, match="multi_output_tree"):
         explain.from_trees(model)
-    with pytest.raises(ValueError, match="objective .* got 'survival:cox'"):
+    with pytest.raises(ValueError, match=r"objective .* got 'survival:cox'"):
         explain.from_trees(xgboost.XGBRegressor(n_estimators=2, objective="survival:cox").fit(x, np.abs(y)))
 
 

@@ -97,7 +97,7 @@ def test_columns_by_name():
     assert trees.names == tuple("abcde")
     turned = explain.shapley_values(trees, frame[:2][list("edcba")], frame)
     np.testing.assert_array_equal(turned, explain.shapley_values(trees, frame[:2], frame))
-    with pytest.raises(ValueError, match="without .*'c'"):
+    with pytest.raises(ValueError, match=r"without .*'c'"):
         trees.predict(frame.drop(columns="c"))
 
 

@@ -15,7 +15,18 @@ from restt.explain.trees.tables import columns_of, frame_names, numbers_of
 
 KINDS = ("CatBoost",)
 # Losses whose raw score is y.
-_IDENTITY = ("RMSE", "MAE", "MAPE", "Quantile", "Huber", "LogCosh", "Lq", "MultiRMSE", "MultiQuantile", "RMSEWithUncertainty")
+_IDENTITY = (
+    "RMSE",
+    "MAE",
+    "MAPE",
+    "Quantile",
+    "Huber",
+    "LogCosh",
+    "Lq",
+    "MultiRMSE",
+    "MultiQuantile",
+    "RMSEWithUncertainty",
+)
 
 
 def read(model: Any, kind: str) -> Ensemble:
@@ -43,7 +54,9 @@ def read(model: Any, kind: str) -> Ensemble:
         trees = [_nested(tree, place_of, values, right, scale, len(bias)) for tree in stored["trees"]]
     asked = tuple(sorted({int(tree.column[node]) for tree in trees for node in tree.codes}))
     if asked and "oblivious_trees" not in stored:
-        raise ValueError("model must have oblivious trees where it reads categories, got another grow_policy of CatBoost")
+        raise ValueError(
+            "model must have oblivious trees where it reads categories, got another grow_policy of CatBoost"
+        )
     names, _ = frame_names(model.feature_names_, len(model.feature_names_))
     classes = getattr(model, "classes_", None)
     labels = () if classes is None else tuple(map(str, np.asarray(classes).tolist()))

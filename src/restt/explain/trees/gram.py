@@ -28,7 +28,9 @@ class BoxGram(Gram):
         for group in boxes.groups:
             parts.append(torch.full((len(group.site), sites), -1).scatter(1, group.site, group.line))
         line = torch.cat([*parts, torch.zeros(0, sites, dtype=torch.int64)])
-        weights = torch.cat([*(group.weights for group in boxes.groups), boxes.constant.new_zeros(0, len(boxes.constant))])
+        weights = torch.cat(
+            [*(group.weights for group in boxes.groups), boxes.constant.new_zeros(0, len(boxes.constant))]
+        )
         alone = torch.where(line >= 0, absent[line.clamp(min=0)], 1.0)
         return cls(weights, alone, [], boxes.constant, boxes, means, line)
 

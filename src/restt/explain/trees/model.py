@@ -183,7 +183,7 @@ class TreeSubject(Subject):
 
     @property
     def boxes(self) -> Boxes:
-        found: Boxes = self.module.boxes  # type: ignore[assignment, union-attr]
+        found: Boxes = self.module.boxes  # type: ignore[assignment]
         return found
 
     @property

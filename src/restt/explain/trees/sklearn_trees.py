@@ -71,7 +71,7 @@ def _boosted(model: Any, kind: str) -> Ensemble:
 def _histogram(model: Any, kind: str) -> Ensemble:
     classes = kind.endswith("Classifier")
     outputs = _class_names(model.classes_) if classes else ("y",)
-    names, named = frame_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
+    names, _ = frame_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
     # Encoded columns of categories stand first in what the trees read.
     encoded = model.is_categorical_ if model.is_categorical_ is not None else np.zeros(len(names), dtype=bool)
     order = np.concatenate([np.flatnonzero(encoded), np.flatnonzero(~encoded)]) if _recodes(model) else None

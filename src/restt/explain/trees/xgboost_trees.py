@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -128,8 +129,7 @@ def _levels(kept: dict[str, Any] | None) -> dict[int, list[Any]] | None:
         if not values:
             continue
         if offsets:
-            ends = zip(offsets[:-1], offsets[1:], strict=True)
-            found[place] = [bytes(values[start:end]).decode() for start, end in ends]
+            found[place] = [bytes(values[start:end]).decode() for start, end in pairwise(offsets)]
         else:
             found[place] = list(values)
     return found or None
