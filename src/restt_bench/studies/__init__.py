@@ -31,6 +31,7 @@ STUDIES = {
     "search": "searching:search",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
+    "explain-trees": "explaining_trees:explaining_trees",
     "stream": "streaming:streaming",
     "serving": "serving:serving",
 }
