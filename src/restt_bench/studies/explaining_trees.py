@@ -74,7 +74,7 @@ def explaining_trees(device: str, settings: Settings, console: Console) -> dict[
     names = ("trees", "leaves", "columns", "rows", "background", "joint_background")
     return {
         "title": "What exact explanations of trees cost",
-        **dict(zip(names, size, strict=False)),
+        "size": dict(zip(names, size, strict=False)),
         "ensemble": repr(trees),
         "largest_gap_to_predict": gap,
         "top_interactions_complete": top.complete,
