@@ -2,8 +2,8 @@
 Explain my gradient-boosted trees exactly
 =========================================
 
-A tree ensemble is a sum of products over binned columns, so it is a train, and nothing about it has to be sampled: Shapley
-values, orders of interaction, shares of the variance, and interactions that are proven to be the largest.
+A tree ensemble is a sum of products over binned columns, so it is a train, and nothing about it has to be sampled:
+Shapley values, orders of interaction, shares of the variance, and interactions that are proven to be the largest.
 """
 
 import matplotlib.pyplot as plt

@@ -95,6 +95,19 @@ def _part(values: torch.Tensor, chosen: list[bool]) -> torch.Tensor:
     return values
 
 
+def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
+    _, trees, _, background = forest
+    frame = explain.sobol_indices(trees, background)
+    pairs = trees.subject().train(trees.subject().means(background)).moments(None).containing()
+    monkeypatch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
+    plain = explain.sobol_indices(trees, background)
+    for name in ("variance", "total", "by_order"):
+        torch.testing.assert_close(getattr(frame, name), getattr(plain, name), **TIGHT)
+    slow = trees.subject().train(trees.subject().means(background)).moments(None).containing()
+    off = ~torch.eye(len(slow), dtype=torch.bool)
+    torch.testing.assert_close(pairs[off], slow[off], **TIGHT)
+
+
 def test_joint_shares_sum_to_one(boosted):
     _, trees, x, _ = boosted
     found = explain.sobol_indices(trees, x, distribution="joint")

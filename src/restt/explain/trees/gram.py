@@ -10,6 +10,7 @@ from torch import Tensor
 
 from restt.explain.gram import Gram
 from restt.explain.trees.boxes import Boxes
+from restt.explain.trees.overlaps import sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,27 @@ class BoxGram(Gram):
             for m in range(n):
                 found[n, m] = found[m, n] = self.term((m, n))
         return found
+
+    @cached_property
+    def _swept(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        if not self.boxes.groups:
+            return None
+        return sweep(self.boxes, self.means, self.boxes.lines(self.means[None])[:, 0])
+
+    def variances(self, highest: int) -> tuple[Tensor, Tensor, Tensor]:  # (D,), (N, D), (highest+1, D)
+        """The variance, that of all terms with each site, and that of all terms of each order; 0 for order 0."""
+        if self._swept is None:
+            return super().variances(highest)
+        whole, totals, orders, _ = self._swept
+        return (
+            whole,
+            totals,
+            torch.nn.functional.pad(orders, (0, 0, 0, max(0, highest + 1 - len(orders))))[: highest + 1],
+        )
+
+    def containing(self) -> Tensor:  # (N, N, D)
+        """The variance of all terms that contain both sites of each pair."""
+        return super().containing() if self._swept is None else self._swept[3]
 
     def term(self, members: tuple[int, ...]) -> Tensor:  # (D,)
         """The variance of the term of these sites."""
