@@ -58,8 +58,8 @@ class Subject:
             return found
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
             raise TypeError(
-                f"model must be a restt.ResTT, a fitted estimator of restt, or what restt.explain.from_trees or "
-                f"restt.explain.distil made of another model, got {type(model).__name__}"
+                f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "
+                "restt.explain.from_trees and restt.explain.distil make one of other models"
             )
         from sklearn.utils.validation import check_is_fitted
 
