@@ -1,5 +1,7 @@
 """Beside shap, shapiq and scikit-learn's own tools."""
 
+import contextlib
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -9,6 +11,15 @@ from sklearn.inspection import PartialDependenceDisplay, permutation_importance
 from restt import ResTTClassifier, ResTTRegressor, explain
 
 mpl.use("Agg")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreted():
+    """What shap has numba compile takes seconds to compile and none to run."""
+    with pytest.MonkeyPatch.context() as patch:
+        with contextlib.suppress(ImportError):
+            patch.setattr("numba.config.DISABLE_JIT", True)
+        yield
 
 
 @pytest.fixture(scope="module")
