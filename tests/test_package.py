@@ -53,8 +53,9 @@ SURFACE = {
     },
     "restt.data": {"Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "stream"},
     "restt.explain": {
-        *("Effect", "GlobalExplanation", "LocalExplanation", "Polynomial", "Pruned", "SobolIndices", "Term"),
-        *("TopInteractions", "effect", "explain_global", "explain_local", "interaction", "interaction_index"),
+        *("Distilled", "Effect", "GlobalExplanation", "LocalExplanation", "Polynomial", "Pruned", "SobolIndices"),
+        *("Term", "TopInteractions", "Trees", "distil", "effect", "explain_global", "explain_local", "from_trees"),
+        *("interaction", "interaction_index"),
         *("order_spectrum", "polynomial", "prune", "shapley_values", "sobol_indices", "top_interactions"),
         *("VarianceShares", "variance_shares"),
     },

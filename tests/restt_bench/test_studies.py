@@ -33,8 +33,9 @@ def run_and_saved(name, quiet, folder):
 @pytest.mark.parametrize(
     "name",
     [
-        *sorted(set(STUDIES) - {"explain", "check"}),  # the last is run below
+        *sorted(set(STUDIES) - {"explain", "explain-trees", "check"}),  # the last is run below
         pytest.param("explain", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
+        pytest.param("explain-trees", marks=pytest.mark.filterwarnings(SHAP_COLOURS)),
     ],
 )
 def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty, monkeypatch):
@@ -43,7 +44,7 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty,
         from tests.chain.cuda.interpreter import mend_interpreter
 
         mend_interpreter()
-    if name == "explain":
+    if name in ("explain", "explain-trees"):
         # What shap has numba compile takes seconds to compile and none to run.
         with contextlib.suppress(ImportError):
             monkeypatch.setattr("numba.config.DISABLE_JIT", True)

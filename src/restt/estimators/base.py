@@ -148,6 +148,11 @@ class BaseResTT(BaseEstimator):
         numbers = self.numbers(X)
         return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
 
+    def __call__(self, X: Any) -> np.ndarray:
+        """Probabilities of classes, or predictions: for tools that take a function, as ``shap.Explainer(model, X)``."""
+        called = self.predict_proba if hasattr(self, "predict_proba") else self.predict
+        return np.asarray(called(X))
+
     @of_one_fit
     def explain_local(self, X: Any, background: Any = None) -> Any:
         """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.

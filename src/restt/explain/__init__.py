@@ -1,5 +1,6 @@
 """Exact explanations: interactions by order, Shapley values, Sobol indices, effects, terms."""
 
+from restt.explain.distillation import Distilled, distil
 from restt.explain.effects import Effect, effect
 from restt.explain.orders import interaction, order_spectrum
 from restt.explain.polynomials import Polynomial, polynomial
@@ -9,8 +10,10 @@ from restt.explain.shapley import interaction_index, shapley_values
 from restt.explain.shares import VarianceShares, variance_shares
 from restt.explain.sobol import SobolIndices, sobol_indices
 from restt.explain.terms import Term, TopInteractions, top_interactions
+from restt.explain.trees import Trees, from_trees
 
 __all__ = [
+    "Distilled",
     "Effect",
     "GlobalExplanation",
     "LocalExplanation",
@@ -19,10 +22,13 @@ __all__ = [
     "SobolIndices",
     "Term",
     "TopInteractions",
+    "Trees",
     "VarianceShares",
+    "distil",
     "effect",
     "explain_global",
     "explain_local",
+    "from_trees",
     "interaction",
     "interaction_index",
     "order_spectrum",

@@ -79,7 +79,7 @@ def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
     output 0 = 1·x0 - 1·x1 + 6·x0·x1
     """
     tolerance = check_positive("tolerance", tolerance, allow_zero=True)
-    subject = Subject.of(model)
+    subject = Subject.of(model).as_module()
     widths = subject.module.feature_dims
     size = math.prod(1 + width for width in widths) * len(subject.outputs)
     if size > MOST_TERMS:

@@ -88,7 +88,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     """
     tolerance = check_positive("tolerance", tolerance)
     check_choice("way", way, PRUNING_METHODS)
-    subject = Subject.of(model)
+    subject = Subject.of(model).as_module()
     bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
     work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)
     found: list[tuple[ResTT | DiagonalTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]

@@ -65,6 +65,7 @@ class LocalExplanation:
     quadrature_error: float = 0.0  # of the values; 0 on the latent scale
     paths: _Paths | None = None
     latent: LocalExplanation | None = None  # of which this is another scale
+    error: Tensor | None = None  # (O,) of a distilled model, see Distilled
 
     def __len__(self) -> int:
         return len(self.values)
@@ -212,7 +213,19 @@ class LocalExplanation:
             blank = [] if self.data is None or not single else [""]
             rows.append([f"{len(shown_) - LINES} others", *blank, *(f"{size:.4g}" for size in left)])
         header = ["column", *([] if self.data is None or not single else ["value"]), *measured]
-        return title, header, rows, note if single else ""
+        return title, header, rows, "; ".join([*([note] if single else []), *_distilled(self.error)])
+
+    def to_shap(self, scale: str | None = None) -> Any:
+        """A ``shap.Explanation`` of the same values, for shap's plots; in y's units unless ``scale="latent"``."""
+        from restt.explain.others import as_shap
+
+        return as_shap(self.on(scale))
+
+    def to_shapiq(self, row: int = 0, output: int = 0, scale: str | None = None) -> Any:
+        """The ``shapiq.InteractionValues`` of one row and output; in y's units unless ``scale="latent"``."""
+        from restt.explain.others import as_shapiq
+
+        return as_shapiq(self.on(scale), row, output)
 
     def plot(
         self, kind: str = "waterfall", *, output: int = 0, axes: Any = None, scale: str | None = None, **options: Any
@@ -247,6 +260,7 @@ class GlobalExplanation:
     interactions: TopInteractions
     model: Any
     background: Any
+    error: Tensor | None = None  # (O,) of a distilled model, see Distilled
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -327,7 +341,7 @@ class GlobalExplanation:
         for line, share in zip(lines, [*independent, 1 - sum(independent), 1.0], strict=True):
             line.append(_percent(share))
         notes.append(f"terms of largest variance under independent columns, {proven}")
-        return title, header, lines, "; ".join(notes)
+        return title, header, lines, "; ".join([*notes, *_distilled(self.error)])
 
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
@@ -383,8 +397,9 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         subject.decide(means[None])[0].cpu().numpy(),
         subject.decide(vectors).cpu().numpy(),
         spectrum_of(subject, vectors, means, highest).cpu().numpy(),
-        None if subject.estimator is None else labels_of(subject.estimator, x),
+        _rows_as_given(subject, x),
         paths=_Paths(subject, vectors, means, link_of(subject.estimator)),
+        error=subject.error,
     )
 
 
@@ -413,12 +428,28 @@ def explain_global(
     >>> sorted(term.label for term in found.interactions.terms[:3])
     ['x0', 'x0 × x2', 'x2']
     """
-    sites = Subject.of(model).module.sites
+    subject = Subject.of(model)
+    sites = subject.module.sites
     highest = min(sites, TERM_ORDER) if max_order is None else max_order
     interactions = top_interactions(model, background, k, highest)
     return GlobalExplanation(
-        sobol_indices(model, background, max_order=min(sites, ORDERS)), interactions, model, background
+        sobol_indices(model, background, max_order=min(sites, ORDERS)), interactions, model, background, subject.error
     )
+
+
+def _distilled(error: Tensor | None) -> list[str]:
+    """The note of a distilled model's error."""
+    if error is None:
+        return []
+    return [
+        f"distilled: off by {', '.join(f'{each:.2g}' for each in error.tolist())} standard deviations on fresh points"
+    ]
+
+
+def _rows_as_given(subject: Subject, x: Any) -> np.ndarray | None:  # (B, C)
+    if hasattr(subject, "labels"):  # trees read tables of their own
+        return np.asarray(subject.labels(x))
+    return None if subject.estimator is None else labels_of(subject.estimator, x)
 
 
 def _drawing(drawings: dict[str, Any], kind: str) -> Any:

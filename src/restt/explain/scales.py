@@ -29,6 +29,9 @@ def grid_of(
     value (NaN) where the fit saw some. A module has no scale: the values are site vectors (G, I), by default those of
     the background, and stand in the grid as their number, or for width 1 as themselves.
     """
+    if hasattr(subject, "grid"):  # trees know their bins
+        found: tuple[np.ndarray, Tensor] = subject.grid(site, given)
+        return found
     if subject.estimator is None:
         return _module_grid(subject, site, given, rows)
     column = subject.estimator.encoding_.sites[site]

@@ -37,6 +37,7 @@ class Subject:
     readout: Tensor  # (O, D)
     offset: Tensor  # (D,): decision = mean over members of outputs @ readout + offset
     estimator: Any = None
+    error: Tensor | None = None  # (D,) of a distilled model
 
     @classmethod
     def of(cls, model: Any) -> Subject:
@@ -52,8 +53,14 @@ class Subject:
                 eye,
                 eye.new_zeros(module.outputs),
             )
+        if hasattr(model, "subject"):  # tree ensembles and distilled functions bring their own
+            found: Subject = model.subject()
+            return found
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
-            raise TypeError(f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}")
+            raise TypeError(
+                f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "
+                "restt.explain.from_trees and restt.explain.distil make one of other models"
+            )
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(model)
@@ -173,6 +180,18 @@ class Subject:
         if self.module.runs is not None:
             outputs = outputs.mean(dim=0)
         return outputs @ self.readout + self.offset
+
+    def as_module(self) -> Subject:
+        """Itself; refused where there is no module of dense or diagonal cores."""
+        return self
+
+    def along_paths(self, ends: Tensor, starts: Tensor) -> Tensor | None:  # (B, N, I), (B, N, I) -> (B, N, D)
+        """Shapley values of the games between two points, where there is a quicker way than gradients."""
+        return None
+
+    def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)
+        """Shapley values averaged over starts, where there is a quicker way than one after the other."""
+        return None
 
     def in_columns(self, values: Tensor, dim: int) -> Tensor:
         """Values along sites put in the order of results; a column that no site reads has 0."""

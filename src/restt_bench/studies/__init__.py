@@ -24,6 +24,7 @@ STUDIES = {
     "tables": "restt_bench.league:league",
     "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
+    "explain-trees": "explaining_trees:explaining_trees",
 }
 
 

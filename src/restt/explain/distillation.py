@@ -1,0 +1,181 @@
+"""Any function of a table's rows, fitted by a train: explanations of the train, with its error beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from restt._common.errors import check_int, check_positive, shown
+from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
+from restt.explain.subject import Subject
+
+
+@dataclass(frozen=True, eq=False)
+class Distilled:
+    """A train that stands for a black box, read by every function of :mod:`restt.explain`.
+
+    Attributes
+    ----------
+    model : ResTTRegressor
+        Fitted to what the black box predicts.
+    error : (O,)
+        Root mean square difference between the two on fresh points, over the standard deviation of the black box
+        there: 0.1 leaves a hundredth of the variance unexplained.
+    rows, fresh : int
+        Points that the train was fitted to, and that its error was measured on.
+    """
+
+    model: Any
+    error: Tensor
+    rows: int
+    fresh: int
+
+    def __repr__(self) -> str:
+        errors = ", ".join(f"{value:.2g}" for value in self.error.tolist())
+        return (
+            f"Distilled into {type(self.model).__name__}: off by {errors} standard deviations of the black box on "
+            f"{self.fresh} fresh points, fitted to {self.rows}"
+        )
+
+    def subject(self) -> Subject:
+        """What explanations read."""
+        return replace(Subject.of(self.model), error=self.error)
+
+    def explain_local(self, X: Any, background: Any = None) -> LocalExplanation:
+        """Shapley values and orders of rows, see :func:`restt.explain.explain_local`."""
+        return explain_local(self, X, background)
+
+    def explain_global(self, background: Any = None) -> GlobalExplanation:
+        """Columns and interactions, see :func:`restt.explain.explain_global`."""
+        return explain_global(self, background)
+
+
+def distil(
+    predict: Callable[[Any], Any],
+    X: Any,
+    *,
+    rows: int = 2000,
+    fresh: int = 500,
+    max_error: float | None = None,
+    effort: str = "auto",
+    categorical_features: Any = None,
+    random_state: int = 0,
+) -> Distilled:
+    """A black box as a train: fitted to its predictions of rows and of points between them.
+
+    Points between rows have some columns of one row and the others of another, as many of each as comes: those that
+    Shapley values ask a model about. Half of the points are rows, as far as there are so many.
+
+    Parameters
+    ----------
+    predict : callable
+        From a table like X to numbers (B,) or (B, O): a model's ``predict``, ``predict_proba`` or
+        ``decision_function``.
+    X : table
+        numpy array or pandas data frame, of rows as the model meets them.
+    rows : int
+        Points to fit to. Scales are learned on up to 2,000 of them at ``effort="auto"``.
+    fresh : int
+        Other points, on which the error is measured.
+    max_error : float, optional
+        The largest ``error`` of any output that is accepted.
+    effort, categorical_features
+        As in :class:`restt.ResTTRegressor`.
+    random_state : int
+        Of the points.
+
+    Returns
+    -------
+    Distilled
+
+    Raises
+    ------
+    ValueError
+        Where the error exceeds ``max_error``, or predictions are not finite numbers, one row of them for each of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from restt import explain
+    >>> X = np.random.default_rng(0).random((100, 3))
+    >>> found = explain.distil(lambda rows: rows[:, 0] * rows[:, 1], X, rows=300, effort="quick")
+    >>> bool(found.error < 0.05)
+    True
+    >>> found.explain_local(X[:2]).values.shape
+    torch.Size([2, 3, 1])
+    """
+    if not callable(predict):
+        raise TypeError(f"predict must be a function of a table, got {shown(predict)}")
+    rows, fresh = check_int("rows", rows, minimum=10), check_int("fresh", fresh, minimum=10)
+    limit = None if max_error is None else check_positive("max_error", max_error)
+    table = X if hasattr(X, "iloc") else np.asarray(X)
+    if len(table.shape) != 2 or len(table) < 2:
+        raise ValueError(f"X must be a table of at least 2 rows, got {shown(X)}")
+    from restt import ResTTRegressor  # above this package
+
+    rng = np.random.default_rng(random_state)
+    kept = min(len(table), rows // 2)
+    own = np.repeat(rng.permutation(len(table))[:kept, None], table.shape[1], axis=1)
+    points = _points(table, np.concatenate([own, _between(len(table), table.shape[1], rows - kept, rng)]))
+    points = points[~_repeated(points)]
+    model = ResTTRegressor(effort=effort, categorical_features=categorical_features, random_state=random_state)
+    targets = _predictions(predict, points)
+    model.fit(points, targets[:, 0] if targets.shape[1] == 1 else targets)
+    others = _points(table, _between(len(table), table.shape[1], fresh, rng))
+    wanted = _predictions(predict, others)
+    off = wanted - np.asarray(model.predict(others)).reshape(wanted.shape)
+    spread = wanted.std(0)
+    error = torch.from_numpy(np.sqrt((off**2).mean(0)) / np.where(spread > 0, spread, 1.0))
+    if limit is not None and float(error.max()) > limit:
+        raise ValueError(
+            f"max_error is {limit:g}, but the train is off by {float(error.max()):.3g} standard deviations of predict "
+            f"on {fresh} fresh points; more rows or a larger effort may help"
+        )
+    return Distilled(model, error, len(points), fresh)
+
+
+def _between(count: int, columns: int, points: int, rng: np.random.Generator) -> np.ndarray:  # (P, C) rows of the table
+    """For each point and column the row it is from: one of two, the number of columns of each uniform."""
+    first, second = rng.integers(0, count, (2, points, 1))
+    size = rng.integers(0, columns + 1, (points, 1))
+    return np.where(rng.random((points, columns)).argsort(1).argsort(1) < size, first, second)
+
+
+def _points(table: Any, places: np.ndarray) -> Any:  # (P, C)
+    if not hasattr(table, "iloc"):
+        return np.take_along_axis(table, places, 0)
+    columns = [table.iloc[places[:, n], n].reset_index(drop=True) for n in range(places.shape[1])]
+    found = type(table)(dict(enumerate(columns)))
+    return found.set_axis(table.columns, axis=1)
+
+
+def _repeated(points: Any) -> np.ndarray:  # (P,) bool
+    """Points that are copies of earlier ones: they would count as rows seen twice."""
+    if hasattr(points, "iloc"):
+        return np.asarray(points.duplicated())
+    found = np.ones(len(points), dtype=bool)
+    found[np.unique(points, axis=0, return_index=True)[1]] = False
+    return found
+
+
+def _predictions(predict: Callable[[Any], Any], points: Any) -> np.ndarray:  # (P, O)
+    found = predict(points)
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"predict must return numbers, got {shown(found)}; of classes, explain predict_proba or decision_function"
+        ) from None
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) != len(points) or not values.shape[1]:
+        raise ValueError(
+            f"predict must return {len(points)} numbers, or rows of them, for as many rows, got {shown(found)}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"predict must return finite numbers, got {int((~np.isfinite(values)).sum())} NaN or infinite")
+    return values
