@@ -25,10 +25,13 @@ SURFACE = {
             "DiagonalTT",
             "ResTT",
             "ResTTClassifier",
+            "ResTTForecaster",
             "ResTTNetClassifier",
             "ResTTNetRegressor",
             "ResTTRegressor",
             "ResTTSearchCV",
+            "ResTTSequence",
+            "ResTTSequenceClassifier",
             "Topology",
             "VolterraRegressor",
         ),
@@ -37,11 +40,13 @@ SURFACE = {
             "baselines",
             "chain",
             "data",
+            "design",
             "explain",
             "features",
             "interop",
             "meanfield",
             "prior",
+            "sequences",
             "testing",
             "train",
         ),
@@ -52,6 +57,7 @@ SURFACE = {
         *("BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision", "recompute"),
     },
     "restt.data": {"Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "read_csv", "stream"},
+    "restt.design": {"next_rows"},
     "restt.explain": {
         *("Effect", "GlobalExplanation", "LocalExplanation", "Polynomial", "Pruned", "SobolIndices", "Term"),
         *("TopInteractions", "effect", "explain_global", "explain_local", "interaction", "interaction_index"),
@@ -72,6 +78,7 @@ SURFACE = {
     "restt.prior": {
         *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
     },
+    "restt.sequences": {"ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier"},
     "restt.testing": {"assert_multilinear"},
     "restt.train": {
         *(
