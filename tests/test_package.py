@@ -47,6 +47,7 @@ SURFACE = {
             "meanfield",
             "prior",
             "sequences",
+            "tasks",
             "testing",
             "train",
         ),
@@ -79,6 +80,7 @@ SURFACE = {
         *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
     },
     "restt.sequences": {"ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier"},
+    "restt.tasks": {"TASK", "Shared", "as_task", "join", "join_outputs", "shared"},
     "restt.testing": {"assert_multilinear"},
     "restt.train": {
         *(
