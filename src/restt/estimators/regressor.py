@@ -99,7 +99,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         y's near its median.
     fit_rows_ : FitRows or None
         The rows that the model is conditioned on, for :meth:`partial_fit`; None for a refined table, and for a model
-        loaded from a file that had no room for them (0.3 MB of numbers).
+        loaded from a file that had no room for them (225 kB of numbers).
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
