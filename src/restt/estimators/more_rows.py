@@ -80,7 +80,7 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     else:
         if odds < UNLIKELY:
             warnings.warn(
-                f"the new rows are unlikely under the scales of the first fit (probability {odds:.1g}): "
+                f"the new rows are unlikely under the scales of the first fit (probability {max(odds, 1e-300):.1g}): "
                 "partial_fit(X, y, refit_scales=True) learns them anew",
                 ScalesWarning,
                 stacklevel=4,

@@ -91,8 +91,8 @@ def surprise(
     mean, variance = len(squares) * usual.mean(axis=0).sum(), len(squares) * usual.var(axis=0).sum()
     if not mean > 0 < variance:  # y was constant
         return 1.0
-    place = gamma.cdf(squares.sum(), a=mean**2 / variance, scale=variance / mean)
-    return float(2 * min(place, 1 - place))
+    expected = gamma(a=mean**2 / variance, scale=variance / mean)
+    return float(2 * min(expected.cdf(squares.sum()), expected.sf(squares.sum())))
 
 
 def with_levels(kernel: Kernel, levels: Sequence[tuple[int, int]]) -> Kernel:
