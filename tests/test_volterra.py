@@ -56,15 +56,17 @@ def gaps(found: list[np.ndarray], expected: list[np.ndarray]) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("solver", ["exact", "train"])
+@pytest.mark.parametrize("solver", ["exact", "train", "residual"])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_known_kernels_come_back_without_noise(order: int, solver: str) -> None:
     kernels = known_kernels(order)
     u = np.random.default_rng(1).normal(size=800)
     model = VolterraRegressor(order, MEMORY, solver=solver, bond_dim=6, random_state=0).fit(u, output(kernels, u))
     assert model.solver_ == solver
-    assert max(gaps(model.kernels_, kernels)) < 1e-6
-    assert model.intercept_ == pytest.approx(float(kernels[0]), rel=1e-6)
+    # Cores of a residual train are not orthogonal: its least squares stop earlier.
+    tolerance = 1e-4 if solver == "residual" else 1e-6
+    assert max(gaps(model.kernels_, kernels)) < tolerance
+    assert model.intercept_ == pytest.approx(float(kernels[0]), rel=tolerance)
     for kernel in model.kernels_:
         np.testing.assert_allclose(kernel, symmetric(kernel), atol=1e-12)
 
@@ -236,12 +238,13 @@ _CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"memory": 2}, SEQUENCE),
     ({"memory": 2, "feedback": 1}, SEQUENCE),
     ({"memory": 2, "solver": "train", "random_state": 0}, SEQUENCE),
+    ({"memory": 2, "solver": "residual", "random_state": 0}, SEQUENCE),
 ]
 CHECKED = [Checked("restt", "VolterraRegressor", parameters, failing) for parameters, failing in _CASES]
 
 
 def test_check_estimator_fails_only_where_rows_are_a_sequence() -> None:
-    assert_every_check_passes(CHECKED, least=[50] * 4)
+    assert_every_check_passes(CHECKED, least=[50] * 5)
 
 
 def test_kernels_can_be_drawn() -> None:

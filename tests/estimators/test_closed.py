@@ -30,7 +30,7 @@ def test_a_parameter_of_training_is_refused_with_the_name_of_the_trained_estimat
 
 @pytest.mark.parametrize(("kind", "trained"), PAIRS)
 def test_nothing_of_training_is_left(kind, trained):
-    for name in ("partial_fit", "fit_epochs", "history_", "n_iter_", "solver_"):
+    for name in ("fit_epochs", "history_", "n_iter_", "solver_"):
         assert not hasattr(kind, name)
     assert hasattr(trained, "fit_epochs")
     with pytest.raises(TypeError, match="positional"):

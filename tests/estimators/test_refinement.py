@@ -253,7 +253,7 @@ def test_rows_beyond_all_measure_are_left_out():
 def test_the_solver_sees_both_ends_of_every_column():
     x, y, _ = waves(1000)
     x[17, 1], x[18, 1], x[19, 2], y[20], y[21] = 50.0, -50.0, np.nan, 90.0, -90.0
-    table = posterior._Table((), x, y[:, None], np.ones(1000))
+    table = posterior.FitTable((), x, y[:, None], np.ones(1000))
     held, kept, sample = posterior._split(table, torch.from_numpy(x), 8000, np.random.default_rng(0))
     assert {17, 18, 19, 20, 21} <= set(sample) <= set(kept)
     assert sorted([*held, *kept]) == list(range(1000))

@@ -28,6 +28,7 @@ from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT
 from restt.prior import Predictive, Prior
+from restt.prior.fit_rows import FitRows
 from restt.topology import Topology
 from restt.train import Penalty
 
@@ -35,6 +36,9 @@ SUFFIX = ".safetensors"
 NAME = f"model{SUFFIX}"
 # Raised when an estimator's entry of today could be misread by yesterday's code.
 VERSION = 3
+# The rows of the fit, for partial_fit, are saved where they are no more than this, a third more as text: beside the
+# roots of the variance (1.5 MB) the file stays below 2 MB.
+MOST_ROW_BYTES = 225_000
 KINDS = ("ResTTRegressor", "ResTTClassifier", "ResTTNetRegressor", "ResTTNetClassifier")
 
 
@@ -66,6 +70,10 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
         state["spread"] = {"config": spread.to_config(), "tensors": tensors}
         if isinstance(spread, Predictive):
             state["prior"] = estimator.prior_.to_config()
+            rows = estimator.fit_rows_
+            if rows is not None and sum(tensor.nbytes for tensor in rows.tensors().values()) <= MOST_ROW_BYTES:
+                tensors = {name: _packed(tensor) for name, tensor in rows.tensors().items()}
+                state["rows"] = {"config": rows.to_config(), "tensors": tensors}
     save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
     return given
 
@@ -129,6 +137,7 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
         if "prior" in state:
             estimator.spread_ = Predictive.from_config(state["spread"]["config"], tensors)
             estimator.prior_ = Prior.from_config(state["prior"])
+            estimator.fit_rows_ = _read_rows(state.get("rows"), estimator.spread_)
         else:
             estimator.spread_ = SavedSpread.from_config(state["spread"]["config"], tensors, estimator.encoding_)
             estimator.prior_ = estimator.spread_.prior
@@ -141,6 +150,18 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
         estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
     _check_parts(estimator)
     return estimator
+
+
+def _read_rows(state: dict[str, Any] | None, spread: Predictive) -> FitRows | None:
+    """The rows of the fit, where the file has them."""
+    if state is None:
+        return None
+    tensors = {name: _unpacked(packed) for name, packed in state["tensors"].items()}
+    rows = FitRows.from_config(state["config"], tensors, len(spread.weights))
+    columns, outputs = len(spread.kernel.sites), spread.kernel.layout.outputs
+    if rows.numbers.shape[1] != columns or rows.targets.shape[1] != outputs:
+        raise ValueError(f"rows of {shown(rows.numbers)} and {shown(rows.targets)} do not fit the model")
+    return rows
 
 
 def _check_parts(estimator: BaseResTT) -> None:

@@ -22,6 +22,7 @@ from restt.estimators.refinement import Rows, held_out, outputs_of, refine
 from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
+from restt.prior.fit_rows import FitRows
 from restt.prior.rows import drop_implausible_targets, ordinary_range
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class Solved:
     spread: Predictive
     prior: Prior
     report: FitReport
+    rows: FitRows | None = None  # those of a refined table are not kept
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class FitTable:
     """All rows, read."""
 
     columns: tuple[Column, ...]
@@ -60,8 +62,8 @@ class _Table:
     y: np.ndarray  # (B, O)
     weights: np.ndarray  # (B,)
 
-    def take(self, rows: np.ndarray) -> _Table:
-        return _Table(self.columns, self.numbers[rows], self.y[rows], self.weights[rows])
+    def take(self, rows: np.ndarray) -> FitTable:
+        return FitTable(self.columns, self.numbers[rows], self.y[rows], self.weights[rows])
 
 
 def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: int) -> Solved:
@@ -89,27 +91,33 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
     _check_fits(columns, len(given), min(len(given), settings.solved_rows) if refined else len(given), settings)
     numbers = read_numbers(columns, given.table)
     target, y = Modelled.scaled(given.y, given.weights)
-    table = _Table(columns, numbers, y, given.weights)
+    table = FitTable(columns, numbers, y, given.weights)
     if refined:
         found = _solve_sample(table, target, parameters, settings, names, seed)
     else:
-        fitted = _fit_prior(table, parameters, settings, names, seed)
-        encoding = with_site_means(_encoding(columns, fitted), numbers, given.weights)
-        found = Solved(
-            with_run(fitted.module).to(device),
-            encoding,
-            site_covariances(encoding, numbers, given.weights),
-            target.of(fitted.warp),
-            fitted.predictive,
-            fitted.prior,
-            _report(fitted, table, settings),
-        )
+        fitted = fit_prior(table, parameters, settings, names, seed)
+        found = solved(fitted, table, target, settings, device)
     spent = {"effort": parameters.effort, "seconds": round(time.monotonic() - began, 2)}
     return replace(found, report=FitReport(spent | found.report))
 
 
-def _fit_prior(
-    table: _Table, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int, dense: bool = False
+def solved(fitted: prior.Fitted, table: FitTable, target: Modelled, settings: Settings, device: torch.device) -> Solved:
+    """What was fitted to a table, in the estimators' terms."""
+    encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights)
+    return Solved(
+        with_run(fitted.module).to(device),
+        encoding,
+        site_covariances(encoding, table.numbers, table.weights),
+        target.of(fitted.warp),
+        fitted.predictive,
+        fitted.prior,
+        _report(fitted, table, settings),
+        fitted.rows,
+    )
+
+
+def fit_prior(
+    table: FitTable, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int, dense: bool = False
 ) -> prior.Fitted:
     began = time.monotonic()
     work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.knots
@@ -137,7 +145,7 @@ def _fit_prior(
     return fitted
 
 
-def _report(fitted: prior.Fitted, table: _Table, settings: Settings) -> FitReport:
+def _report(fitted: prior.Fitted, table: FitTable, settings: Settings) -> FitReport:
     low, high = ordinary_range(table.y, table.weights)
     dropped = int((~((low <= table.y) & (table.y <= high)).all(axis=1)).sum())
     return FitReport(
@@ -156,7 +164,7 @@ def _report(fitted: prior.Fitted, table: _Table, settings: Settings) -> FitRepor
 
 
 def _solve_sample(
-    table: _Table, target: Modelled, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int
+    table: FitTable, target: Modelled, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int
 ) -> Solved:
     """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
     work = float(len(table.y)) * len(table.columns) * settings.knots * USUAL_BOND**2
@@ -165,7 +173,7 @@ def _solve_sample(
     if device.type == "cuda":  # others may have no float64
         numbers = numbers.to(device)
     held, kept, sample = _split(table, numbers, settings.solved_rows, np.random.default_rng(seed))
-    fitted = _fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
+    fitted = fit_prior(table.take(sample), parameters, settings, names, seed, dense=True)
     positions = state_positions(found := _encoding(table.columns, fitted), numbers)
     encoding, covariances = with_moments(found, positions, table.weights)
     rows = Rows(positions, torch.from_numpy(fitted.warp.encode(table.y)), table.weights)
@@ -212,7 +220,7 @@ def _solve_sample(
 
 
 def _split(
-    table: _Table,
+    table: FitTable,
     numbers: Tensor,  # (B, C), the table's on the device
     solved: int,
     rng: np.random.Generator,

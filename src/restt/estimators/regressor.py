@@ -14,10 +14,12 @@ from restt.estimators.closed import ClosedForm
 from restt.estimators.distribution import Distribution
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
-from restt.estimators.posterior import solve
+from restt.estimators.more_rows import solve_more
+from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
 from restt.estimators.targets import Modelled, read_values
 from restt.prior import Predictive, Prior, Warp
+from restt.prior.fit_rows import FitRows
 
 
 class ResTTRegressor(RegressorMixin, ClosedForm):
@@ -95,6 +97,9 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
     target_ : Modelled
         The scale of y. ``target_.label`` says what explanations add up to: y, or the transformed y, in units that are
         y's near its median.
+    fit_rows_ : FitRows or None
+        The rows that the model is conditioned on, for :meth:`partial_fit`; None for a refined table, and for a model
+        loaded from a file that had no room for them (225 kB of numbers).
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X had column names.
@@ -119,6 +124,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
     target_: Modelled
     prior_: Prior
     spread_: Predictive | SavedSpread
+    fit_rows_: FitRows | None = None
 
     def __init__(
         self,
@@ -161,13 +167,52 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         made = self._for_a_fit()
         given = made._read_rows(X, y, sample_weight)
         names = list(given.table.names or (f"x{index}" for index in range(given.table.width)))
-        found = solve(given, made, names, made._new_seed())
-        made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
-        made.spread_, made.prior_, made.fit_report_ = found.spread, found.prior, found.report
-        made.precision_, made.site_means_ = "float64", found.encoding.site_means
-        made.site_covariances_ = found.site_covariances
+        made._take_over(solve(given, made, names, made._new_seed()))
         self._become(made)
         return self
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, refit_scales: bool = False) -> Self:
+        """Condition the fitted model on more rows, or fit it where it is not fitted.
+
+        Scales, knots, the transform of y and the noise stay those of the first fit; the posterior is that of all rows,
+        whatever the order they came in. A category that is new becomes a level of its own. A warning is given where the
+        new rows are unlikely under these scales.
+
+        Parameters
+        ----------
+        X : table of shape (B, C), with the columns of the first fit
+        y : (B,) or (B, O) targets
+        sample_weight : (B,), optional
+        refit_scales : bool, default=False
+            Learn everything anew, on all rows; also done where an output was constant until now.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((90, 2))
+        >>> y = X[:, 0] + 0.1 * rng.normal(size=90)
+        >>> model = ResTTRegressor(effort="quick", random_state=0).fit(X[:60], y[:60])
+        >>> model.partial_fit(X[60:], y[60:]).fit_report_["rows"]
+        90
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, sample_weight)
+        made = self._for_a_fit()
+        given = made._read_examples(X, y, sample_weight, reset=False)
+        made._take_over(solve_more(given, made, refit_scales))
+        self._become(made)
+        return self
+
+    def _take_over(self, found: Solved) -> None:
+        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
+        self.spread_, self.prior_, self.fit_report_ = found.spread, found.prior, found.report
+        self.precision_, self.site_means_ = "float64", found.encoding.site_means
+        self.site_covariances_, self.fit_rows_ = found.site_covariances, found.rows
 
     @of_one_fit
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:

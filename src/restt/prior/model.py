@@ -15,6 +15,7 @@ from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.calibration import fit_predictive
 from restt.prior.exact import diagonal_module
+from restt.prior.fit_rows import NORMAL_TAIL, FitRows, dense_states, side_by_side, tail_precision
 from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
@@ -50,6 +51,7 @@ class Fitted:
     evaluations: int
     tolerance: float  # that the rounding was asked to hold
     spread_error: float  # root mean square of log(s / exact s) over the rows of the fit
+    rows: FitRows  # that it is conditioned on
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
         """Site vectors as the module takes them."""
@@ -184,18 +186,49 @@ def _fit(
     data = Data(rows.take(slice(count)), z, weight[:count], ones, torch.zeros_like(ones))
     sample = torch.arange(min(count, settings.first_rows), device=place)
     members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads if place == _CPU else 1)
+    data = members.data if len(table) == count else _with_rest(members, rows, weight, targets)
+    labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
+    seen = FitRows.of(table, targets, used, data, members.tail, seed)
+    return finish(kernel, members, data, seen, labels, bond_dim, site_order, settings, dense)
+
+
+def _with_rest(members: Members, rows: Rows, weight: Tensor, targets: np.ndarray) -> Data:
+    """All rows of a long table, those beyond the members' with the noise that the members' predictions say."""
+    count = len(members.targets)
+    encoded = torch.from_numpy(members.warp.encode(targets)).to(weight)
+    level = weighted([one.mean(rows.take(slice(count, None))) for one in members.posteriors], members.weights)
+    squares = (encoded[count:] - level).square().mean(1) / members.left_out_variance.mean()
+    precision = torch.cat([members.data.precision, tail_precision(squares, members.tail)])
+    if members.tail < NORMAL_TAIL:
+        precision = torch.ones_like(precision)
+    return Data(rows, encoded, weight, precision, torch.cat([members.data.level, level.mean(1)]))
+
+
+def finish(
+    kernel: Kernel,
+    members: Members,  # given the first of the rows
+    data: Data,  # all rows
+    seen: FitRows,  # the same as a table
+    labels: tuple[str, ...],
+    bond_dim: int | str,
+    site_order: Sequence[int] | str,
+    settings: Settings,
+    dense: bool,
+) -> Fitted:
+    """The train and the predictive distribution of members: all of a fit that comes after its hyper-parameters."""
+    table, targets, used, sites = seen.numbers, seen.targets, seen.weights, kernel.sites
+    count = len(members.targets)
     warp, posteriors = members.warp, members.posteriors
     held: Tensor | None = None  # (H, O): predictions of the last rows from the others
     if len(table) > count:
-        posteriors, held = _given_all(members, rows, weight, targets, settings)
-    seen = members.data.rows
-    exact = weighted([one.mean(seen) for one in posteriors], members.weights).cpu()
+        posteriors, held = _given_all(members, data, targets, settings)
+    some_rows = members.data.rows
+    exact = weighted([one.mean(some_rows) for one in posteriors], members.weights).cpu()
     kernel = kernel.to(_CPU)
-    labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     prior = Prior.of(members, labels)
-    noise = weighted([one.process.noise(seen, members.data.level) for one in posteriors], members.weights).mean()
+    noise = weighted([one.process.noise(some_rows, members.data.level) for one in posteriors], members.weights).mean()
     tolerance = settings.tolerance * float(noise) ** 0.5
-    places = [site.vectors(column) for site, column in zip(sites, table[:count].T, strict=True)]
+    places = dense_states(kernel, some_rows.to(_CPU))
     wanted = bond_dim, site_order, places, exact, used[:count], tolerance, settings
     cores, site_places, rounding = _rounded(posteriors, members.weights, kernel, prior.relevance, *wanted)
     if bond_dim == "auto" and not dense and (rounding.distance or 0.0) > tolerance:
@@ -205,7 +238,7 @@ def _fit(
     else:
         module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
     ordered = tuple(sites[n] for n in site_places)
-    distance = _distance(module(site_vectors(ordered, table[:count][:, site_places])), exact, used[:count])
+    distance = _distance(module(side_by_side([places[n] for n in site_places])), exact, used[:count])
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, settings.MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
@@ -222,29 +255,22 @@ def _fit(
         warp = warp.smeared(residuals, used[some])
     error = _relative_error(warp.predict(left_out), targets[some], used[some])
     told = replace(rounding, distance=distance), error, members.evaluations, tolerance, spread_error
-    return Fitted(module, site_places, ordered, warp, prior, predictive, *told)
+    if not len(seen.means):
+        variance = float(members.left_out_variance.mean())
+        seen = replace(seen, variance=variance, inducing=predictive.numbers, means=predictive.means)
+    return Fitted(module, site_places, ordered, warp, prior, predictive, *told, seen)
 
 
 def _given_all(
-    members: Members, rows: Rows, weight: Tensor, targets: np.ndarray, settings: Settings
+    members: Members, data: Data, targets: np.ndarray, settings: Settings
 ) -> tuple[tuple[Posterior, ...], Tensor | None]:
     """The members' posteriors given all rows of a long table, and the average's predictions of held-out rows."""
-    count = len(members.targets)
-    encoded = torch.from_numpy(members.warp.encode(targets)).to(weight)
-    rest = rows.take(slice(count, None))
-    level = weighted([one.mean(rest) for one in members.posteriors], members.weights)
-    squares = (encoded[count:] - level).square().mean(1) / members.left_out_variance.mean()
-    degrees = 1 / members.tail
-    precision = torch.cat([members.data.precision, (degrees + 1) / (degrees - 2 + squares)])
-    if degrees > 1e3:
-        precision = torch.ones_like(precision)
-    levels = torch.cat([members.data.level, level.mean(1)])
-    data = Data(rows, encoded, weight, precision, levels)
+    encoded = torch.from_numpy(members.warp.encode(targets)).to(data.weights)
     inducing = members.data.rows
-    if len(weight) > settings.exact_rows:
+    if len(encoded) > settings.exact_rows:
         return tuple(condition_through(one.process, inducing, data, encoded) for one in members.posteriors), None
     inducing = inducing.take(slice(settings.preconditioner_rows))
-    held = min(settings.held_rows, int(settings.held_share * len(weight)))
+    held = min(settings.held_rows, int(settings.held_share * len(encoded)))
     limits = held, settings.residual, settings.gradient_steps
     found = [condition_iteratively(one.process, inducing, data, encoded, *limits) for one in members.posteriors]
     return tuple(one for one, _ in found), weighted([predicted for _, predicted in found], members.weights)

@@ -44,11 +44,16 @@ def merge_copies(
     >>> merge_copies(np.array([[1.0], [np.nan], [1.0]]), np.zeros((3, 1)), np.ones(3))[2].tolist()
     [2.0, 1.0]
     """
+    kept, total = copies(table, targets, weights)
+    return table[kept], targets[kept], total
+
+
+def copies(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (K,), (K,)
+    """Places of rows that are no copy of an earlier one, and the weight of each with its copies."""
     content = np.ascontiguousarray(np.hstack([table, targets]) + 0.0)  # -0.0 is 0.0
     rows = content.view(np.dtype((np.void, content.itemsize * content.shape[1])))[:, 0]
     _, first, group = np.unique(rows, return_index=True, return_inverse=True)
-    kept = np.sort(first)
-    return table[kept], targets[kept], np.bincount(group, weights)[np.argsort(first)]
+    return np.sort(first), np.bincount(group, weights)[np.argsort(first)]
 
 
 def check_levels(table: np.ndarray, levels: Sequence[int | None]) -> None:  # (B, C), C

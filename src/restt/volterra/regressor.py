@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt.module import ResTT
 from restt.volterra.kernels import exact_kernels, kernels_of_train, train_of_kernels
+from restt.volterra.residual import fitted_residual_train
 from restt.volterra.train import evaluated, fitted_train
 
 # Beyond these, "auto" fits core by core: products of lags, and the numbers of their table over all rows.
@@ -36,19 +37,20 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         How many inputs the window has: now and the ``memory - 1`` before, of every channel.
     feedback : int, default=0
         How many past outputs it has.
-    solver : {"auto", "exact", "train"}
+    solver : {"auto", "exact", "train", "residual"}
         ``"exact"``: ridge regression over all distinct products of lags. ``"train"``: a tensor train of bond
         ``bond_dim``, core by core (alternating least squares), for windows with too many products or kernels known to
-        be of low rank. ``"auto"`` is exact up to 4,000 products.
+        be of low rank. ``"residual"``: a residual train of that bond, likewise: its skips keep low orders while higher
+        ones are added. ``"auto"`` is exact up to 4,000 products, then ``"train"``.
     alpha : "auto" or float
         Ridge penalty as a share of the largest squared singular value of the products; ``"auto"`` has the least exact
-        leave-one-out error. For ``"train"`` a share of the norm of each core's normal equations, 1e-12 for ``"auto"``.
+        leave-one-out error. For trains a share of the norm of each core's normal equations, 1e-12 for ``"auto"``.
     bond_dim : int, default=8
-        Of ``solver="train"``.
+        Of a train.
     max_sweeps : int, default=50
-        Of ``solver="train"``; it stops before once the error no longer falls.
+        Over the cores of a train; it stops before once the error no longer falls.
     random_state : int, RandomState or None
-        Of the first cores of ``solver="train"``.
+        Of the first cores of a train.
 
     Attributes
     ----------
@@ -80,7 +82,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         "order": [Interval(Integral, 1, None, closed="left")],
         "memory": [Interval(Integral, 1, None, closed="left")],
         "feedback": [Interval(Integral, 0, None, closed="left")],
-        "solver": [StrOptions({"auto", "exact", "train"})],
+        "solver": [StrOptions({"auto", "exact", "residual", "train"})],
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "bond_dim": [Interval(Integral, 1, None, closed="left")],
         "max_sweeps": [Interval(Integral, 1, None, closed="left")],
@@ -142,7 +144,8 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         else:
             self.alpha_ = 1e-12 if self.alpha == "auto" else float(self.alpha)
             rng = check_random_state(self.random_state)
-            cores = fitted_train(scaled, targets, self.order, self.bond_dim, self.alpha_, self.max_sweeps, rng)
+            fitted = fitted_residual_train if self.solver_ == "residual" else fitted_train
+            cores = fitted(scaled, targets, self.order, self.bond_dim, self.alpha_, self.max_sweeps, rng)
             kernels = kernels_of_train(cores)
         self.kernels_ = [_unscaled(kernel, scale) for kernel in kernels]
         self.intercept_ = float(self.kernels_[0])

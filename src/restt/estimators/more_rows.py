@@ -1,0 +1,131 @@
+"""``partial_fit`` of the closed-form regressor: its model given more rows, see :mod:`restt.prior.more_rows`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from restt._common.devices import read_devices
+from restt.estimators.closed import FitReport
+from restt.estimators.columns import Column, read_numbers
+from restt.estimators.gradient import Examples
+from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
+from restt.estimators.tables import Table
+from restt.estimators.targets import Modelled
+from restt.features.levels import read_level
+from restt.prior import Predictive, Settings, Warp
+from restt.prior.fit_rows import FitRows
+from restt.prior.more_rows import condition_on, surprise, with_levels, with_new
+from restt.prior.rows import ordinary_range
+
+if TYPE_CHECKING:
+    from restt.estimators.regressor import ResTTRegressor
+
+# New rows as unlikely as this under the model are warned of: one stationary batch in a thousand.
+UNLIKELY = 1e-3
+# Of a larger batch so many rows are judged.
+JUDGED_ROWS = 1000
+
+
+class ScalesWarning(UserWarning):
+    """New rows are unlikely under the scales that the first fit learned."""
+
+
+def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> Solved:
+    """The fitted model given new rows too; with ``refit_scales`` all scales are learned anew on all rows."""
+    began = time.monotonic()
+    spread, target, seen = model.spread_, model.target_, model.fit_rows_
+    if seen is None or not isinstance(spread, Predictive) or not isinstance(target.model, Warp):
+        raise ValueError(
+            "partial_fit needs the rows of the fit, which this model does not have: it was refined on a long table, or "
+            "saved without them as they are too large for its file (a pickle has them); fit it again on all rows"
+        )
+    settings = Settings.of_effort(model.effort)
+    if len(seen) + len(given) > settings.exact_rows:
+        raise ValueError(
+            f"partial_fit holds at most {settings.exact_rows} rows, got {len(given)} beside the {len(seen)} it has: "
+            "fit again on all of them"
+        )
+    before = model.encoding_.columns
+    columns = tuple(with_new_levels(column, given.table, n) for n, column in enumerate(before))
+    numbers = read_numbers(columns, given.table)
+    y = given.y.reshape(len(given), -1)
+    if y.shape[1] != target.outputs:
+        raise ValueError(f"y must have {target.outputs} column(s), as many as in the first fit, got {y.shape[1]}")
+    varies = ~np.isnan(target.constant) & (y != target.constant).any(axis=0)
+    divided = target.divided(y)
+    kept = _plausible(divided, seen)
+    new = FitTable(columns, numbers, divided, given.weights).take(kept)
+    odds = surprise(spread, target.model, _recoded(new.numbers, columns, before), new.y, new.weights, JUDGED_ROWS)
+    device, *_ = read_devices(model.device, 0.0)
+    added = [
+        (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
+        for old, column in zip(before, columns, strict=True)
+    ]
+    seen = replace(seen, numbers=_recoded(seen.numbers, before, columns))
+    seen = replace(seen, inducing=_recoded(seen.inducing, before, columns))
+    kernel = with_levels(spread.kernel, added)
+    everything = with_new(spread, kernel, target.model, seen, new.numbers, new.y, new.weights)
+    if refit_scales or varies.any():
+        raw = np.concatenate([np.ldexp(seen.targets, target.exponents), y[kept]])
+        again, scaled = Modelled.scaled(raw[:, 0] if target.flat else raw, everything.weights)
+        table = FitTable(columns, everything.numbers, scaled, everything.weights)
+        fitted = fit_prior(table, model, settings, list(model.prior_.names), everything.seed)
+        found = solved(fitted, table, again, settings, device)
+    else:
+        if odds < UNLIKELY:
+            warnings.warn(
+                f"the new rows are unlikely under the scales of the first fit (probability {max(odds, 1e-300):.1g}): "
+                "partial_fit(X, y, refit_scales=True) learns them anew",
+                ScalesWarning,
+                stacklevel=4,
+            )
+        bond = model.bond_dim if isinstance(model.bond_dim, str) else int(model.bond_dim)
+        names = tuple(model.prior_.names)
+        fitted = condition_on(spread, kernel, target.model, everything, names, bond_dim=bond, settings=settings)
+        table = FitTable(columns, everything.numbers, everything.targets, everything.weights)
+        found = solved(fitted, table, target, settings, device)
+    spent = {"effort": model.effort, "seconds": round(time.monotonic() - began, 2)}
+    told = {"rows_before": len(seen), "probability_of_new_rows": odds}
+    return replace(found, report=FitReport(spent | found.report | told))
+
+
+def with_new_levels(column: Column, table: Table, index: int) -> Column:
+    """The column with the categories that it did not have, each a level of its own, up to :data:`MOST_LEVELS`.
+
+    Rare levels of the first fit stay in their common state.
+    """
+    if column.levels is None or column.rare is None:
+        return column
+    known = {*column.levels, *column.rare}
+    found = dict.fromkeys(read_level(value) for value in table.categories(index))
+    new = [level for level in found if level is not None and level not in known]
+    return replace(column, levels=(*column.levels, *new[: max(0, MOST_LEVELS - column.states)]))
+
+
+def _recoded(numbers: np.ndarray, columns: Sequence[Column], others: Sequence[Column]) -> np.ndarray:  # (B, C)
+    """Numbers of levels of some columns as those of others, of which one has more levels; new ones are unseen (-1)."""
+    found = numbers.copy()
+    for n, (column, other) in enumerate(zip(columns, others, strict=True)):
+        if column.levels is not None and other.levels is not None and len(column.levels) != len(other.levels):
+            rare = numbers[:, n] == len(column.levels)
+            found[numbers[:, n] >= len(other.levels), n] = len(other.levels) if other.other else -1
+            found[rare, n] = len(other.levels)
+    return found
+
+
+def _plausible(targets: np.ndarray, seen: FitRows) -> np.ndarray:  # (K,)
+    low, high = ordinary_range(seen.targets, seen.weights)
+    kept = np.flatnonzero(((low <= targets) & (targets <= high)).all(axis=1))
+    if len(kept) < len(targets):
+        warnings.warn(
+            f"{len(targets) - len(kept)} row(s) are left out: their y is absurdly far from all others",
+            UserWarning,
+            stacklevel=4,
+        )
+    return kept

@@ -1,0 +1,118 @@
+"""Classes of sequences by a residual train with tied cores."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from restt._common.errors import check_int
+from restt.sequences.inputs import Scaling, read_sequences
+from restt.sequences.module import ResTTSequence
+from restt.train import TrainConfig, train
+
+
+class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
+    """Classifies sequences of any length by :class:`ResTTSequence`, trained by gradients.
+
+    A step's features are 1, its standardised values and their changes since the step before.
+
+    Parameters
+    ----------
+    bond_dim : int, default=16
+        Width of the state.
+    epochs : int, default=200
+    lr : float, default=0.01
+        Adam's rate, which falls to 0 along a cosine.
+    penalty : float, default=1e-3
+        Decoupled weight decay.
+    batch_size : int, default=64
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+    module_ : ResTTSequence
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = [np.sin((1 + k % 2) * np.arange(20 + k % 5) / 3) + 0.1 * rng.normal(size=20 + k % 5) for k in range(40)]
+    >>> y = np.arange(40) % 2
+    >>> model = ResTTSequenceClassifier(bond_dim=6, epochs=40, random_state=0).fit(X[:30], y[:30])
+    >>> bool(model.score(X[30:], y[30:]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        bond_dim: int = 16,
+        epochs: int = 200,
+        lr: float = 0.01,
+        penalty: float = 1e-3,
+        batch_size: int = 64,
+        random_state: Any = None,
+    ) -> None:
+        self.bond_dim = bond_dim
+        self.epochs = epochs
+        self.lr = lr
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
+        sequences = read_sequences(X)
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        if len(numbers) != len(sequences):
+            raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.scaling_ = Scaling.fit(sequences)
+        x = self.scaling_.features(sequences)
+        self.module_ = fitted_module(x, torch.from_numpy(numbers), len(self.classes_), self, seed)
+        return self
+
+    @torch.no_grad()
+    def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
+        """Probabilities of the classes."""
+        check_is_fitted(self)
+        logits = self.module_(self.scaling_.features(read_sequences(X)))
+        return logits.double().softmax(dim=1).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:  # (B,)
+        """The most probable classes."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+def fitted_module(
+    x: torch.Tensor,  # (B, T, I)
+    y: torch.Tensor,  # (B,) classes or (B, O) values
+    outputs: int,
+    parameters: Any,
+    seed: int,
+) -> ResTTSequence:
+    """A module trained on sequences with the estimator's parameters."""
+    module = ResTTSequence(
+        x.shape[2], check_int("bond_dim", parameters.bond_dim, minimum=1), outputs, length=x.shape[1]
+    )
+    module.reset_parameters(seed)
+    config = TrainConfig(
+        epochs=parameters.epochs,
+        batch_size=min(parameters.batch_size, len(x)),
+        lr=parameters.lr,
+        optimizer="adamw",
+        weight_decay=parameters.penalty,
+        schedule="cosine",
+        clip_norm=1.0,
+        seed=seed,
+    )
+    for _ in train(module, x, y, config=config):
+        pass
+    return module

@@ -1,0 +1,144 @@
+"""partial_fit of the closed-form regressor: the same model given more rows."""
+
+import copy
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import restt
+from restt import DiagonalTT, ResTTRegressor
+from restt.estimators import files
+from restt.estimators.more_rows import ScalesWarning
+from restt.prior import Settings
+from restt.prior.sites import rows_of
+
+
+def made(rows: int, seed: int = 0, noise: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (rows, 3))
+    return x, np.sin(4 * x[:, 0]) * x[:, 1] + x[:, 2] ** 2 + noise * rng.standard_normal(rows)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ResTTRegressor:
+    x, y = made(260)
+    return ResTTRegressor(effort="quick", random_state=0).fit(x[:120], y[:120])
+
+
+def more(model: ResTTRegressor, *given: object, **options: object) -> ResTTRegressor:
+    return copy.deepcopy(model).partial_fit(*given, **options)
+
+
+def test_batches_equal_all_rows_at_once_in_any_order(fitted):
+    x, y = made(260)
+    new = made(50, seed=1)[0]
+    once = more(fitted, x[120:], y[120:])
+    batches = more(fitted, x[200:], y[200:]).partial_fit(x[120:160], y[120:160]).partial_fit(x[160:200], y[160:200])
+    assert np.abs(once.predict(new) - fitted.predict(new)).max() > 1e-3
+    np.testing.assert_allclose(batches.predict(new), once.predict(new), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(batches.predict_interval(new), once.predict_interval(new), rtol=0, atol=1e-6)
+
+
+def test_mean_is_the_gaussian_process_given_all_rows(monkeypatch):
+    """Against the equations: k(x, X) (K + D)⁻¹ t with the first fit's kernel, noise and transform."""
+    settings = replace(Settings.of_effort("quick"), tolerance=1e-12)
+    monkeypatch.setattr(Settings, "of_effort", lambda effort: settings)
+    x, y = made(300)
+    model = ResTTRegressor(random_state=0).fit(x[:150], y[:150])
+    first, warp = model.spread_, model.target_.model
+    model.partial_fit(x[150:], y[150:])
+    assert isinstance(model.module_, DiagonalTT)  # nothing is rounded
+    kept = model.fit_rows_
+    rows, new = rows_of(first.kernel.sites, kept.numbers), rows_of(first.kernel.sites, x[:20] / 2)
+    expected = 0.0
+    for weight, process in zip(first.weights, first.processes, strict=True):
+        noise = process.noise(rows, torch.from_numpy(kept.level)).numpy() / (kept.weights * kept.precision)
+        matrix = process.covariance(rows).numpy() + np.diag(noise)
+        solved = np.linalg.solve(matrix, warp.encode(kept.targets))
+        expected = expected + weight * process.covariance(new, rows).numpy() @ solved
+    found, _ = model._outputs_and_numbers(x[:20] / 2)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_error_falls_as_with_a_fit_to_all_rows(fitted):
+    x, y = made(260)
+    new, wanted = made(300, seed=2, noise=0.0)
+    errors = [np.mean((one.predict(new) - wanted) ** 2) for one in (fitted, more(fitted, x[120:], y[120:]))]
+    assert errors[1] < 0.7 * errors[0]
+
+
+def test_new_levels_of_a_category_are_learned():
+    rng = np.random.default_rng(0)
+    effect = {"a": 0.0, "b": 1.0, "c": 5.0, "d": -5.0}
+    names = rng.choice(["a", "b"], 80).tolist() + rng.choice(["c", "d"], 80).tolist()
+    frame = pd.DataFrame({"kind": names, "x": rng.random(160)})
+    y = frame["kind"].map(effect).to_numpy() + frame["x"].to_numpy() + 0.1 * rng.standard_normal(160)
+    model = ResTTRegressor(effort="quick", random_state=0).fit(frame[:80], y[:80])
+    one, other = copy.deepcopy(model), copy.deepcopy(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScalesWarning)
+        one.partial_fit(frame[80:], y[80:])
+        other.partial_fit(frame[120:], y[120:]).partial_fit(frame[80:120], y[80:120])
+    new = pd.DataFrame({"kind": ["a", "b", "c", "d"], "x": [0.5] * 4})
+    np.testing.assert_allclose(one.predict(new), other.predict(new), rtol=0, atol=1e-6)
+    assert np.abs(one.predict(new) - np.array([0.5, 1.5, 5.5, -4.5])).max() < 0.6
+
+
+def test_warns_where_the_scales_no_longer_fit_and_learns_them_anew(fitted):
+    x, _ = made(260)
+    other = 20 * np.sin(9 * x[120:, 0])
+    with pytest.warns(ScalesWarning, match="refit_scales=True"):
+        found = more(fitted, x[120:], other)
+    assert found.fit_report_["probability_of_new_rows"] < 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = more(fitted, x[120:], other, refit_scales=True)
+    assert again.fit_report_["evaluations"] > 0 == found.fit_report_["evaluations"]
+
+
+def test_rows_of_the_same_kind_are_not_warned_of(fitted):
+    odds = [more(fitted, *made(40, seed)).fit_report_["probability_of_new_rows"] for seed in range(10, 16)]
+    assert min(odds) > 1e-3  # ScalesWarning would be an error here
+
+
+def test_constant_target_is_learned_anew():
+    x, y = made(80)
+    model = ResTTRegressor(effort="quick", random_state=0).fit(x[:20], np.ones(20))
+    assert np.corrcoef(model.partial_fit(x[20:], y[20:]).predict(x), y)[0, 1] > 0.5
+
+
+def test_saved_model_goes_on(fitted, tmp_path, monkeypatch):
+    x, y = made(260)
+    new = made(30, seed=3)[0]
+    expected = more(fitted, x[120:], y[120:]).predict(new)
+    loaded = restt.load(fitted.save(tmp_path / "model"))
+    np.testing.assert_allclose(loaded.partial_fit(x[120:], y[120:]).predict(new), expected, rtol=0, atol=1e-6)
+    monkeypatch.setattr(files, "MOST_ROW_BYTES", 10)
+    small = restt.load(fitted.save(tmp_path / "small"))
+    assert (tmp_path / "small" / "model.safetensors").stat().st_size < (
+        tmp_path / "model" / "model.safetensors"
+    ).stat().st_size
+    with pytest.raises(ValueError, match="saved without them"):
+        small.partial_fit(x[120:], y[120:])
+
+
+def test_first_call_is_a_fit():
+    x, y = made(60)
+    one = ResTTRegressor(effort="quick", random_state=0).partial_fit(x, y)
+    np.testing.assert_allclose(one.predict(x), ResTTRegressor(effort="quick", random_state=0).fit(x, y).predict(x))
+
+
+def test_changed_columns_are_refused(fitted):
+    x, y = made(20)
+    with pytest.raises(ValueError, match="X has 2 features"):
+        more(fitted, x[:, :2], y)
+    with pytest.raises(ValueError, match=r"y must have 1 column\(s\)"):
+        more(fitted, x, np.stack([y, y], axis=1))
+    frame = pd.DataFrame(x, columns=list("abc"))
+    named = ResTTRegressor(effort="quick", random_state=0).fit(frame, y)
+    with pytest.raises(ValueError, match="feature names"):
+        named.partial_fit(frame.rename(columns={"a": "z"}), y)
