@@ -30,6 +30,7 @@ BASELINES: dict[str, str] = {
     "mps-dmrg": "tensor.mps_dmrg",
     "mps-adam": "tensor.mps_adam",
     "ttn": "tensor.ttn",
+    "ttn-crossentropy": "tensor.ttn_crossentropy",
     "eps-sbs": "tensor.eps_sbs",
     "snake-sbs": "tensor.snake_sbs",
     "dmtrl-tt": "networks.dmtrl:TT",

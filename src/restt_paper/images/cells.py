@@ -263,6 +263,7 @@ def _baseline(settings: Settings, context: Context) -> Result:
         validation_share=settings["validation_share"],
         feature_map=estimator.feature_map(),
         together=settings.get("together", False),
+        prepare=lambda module, train_first: estimator.prepare(module, train_first, rows, seed),
     )
 
 
