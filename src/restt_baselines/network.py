@@ -118,7 +118,7 @@ class Network(FittedInEpochs):
         Its weights are drawn from children 0 … runs-1 of the seed sequence ``seed``.
         """
 
-    def prepare(self, module: nn.Module, train_first: TrainFirst, rows: int, seed: int) -> None:  # noqa: B027
+    def prepare(self, module: nn.Module, train_first: TrainFirst, rows: int, seed: int) -> None:
         """Change what :meth:`build` gave, in place, where a training of its own comes before that of the records."""
 
     def feature_map(self) -> FeatureMap | None:
@@ -152,9 +152,7 @@ class Network(FittedInEpochs):
                 list(train(wanted, x, y, config=config, feature_map=mapped))
 
         self.prepare(module, train_first, len(rows), seed)
-        records = train(
-            module, x, y, config=self.training_config(len(rows), seed), validation=held, feature_map=mapped
-        )
+        records = train(module, x, y, config=self.training_config(len(rows), seed), validation=held, feature_map=mapped)
         # Only now that nothing can be refused any more does the estimator change.
         self.module_, self.inputs_, self.feature_map_, self.target_ = module, inputs, mapped, target
         self.history_, self.n_iter_ = [], 0

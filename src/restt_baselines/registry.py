@@ -27,6 +27,7 @@ BASELINES: dict[str, str] = {
     "tt": "tensor.plain:TENSOR_TRAIN",
     "meantt": "tensor.plain:MEANTT",
     "tt-bn": "tensor.tt_bn",
+    "tt-bn-paper": "tensor.tt_bn:PAPER",
     "mps-dmrg": "tensor.mps_dmrg",
     "mps-adam": "tensor.mps_adam",
     "ttn": "tensor.ttn",

@@ -19,13 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_choice, check_int, check_positive
+from restt._common.errors import check_int, check_positive
 from restt.features.formulas import on_the_sphere
 from restt_baselines.tensor.dmrg import LabelledTrain, Step, Sweeps, spanned
 from restt_baselines.tensor.swept import Sweep, SweptClassifier
 
 TASKS = ("classification",)
-FEATURES = ("trigonometric", "series")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,10 +41,9 @@ class MPSClassifier(SweptClassifier):
         Of the squared norm of the bond tensor, per row.
     start_bond, start_rows : int
         Bond of the train before the first sweep, and the random rows whose density matrices choose its cores.
-    angle : float
-        How far a column turns its site vector from one end of its range to the other.
-    feature : {"trigonometric", "series"}
-        [cos(angle·x), sin(angle·x)], or [1, x/4], which the source's public code has.
+    angle : float or None
+        How far a column turns its site vector from one end of its range to the other. None takes [1, x/4], which the
+        source's public code has.
 
     Attributes
     ----------
@@ -59,16 +57,15 @@ class MPSClassifier(SweptClassifier):
     penalty: float = 1e-3
     start_bond: int = 10
     start_rows: int = 2000
-    angle: float = 0.8
-    feature: str = "trigonometric"
+    angle: float | None = 0.8
 
     steps_: list[Step] = field(init=False)
 
     def site_vectors(self, values: Tensor) -> Tensor:  # (B, C) -> (N, B, 2)
-        angle, pixels = check_positive("angle", self.angle), values.T.unsqueeze(-1)
-        if check_choice("feature", self.feature, FEATURES) == "series":
+        pixels = values.T.unsqueeze(-1)
+        if self.angle is None:
             return torch.cat([torch.ones_like(pixels), pixels / 4], dim=-1)
-        return on_the_sphere(pixels, angle).contiguous()
+        return on_the_sphere(pixels, check_positive("angle", self.angle)).contiguous()
 
     def start(self, x: Tensor, target: Tensor, generator: torch.Generator) -> tuple[LabelledTrain, Sweep]:
         if len(x) < 2:

@@ -49,7 +49,7 @@ class OverlapSweeps:
                 yield (self.vectors[-1][0] * self.target).double().sum()
 
     def pull(self, layer: int, node: int) -> Tensor:  # (B, D_out)
-        """Overlap with the label of what each basis state of a node's bond becomes at the output, brought to length 1."""
+        """What each basis state of a node's bond becomes at the output, at length 1, times the label."""
         slope: Tensor | None = None  # (B, D_above, D_out)
         for above, parent, place in self._path(layer, node):
             below = children(parent, layer_side(self.tree.tensors[above]))

@@ -58,7 +58,9 @@ class TTNCrossEntropyClassifier(SweptClassifier):
     sweeps: int = 30
 
     def site_vectors(self, values: Tensor) -> Tensor:  # (B, P) -> (side², B, 2)
-        return on_the_sphere(resized(values, self.side).T.unsqueeze(-1), check_positive("angle", self.angle)).contiguous()
+        return on_the_sphere(
+            resized(values, self.side).T.unsqueeze(-1), check_positive("angle", self.angle)
+        ).contiguous()
 
     def start(self, x: Tensor, target: Tensor, generator: torch.Generator) -> tuple[IsometricTree, Sweep]:
         bond_dim = check_int("bond_dim", self.bond_dim, minimum=1)
