@@ -15,15 +15,17 @@ from pathlib import Path
 from restt_paper.engine.store import Store
 
 IMAGES = "restt_paper.images"
+COMMITTED = Path(__file__).parents[1] / "results" / "paper"
 
 
-def wanted(tables: list[str], words: list[str], store: Store) -> list[tuple[str, str]]:
-    """Table and key of every cell that is missing, in the order of ``words`` that their names contain."""
+def wanted(tables: list[str], words: list[str], *stores: Store) -> list[tuple[str, str]]:
+    """Table and key of every cell that no store has, in the order of ``words`` that their names contain."""
     found = []
     for word in words:
         for table in tables:
             for cell in importlib.import_module(f"{IMAGES}.{table}").cells("paper"):
-                if word in cell.name and store.load(cell) is None and (table, cell.key) not in found:
+                missing = all(store.load(cell) is None for store in stores)
+                if word in cell.name and missing and (table, cell.key) not in found:
                     found.append((table, cell.key))
     return found
 
@@ -47,7 +49,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=450, help="seconds; what runs then is ended")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
-    waiting = wanted(given.tables, given.match, Store(Path(given.out)))
+    waiting = wanted(given.tables, given.match, Store(Path(given.out)), Store(COMMITTED))
     print(f"{len(waiting)} cells", flush=True)
     spawn, began, running = multiprocessing.get_context("spawn"), time.perf_counter(), {}
     while (waiting or running) and time.perf_counter() - began < given.limit:

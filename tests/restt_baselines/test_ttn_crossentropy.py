@@ -177,7 +177,7 @@ def test_nearest_isometry_has_the_largest_overlap():
 
 
 def test_learns_digits():
-    estimator = baselines.make("ttn", side=8, bond_dim=4, sweeps=10, random_state=0, device="cpu")
+    estimator = baselines.make("ttn-crossentropy", side=8, bond_dim=4, sweeps=10, random_state=0, device="cpu")
     assert score_after_fit(estimator, digits()) > 0.9
     assert_isometric(estimator.model_)
     assert len(estimator.history_) == estimator.n_iter_ == 10
@@ -189,7 +189,7 @@ def test_images_of_another_size_are_resized_and_seeds_decide():
     X, y = images(side=6)
     settings = {"side": 4, "bond_dim": 3, "sweeps": 3, "device": "cpu"}
     first, second, other = (
-        baselines.make("ttn", random_state=seed, **settings).fit(X.numpy(), y.numpy()) for seed in (0, 0, 1)
+        baselines.make("ttn-crossentropy", random_state=seed, **settings).fit(X.numpy(), y.numpy()) for seed in (0, 0, 1)
     )
     assert first.site_vectors(X).shape == (16, 40, 2)
     assert np.array_equal(first.decision_function(X.numpy()), second.decision_function(X.numpy()))
@@ -210,7 +210,7 @@ def test_images_of_another_size_are_resized_and_seeds_decide():
 )
 def test_bad_settings_are_named(settings, words):
     X, y = images()
-    estimator = baselines.make("ttn", sweeps=1, device="cpu", **settings)
+    estimator = baselines.make("ttn-crossentropy", sweeps=1, device="cpu", **settings)
     if words is None:
         assert estimator.fit(X.numpy(), y.numpy()).predict(X.numpy()).shape == (40,)
         return
