@@ -189,7 +189,8 @@ def test_images_of_another_size_are_resized_and_seeds_decide():
     X, y = images(side=6)
     settings = {"side": 4, "bond_dim": 3, "sweeps": 3, "device": "cpu"}
     first, second, other = (
-        baselines.make("ttn-crossentropy", random_state=seed, **settings).fit(X.numpy(), y.numpy()) for seed in (0, 0, 1)
+        baselines.make("ttn-crossentropy", random_state=seed, **settings).fit(X.numpy(), y.numpy())
+        for seed in (0, 0, 1)
     )
     assert first.site_vectors(X).shape == (16, 40, 2)
     assert np.array_equal(first.decision_function(X.numpy()), second.decision_function(X.numpy()))
