@@ -131,7 +131,7 @@ def test_factors_start_from_trained_single_networks(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_learns_digits(kind, start):
     lost = {"trained": 0.01, "random": 0.5}[start]
-    settings = {"maps": (6, 8), "hidden": 24, "epochs": 4, "batch_size": 32, "lr": 1e-2}
+    settings = {"maps": (6, 8), "hidden": 24, "epochs": 5, "batch_size": 32, "lr": 2e-2}
     estimator = baselines.make(f"dmtrl-{kind}", random_state=0, device="cpu", start=start, lost=lost, **settings)
     assert score_after_fit(estimator, digits()) > 0.85
 

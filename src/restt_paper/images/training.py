@@ -67,7 +67,7 @@ def train_seeds(
             train, x=images.x.to(device), y=images.y.to(device), subset=rows[part], feature_map=feature_map
         )
         if prepare is not None:
-            prepare(trained, lambda first, how, fitted=fitted: list(fitted(first, config=how)))
+            prepare(trained, partial(_train_first, fitted))
         records = list(fitted(trained, config=config, validation_subset=scored[part]))
         curves.append(accuracy_curves(records))
         events += [event for record in records for event in record.events]
@@ -90,6 +90,11 @@ def train_seeds(
         "given_up": sum(event.kind == "failed" for event in events),
         "training_seconds": round(seconds, 3),
     }
+
+
+def _train_first(fitted: Callable[..., Iterable[EpochRecord]], module: nn.Module, config: TrainConfig) -> None:
+    for _ in fitted(module, config=config):
+        pass
 
 
 @contextlib.contextmanager
