@@ -1,6 +1,6 @@
 """Compute cells of the paper's tables, several side by side on one device, without the command line's packages.
 
-PYTHONPATH=src python tools/compute_cells.py table2 table5 --match trial dmtrl --out FOLDER --jobs 6 --limit 450
+PYTHONPATH=src python tools/compute_cells.py table2 table5 --match "*trial*" "*dmtrl*" --out FOLDER --jobs 6 --limit 450
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import multiprocessing
 import sys
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 from restt_paper.engine.store import Store
@@ -18,14 +19,14 @@ IMAGES = "restt_paper.images"
 COMMITTED = Path(__file__).parents[1] / "results" / "paper"
 
 
-def wanted(tables: list[str], words: list[str], *stores: Store) -> list[tuple[str, str]]:
-    """Table and key of every cell that no store has, in the order of ``words`` that their names contain."""
+def wanted(tables: list[str], patterns: list[str], *stores: Store) -> list[tuple[str, str]]:
+    """Table and key of every cell that no store has, in the order of the ``patterns`` that their names match."""
     found = []
-    for word in words:
+    for pattern in patterns:
         for table in tables:
             for cell in importlib.import_module(f"{IMAGES}.{table}").cells("paper"):
                 missing = all(store.load(cell) is None for store in stores)
-                if word in cell.name and missing and (table, cell.key) not in found:
+                if fnmatch(cell.name, pattern) and missing and (table, cell.key) not in found:
                     found.append((table, cell.key))
     return found
 
@@ -43,7 +44,7 @@ def compute(table: str, key: str, out: str, device: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="+", help="modules of restt_paper.images")
-    parser.add_argument("--match", nargs="+", required=True, help="words in the names of the cells, in order of need")
+    parser.add_argument("--match", nargs="+", required=True, help="patterns of the names of cells, in order of need")
     parser.add_argument("--out", required=True)
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--limit", type=float, default=450, help="seconds; what runs then is ended")
