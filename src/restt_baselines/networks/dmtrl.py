@@ -7,14 +7,14 @@ the tasks' own. A row belongs to the class whose task says yes most clearly.
 
     image → 32 maps by 5×5 → ReLU → largest of 2×2 → 64 by 4×4 → ReLU → largest of 2×2 → 512, ReLU → 1
 
-From the source: these widths and windows, and the start. Networks of single tasks are trained first, all weights their
-own; the factors decompose what they have learned, each truncated singular value decomposition within a relative error
-of 0.1 (``lost`` is its square), and are then trained together. ``start="random"`` decomposes a random draw of all tasks
-instead, brought back to its norm.
+From the source's public code: networks of single tasks are trained first, all weights their own; the factors decompose
+what they have learned, each truncated singular value decomposition within a relative error of 0.1 (``lost`` is its
+square), and are then trained together. ``start="random"`` decomposes a random draw of all tasks instead, brought back
+to its norm.
 
-Assumed, since the source does not say: edges are padded with zeros; the single networks train as long, and by the same
-Adam at its default rate, as the factors after them. Another departure: the binary cross-entropy in place of the
-source's hinge.
+Assumed: widths and windows, which that code does not have and which could not be checked against the source's text;
+zeros beyond the edges; single networks that train as long, and by the same Adam at its default rate, as the factors
+after them; the binary cross-entropy as the loss.
 """
 
 from __future__ import annotations
