@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ from restt_baselines.inputs import Inputs, check_log_target
 
 # Rows predicted at once: a convolutional network holds hundreds of kilobytes for each.
 ROWS_AT_ONCE = 1024
+# Trains a module in place on the rows of the fit.
+TrainFirst = Callable[[nn.Module, TrainConfig], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +118,9 @@ class Network(FittedInEpochs):
         Its weights are drawn from children 0 … runs-1 of the seed sequence ``seed``.
         """
 
+    def prepare(self, module: nn.Module, train_first: TrainFirst, rows: int, seed: int) -> None:
+        """Change what :meth:`build` gave, in place, where a training of its own comes before that of the records."""
+
     def feature_map(self) -> FeatureMap | None:
         """From scaled columns (…, C) to what the module takes; None takes them as they are."""
         return None
@@ -140,14 +145,14 @@ class Network(FittedInEpochs):
         work = 2.0 * len(rows) * sum(parameter.numel() for parameter in module.parameters())
         module = module.to(read_device(self.device, work))
         mapped = self.feature_map()
-        records = train(
-            module,
-            inputs(rows),
-            _float32(target.encode(targets)),
-            config=self.training_config(len(rows), seed),
-            validation=held,
-            feature_map=mapped,
-        )
+        x, y = inputs(rows), _float32(target.encode(targets))
+
+        def train_first(wanted: nn.Module, config: TrainConfig) -> None:
+            with fitting_threads(work):
+                list(train(wanted, x, y, config=config, feature_map=mapped))
+
+        self.prepare(module, train_first, len(rows), seed)
+        records = train(module, x, y, config=self.training_config(len(rows), seed), validation=held, feature_map=mapped)
         # Only now that nothing can be refused any more does the estimator change.
         self.module_, self.inputs_, self.feature_map_, self.target_ = module, inputs, mapped, target
         self.history_, self.n_iter_ = [], 0

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from restt import baselines
+from restt.train import train
 from restt.train.objective import read_targets, row_loss
 from restt_baselines.networks.dmtrl import MultiTaskNet
 from restt_baselines.networks.factorised import FACTORISATIONS, laf, tt, tucker
@@ -57,7 +58,8 @@ def test_the_more_is_lost_the_fewer_factors(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_task_is_a_convolutional_network_of_the_rebuilt_weights(kind):
-    net = MultiTaskNet(8, 3, 2, 0, kind, maps=(2, 3), hidden=4, lost=0.5).double()
+    net = MultiTaskNet(8, 3, 2, 0, maps=(2, 3), hidden=4).double()
+    net.factorise(kind, lost=0.5, keep_norm=True)
     x = torch.rand(2, 5, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         for bias in (net.conv1.bias, net.conv2.bias, net.hidden.bias, net.head.bias):
@@ -67,7 +69,8 @@ def test_every_task_is_a_convolutional_network_of_the_rebuilt_weights(kind):
         maps = x[run].view(5, 1, 8, 8)
         for layer in (net.conv1, net.conv2):
             kernel = layer()[run, task].permute(3, 2, 0, 1)
-            maps = F.max_pool2d(F.conv2d(maps, kernel, layer.bias[run, task], padding=2).relu(), 2)
+            maps = F.pad(maps, (2, 2, 2, 2) if layer is net.conv1 else (1, 2, 1, 2))
+            maps = F.max_pool2d(F.conv2d(maps, kernel, layer.bias[run, task]).relu(), 2)
         rows = (maps.flatten(1) @ net.hidden()[run, task] + net.hidden.bias[run, task]).relu()
         expected = (rows @ net.head()[run, task] + net.head.bias[run, task]).squeeze(1)
         torch.testing.assert_close(found[run, :, task], expected)
@@ -75,14 +78,15 @@ def test_every_task_is_a_convolutional_network_of_the_rebuilt_weights(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_initial_weights_have_the_norm_of_uniform_ones(kind):
-    net = MultiTaskNet(8, 5, 2, 0, kind, maps=(4, 6), hidden=8, lost=0.5)
-    for layer, fan_in in ((net.conv1, 25), (net.conv2, 100), (net.hidden, 24)):
+    net = MultiTaskNet(8, 5, 2, 0, maps=(4, 6), hidden=8)
+    net.factorise(kind, lost=0.5, keep_norm=True)
+    for layer, fan_in in ((net.conv1, 25), (net.conv2, 64), (net.hidden, 24)):
         assert layer().var().item() == pytest.approx(1 / (3 * fan_in), rel=0.3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_factor_gets_a_gradient_and_runs_are_independent(kind):
-    estimator = baselines.make(f"dmtrl-{kind}", maps=(2, 3), hidden=4)
+    estimator = baselines.make(f"dmtrl-{kind}", maps=(2, 3), hidden=4, start="random", lost=0.5)
     many, alone = estimator.build(64, 3, 3, 11), estimator.build(64, 3, 1, 11)
     x = images()[0]
     torch.testing.assert_close(many(x)[0], alone(x)[0], rtol=1e-4, atol=1e-5)
@@ -103,10 +107,33 @@ def test_binary_cross_entropy_is_torchs_mean_over_outputs():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_learns_digits(kind):
+def test_factors_start_from_trained_single_networks(kind):
+    """Nothing lost: the factors begin where tasks trained alone ended, here with no second training to speak of."""
+    X, y = images()
+    settings = {"maps": (2, 3), "hidden": 4, "epochs": 8, "batch_size": 8, "random_state": 0, "device": "cpu"}
+    estimator = baselines.make(f"dmtrl-{kind}", lost=0.0, **settings)
+    single = estimator.build(64, 3, 1, 5)
+    alone = estimator.build(64, 3, 1, 5)
+    config = estimator.training_config(40, 5)
+
+    def train_first(module, how):
+        list(train(module, X, y, config=how))
+
+    train_first(alone, config)
+    estimator.prepare(single, train_first, 40, 5)
+    assert [layer.kind for layer in (single.conv1, single.conv2, single.hidden, single.head)] == [kind] * 4
+    torch.testing.assert_close(single(X), alone(X), rtol=1e-3, atol=1e-4)
+    drawn = estimator.build(64, 3, 1, 5)
+    assert not torch.allclose(single(X), drawn(X), atol=1e-2)
+
+
+@pytest.mark.parametrize("start", ["trained", "random"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_digits(kind, start):
+    lost = {"trained": 0.01, "random": 0.5}[start]
     settings = {"maps": (6, 8), "hidden": 24, "epochs": 5, "batch_size": 32, "lr": 2e-2}
-    estimator = baselines.make(f"dmtrl-{kind}", random_state=0, device="cpu", **settings)
-    assert score_after_fit(estimator, digits()) > 0.9
+    estimator = baselines.make(f"dmtrl-{kind}", random_state=0, device="cpu", start=start, lost=lost, **settings)
+    assert score_after_fit(estimator, digits()) > 0.85
 
 
 def test_probabilities_are_the_tasks_own_brought_to_sum_one():
@@ -125,6 +152,7 @@ def test_probabilities_are_the_tasks_own_brought_to_sum_one():
         ({"factorisation": "cp"}, "factorisation must be one of"),
         ({"maps": (0, 2)}, "maps must be at least 1"),
         ({"lost": -0.1}, "lost must be"),
+        ({"start": "cold"}, "start must be one of"),
     ],
 )
 def test_bad_settings_are_named(settings, words):

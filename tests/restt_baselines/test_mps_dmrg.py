@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -22,6 +23,13 @@ def test_learns_digits():
     assert score_after_fit(estimator, digits()) > 0.95
     assert max(step.kept for step in estimator.steps_) == 15
     assert all(0 <= step.discarded < 1 for step in estimator.steps_)
+
+
+def test_the_public_codes_map_is_one_and_a_quarter_of_the_pixel():
+    values = torch.tensor([[0.0, 1.0], [0.5, 0.25]])
+    expected = [[[1.0, 0.0], [1.0, 0.125]], [[1.0, 0.25], [1.0, 0.0625]]]
+    assert small(angle=None).site_vectors(values).tolist() == expected
+    assert score_after_fit(small(bond_dim=15, angle=None), digits()) > 0.9
 
 
 def test_sweeps_are_recorded_and_validated():

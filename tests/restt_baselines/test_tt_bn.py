@@ -244,6 +244,19 @@ def test_a_step_can_be_captured(statistics, inference):
     torch.testing.assert_close(module.state_dict(), twin.state_dict())
 
 
+def test_the_papers_recipe_starts_from_gaussian_cores_and_torchs_norm():
+    built = baselines.make("tt-bn-paper", task="classification", bond_dim=50).build(9, 3, 2, 0)
+    for weight in (built.first, built.cores, built.last):
+        assert weight.std().item() == pytest.approx(50**-0.5, rel=0.15)
+    usual = nn.BatchNorm1d(50)
+    assert built.eps == usual.eps
+    assert (built.statistics, built.inference) == ("shared", "running")
+    assert torch.equal(built.shift[0], usual.bias)
+    assert torch.equal(built.gain[1], usual.weight)
+    with pytest.raises(ValueError, match="init must be one of"):
+        baselines.make("tt-bn-paper", init="zeros").build(9, 3, 1, 0)
+
+
 def test_learns_digits_of_16_pixels():
     estimator = baselines.make("tt-bn", loss="cross-entropy", batch_size=128, epochs=20, random_state=0)
     assert score_after_fit(estimator, digits(side=4)) > 0.8

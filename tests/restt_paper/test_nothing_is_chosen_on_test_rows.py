@@ -12,7 +12,7 @@ from restt import data
 from restt.features import Trigonometric
 from restt.train import TrainConfig, train
 from restt_paper.engine.store import Store
-from restt_paper.images import cells, convergence, table3, table4, training
+from restt_paper.images import cells, convergence, swept_trials, table3, table4, training
 from restt_paper.images.cells import rate_cell
 from restt_paper.images.data import Images, training_rows
 from restt_paper.synthetic.training import _chosen
@@ -86,6 +86,26 @@ def test_rates_are_compared_on_training_images_that_no_trial_trains_on(images, t
         assert len(held) == TRAINING // cell.settings["one_held_out_in"]
         assert not numbers(kept) & numbers(held)
         assert numbers(kept) | numbers(held) == set(range(TRAINING))
+
+
+def test_trials_of_sweeps_are_scored_on_training_images_they_are_not_fitted_to(images, monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "load_images", lambda *_, **__: images)
+    given = []
+
+    def noting(self, X, y, validation):
+        given.append((X, validation[0]))
+        return fit_epochs(self, X, y, validation)
+
+    fit_epochs = cells.SweptClassifier.fit_epochs
+    monkeypatch.setattr(cells.SweptClassifier, "fit_epochs", noting)
+    params = {"sweeps": 1, "bond_dim": 2}
+    cell = cells.baseline_cell("table2", "quick", "digits", "mps-dmrg", 1.0, params, **swept_trials.ONE_RUN)
+    table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
+    kept, held = ({tuple(row) for row in part.tolist()} for part in given[0])
+    assert len(held) == TRAINING // cell.settings["one_held_out_in"]
+    assert not kept & held
+    assert kept | held == {tuple(row) for row in images.x[:TRAINING].tolist()}
+    assert all(cell.settings["one_held_out_in"] for cell in swept_trials.cells())
 
 
 def test_the_clock_is_stopped_by_training_rows_that_are_not_trained_on(trainings):

@@ -5,12 +5,16 @@ each class is a task, "this class or another", with a convolutional network and 
 weights of a layer in all tasks are one tensor, held by the factors of ``factorised.py``; the biases are
 the tasks' own. A row belongs to the class whose task says yes most clearly.
 
-    image → maps by 5×5 → ReLU → largest of 2×2 → maps by 5×5 → ReLU → largest of 2×2 → hidden, ReLU → 1
+    image → 32 maps by 5×5 → ReLU → largest of 2×2 → 64 by 4×4 → ReLU → largest of 2×2 → 512, ReLU → 1
 
-The source chooses ranks and initial factors by decomposing the weights of tasks trained alone. Here they come from a
-random draw of all tasks, of which each truncation loses the share ``lost``, brought back to its norm. The rate was
-chosen on 500 MNIST images of 14×14 pixels held out of the training set, with 600 to train on (88 % by "tt" after 12
-epochs); the widths are small enough for a CPU.
+From the source's public code: networks of single tasks are trained first, all weights their own; the factors decompose
+what they have learned, each truncated singular value decomposition within a relative error of 0.1 (``lost`` is its
+square), and are then trained together. ``start="random"`` decomposes a random draw of all tasks instead, brought back
+to its norm.
+
+Assumed: widths and windows, which that code does not have and which could not be checked against the source's text;
+zeros beyond the edges; single networks that train as long, and by the same Adam at its default rate, as the factors
+after them; the binary cross-entropy as the loss.
 """
 
 from __future__ import annotations
@@ -27,62 +31,75 @@ from torch.nn import functional as F
 
 from restt._common.errors import check_choice, check_int, check_positive
 from restt._common.seeds import run_generator
-from restt_baselines.network import NetworkClassifier
+from restt_baselines.network import NetworkClassifier, TrainFirst
 from restt_baselines.networks.factorised import FACTORISATIONS
 from restt_baselines.networks.layers import as_images, image_side
 from restt_baselines.registry import Baseline
 
-WINDOW = 5
+WINDOWS = (5, 4)  # of the two convolutions
+STARTS = ("trained", "random")
 
 
 class TaskWeights(nn.Module):
-    """The weights of one layer in all tasks, (S, D_1, …, D_n, T), by their factors, and a bias for each task."""
+    """One layer's weights in all tasks, (S, D_1, …, D_n, T), whole or by their factors, and each task's bias."""
 
-    def __init__(
-        self, sizes: Sequence[int], outputs: int, fan_in: int, kind: str, lost: float, generators: list[torch.Generator]
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], outputs: int, fan_in: int, generators: list[torch.Generator]) -> None:
         super().__init__()
         self.sizes = tuple(sizes)
-        decomposed, self.rebuilt = FACTORISATIONS[kind]
-        bound = 1 / math.sqrt(fan_in)
+        self.kind: str | None = None
         drawn = torch.stack([torch.rand(self.sizes, generator=generator) for generator in generators])
-        stacked = (2 * drawn - 1) * bound
-        factors = decomposed(stacked, lost)
-        kept = self.rebuilt(factors, self.sizes).flatten(1).norm(dim=1) / stacked.flatten(1).norm(dim=1)
-        factors[0] = factors[0] / kept.view(-1, *[1] * (factors[0].dim() - 1))
-        self.factors = nn.ParameterList([nn.Parameter(factor.contiguous()) for factor in factors])
+        self.factors = nn.ParameterList([nn.Parameter((2 * drawn - 1) / math.sqrt(fan_in))])
         self.bias = nn.Parameter(torch.zeros(len(generators), self.sizes[-1], outputs))
 
+    @torch.no_grad()
+    def factorise(self, kind: str, lost: float, *, keep_norm: bool) -> None:
+        """Hold the weights by their factors, ``keep_norm`` with the norm they have."""
+        stacked = self.stacked()
+        decomposed, rebuilt = FACTORISATIONS[kind]
+        factors = decomposed(stacked, lost)
+        if keep_norm:
+            kept = rebuilt(factors, self.sizes).flatten(1).norm(dim=1) / stacked.flatten(1).norm(dim=1)
+            factors[0] = factors[0] / kept.view(-1, *[1] * (factors[0].dim() - 1))
+        self.kind = kind
+        self.factors = nn.ParameterList([nn.Parameter(factor.contiguous()) for factor in factors])
+
+    def stacked(self) -> Tensor:  # (S, D_1, …, D_n, T)
+        return self.factors[0] if self.kind is None else FACTORISATIONS[self.kind][1](list(self.factors), self.sizes)
+
     def forward(self) -> Tensor:  # (S, T, D_1, …, D_n)
-        return self.rebuilt(list(self.factors), self.sizes).movedim(-1, 1)
+        return self.stacked().movedim(-1, 1)
 
 
 class MultiTaskNet(nn.Module):
-    """(B, P) or (S, B, P) -> (S, B, T): a logit for each task.
+    """(B, P) or (S, B, P) -> (S, B, T): a logit for each task, whose weights are its own until they are factorised.
 
-    >>> net = MultiTaskNet(8, 3, 2, 0, "tt", maps=(2, 3), hidden=4, lost=0.5)
+    >>> net = MultiTaskNet(8, 3, 2, 0, maps=(2, 3), hidden=4)
+    >>> net.factorise("tt", lost=0.5, keep_norm=True)
     >>> net(torch.rand(5, 64)).shape
     torch.Size([2, 5, 3])
     """
 
-    def __init__(
-        self, side: int, tasks: int, runs: int, seed: int, kind: str, *, maps: Sequence[int], hidden: int, lost: float
-    ) -> None:
+    def __init__(self, side: int, tasks: int, runs: int, seed: int, *, maps: Sequence[int], hidden: int) -> None:
         super().__init__()
         self.side, self.runs = side, runs
-        check_choice("factorisation", kind, FACTORISATIONS)
         first, second = (check_int("maps", width, minimum=1) for width in maps)
         hidden = check_int("hidden", hidden, minimum=1)
         generators = [run_generator(seed, run) for run in range(runs)]
-        window, flat = (WINDOW, WINDOW), second * math.ceil(side / 4) ** 2
+        flat = second * math.ceil(side / 4) ** 2
 
         def layer(sizes: Sequence[int], outputs: int, fan_in: int) -> TaskWeights:
-            return TaskWeights((*sizes, tasks), outputs, fan_in, kind, lost, generators)
+            return TaskWeights((*sizes, tasks), outputs, fan_in, generators)
 
-        self.conv1 = layer((*window, 1, first), first, WINDOW**2)
-        self.conv2 = layer((*window, first, second), second, first * WINDOW**2)
+        one, two = WINDOWS
+        self.conv1 = layer((one, one, 1, first), first, one**2)
+        self.conv2 = layer((two, two, first, second), second, first * two**2)
         self.hidden = layer((flat, hidden), hidden, flat)
         self.head = layer((hidden, 1), 1, hidden)
+
+    def factorise(self, kind: str, lost: float, *, keep_norm: bool) -> None:
+        """Tie the tasks' weights layer by layer."""
+        for layer in (self.conv1, self.conv2, self.hidden, self.head):
+            layer.factorise(kind, lost, keep_norm=keep_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         maps = as_images(x, self.side).unsqueeze(1)  # (S or 1, T or 1, B, C, H, W)
@@ -101,10 +118,11 @@ def _convolved(
 ) -> Tensor:  # (S, T, B, M, H, W)
     """A convolution of each run and task as products of matrices: grouped, hundreds of them would be slow backwards."""
     height, width = maps.shape[-2:]
+    window = weight.shape[2]
     # Views instead of torch's unfold, which launches a kernel for every image on a GPU.
-    padded = F.pad(maps, [WINDOW // 2] * 4)
+    padded = F.pad(maps, [(window - 1) // 2, window // 2] * 2)
     windows = (
-        padded.unfold(-2, WINDOW, 1).unfold(-2, WINDOW, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
+        padded.unfold(-2, window, 1).unfold(-2, window, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
     )
     kernels = weight.permute(0, 1, 5, 4, 2, 3).flatten(3)  # (S, T, M, C·kh·kw), as the windows lie
     found = kernels.unsqueeze(2) @ windows + bias[:, :, None, :, None]
@@ -122,27 +140,44 @@ class DMTRLClassifier(NetworkClassifier):
     factorisation : {"tt", "tucker", "laf"}
     maps, hidden
         Widths of the two convolutions and of the hidden layer, in each task.
+    start : {"trained", "random"}
+        Whose weights the initial factors decompose: single tasks' networks, trained first, or a random draw.
     lost : float
-        Share of the squared norm of the initial weights that each truncation loses: the larger, the more is shared.
+        Share of the squared norm of those weights that each truncation loses: the larger, the more is shared.
     """
 
     images = True
 
     factorisation: str = "tt"
-    maps: Sequence[int] = (8, 16)
-    hidden: int = 64
-    lost: float = 0.5
+    maps: Sequence[int] = (32, 64)
+    hidden: int = 512
+    start: str = "trained"
+    lost: float = 0.01
     epochs: int = 30
     batch_size: int | None = 32
-    lr: float = 3e-3
+    lr: float = 1e-3
     schedule: str = "cosine"
     scaling: str = "shared"
     loss: str = "binary-cross-entropy"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
-        lost = check_positive("lost", self.lost, allow_zero=True)
-        side, kind = image_side(columns), self.factorisation
-        return MultiTaskNet(side, outputs, runs, seed, kind, maps=self.maps, hidden=self.hidden, lost=lost)
+        kind, lost = self._sharing()
+        net = MultiTaskNet(image_side(columns), outputs, runs, seed, maps=self.maps, hidden=self.hidden)
+        if self.start == "random":
+            net.factorise(kind, lost, keep_norm=True)
+        return net
+
+    def prepare(self, module: nn.Module, train_first: TrainFirst, rows: int, seed: int) -> None:
+        if self.start == "trained":
+            kind, lost = self._sharing()
+            assert isinstance(module, MultiTaskNet)
+            train_first(module, self.training_config(rows, seed))
+            module.factorise(kind, lost, keep_norm=False)
+
+    def _sharing(self) -> tuple[str, float]:
+        check_choice("start", self.start, STARTS)
+        kind = check_choice("factorisation", self.factorisation, FACTORISATIONS)
+        return kind, check_positive("lost", self.lost, allow_zero=True)
 
     def _scores(self, X: object) -> np.ndarray:  # (B, K)
         """The members' mean probability that each task says yes."""

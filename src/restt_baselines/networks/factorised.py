@@ -48,7 +48,7 @@ def tucker(stacked: Tensor, lost: float) -> Factors:
     core = stacked
     for axis in range(1, stacked.dim()):
         unfolded = stacked.movedim(axis, 1).flatten(2)
-        left, values, _ = torch.linalg.svd(unfolded, full_matrices=False)
+        left, values = _left(unfolded)
         factors.append(left[..., : _rank(values[0], lost)].transpose(1, 2))  # (S, K, D)
         core = torch.matmul(factors[-1], core.movedim(axis, 1).flatten(2)).unflatten(2, core.movedim(axis, 1).shape[2:])
         core = core.movedim(1, axis)
@@ -73,10 +73,11 @@ def tt(stacked: Tensor, lost: float) -> Factors:
     runs, *sizes = stacked.shape
     rest, before = stacked.reshape(runs, 1, -1), 1
     for size in sizes[:-1]:
-        left, values, right = torch.linalg.svd(rest.reshape(runs, before * size, -1), full_matrices=False)
-        kept = _rank(values[0], lost)
-        factors.append(left[..., :kept].reshape(runs, before, size, kept))
-        rest, before = values[:, :kept].unsqueeze(2) * right[:, :kept], kept
+        matrix = rest.reshape(runs, before * size, -1)
+        left, values = _left(matrix)
+        left, before = left[..., : _rank(values[0], lost)], _rank(values[0], lost)
+        factors.append(left.reshape(runs, -1, size, before))
+        rest = left.transpose(1, 2) @ matrix
     return [*factors, rest.reshape(runs, before, sizes[-1], 1)]
 
 
@@ -86,6 +87,16 @@ def tt_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
         found = found.flatten(1, -2) @ factor.flatten(2)
         found = found.unflatten(2, factor.shape[2:])
     return found.flatten(1).unflatten(1, tuple(sizes))
+
+
+def _left(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (S, A, B) -> (S, A, K), (S, K)
+    """Left singular vectors and values; of wide matrices by their Gram matrix in float64, many times faster."""
+    if matrix.shape[1] > matrix.shape[2]:
+        left, values, _ = torch.linalg.svd(matrix, full_matrices=False)
+        return left, values
+    wide = matrix.double()
+    squares, vectors = torch.linalg.eigh(wide @ wide.transpose(1, 2))
+    return vectors.flip(2).to(matrix), squares.flip(1).clamp(min=0).sqrt().to(matrix)
 
 
 def _rank(values: Tensor, lost: float) -> int:  # (K,), falling

@@ -1,4 +1,4 @@
-"""A tree of isometries over an image; ``tree_sweeps.py`` trains it.
+"""A tree of isometries over an image; ``overlap_sweeps.py`` and ``tree_sweeps.py`` train it.
 
 D. Liu, S.-J. Ran, P. Wittek, C. Peng, R. Blázquez García, G. Su, M. Lewenstein, "Machine learning by unitary tensor
 network of hierarchical structure" (2019). Each tensor maps the product of four neighbours' vectors to one; layer by
@@ -40,9 +40,19 @@ class IsometricTree:
 
     @classmethod
     def random(
-        cls, side: int, feature_dim: int, bond_dim: int, outputs: int, generator: torch.Generator
+        cls,
+        side: int,
+        feature_dim: int,
+        bond_dim: int,
+        outputs: int,
+        generator: torch.Generator,
+        *,
+        positive: bool = False,
     ) -> IsometricTree:
-        """Random isometries for ``side`` × ``side`` sites, ``side`` a power of 2."""
+        """Random isometries for ``side`` × ``side`` sites, ``side`` a power of 2.
+
+        With ``positive`` the tensors are uniform in [0, 1) instead, and no isometries before their first update.
+        """
         tensors: list[list[Tensor]] = []
         width = feature_dim
         while side > 1:
@@ -51,8 +61,11 @@ class IsometricTree:
             narrow = outputs if side == 1 else min(bond_dim, wide)
             if narrow > wide:
                 raise ValueError(f"outputs must be at most {wide}, the width of the last tensor, got {outputs}")
-            drawn = torch.randn(side * side, narrow, wide, generator=generator)
-            tensors.append([nearest_isometry(part) for part in drawn])
+            if positive:
+                tensors.append(list(torch.rand(side * side, narrow, wide, generator=generator)))
+            else:
+                drawn = torch.randn(side * side, narrow, wide, generator=generator)
+                tensors.append([nearest_isometry(part) for part in drawn])
             width = narrow
         return cls(tensors)
 

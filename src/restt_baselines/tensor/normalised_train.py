@@ -35,6 +35,7 @@ from restt_baselines.inputs import with_runs
 
 STATISTICS = ("site", "shared")
 INFERENCES = ("reference", "running")
+INITS = ("rotations", "gaussian")
 # torch.nn.BatchNorm1d's.
 MOMENTUM = 0.1
 # From 0.3 to 0.65 trains alike at N = 196. Below, the statistics of a few hundred rows no longer do for other rows;
@@ -59,7 +60,8 @@ class NormalisedTrain(nn.Module):
     In training every contraction is normalised by the batch's own mean and variance. In evaluation,
     ``inference="reference"`` takes those of ``reference`` (S, K, N, I), the ``reference_rows`` = K newest training
     rows, or as many evenly spaced ones of a larger batch; before the first batch they are random. ``"running"`` takes
-    the averages that ``torch.nn.BatchNorm1d`` would keep.
+    the averages that ``torch.nn.BatchNorm1d`` would keep. ``init`` and ``shift`` are the cores and the norms' shifts
+    before training.
 
     A training batch of a single row has no variance; it is treated as in evaluation. Runs of
     :func:`restt.train.train` whose subsets differ in size see rows that only fill up the batch, and these count in the
@@ -87,8 +89,11 @@ class NormalisedTrain(nn.Module):
         inference: str = "reference",
         eps: float = EPS,
         reference_rows: int = REFERENCE_ROWS,
+        init: str = "rotations",
+        shift: float = 1.0,
     ) -> None:
         super().__init__()
+        self.init = check_choice("init", init, INITS)
         self.sites = check_int("sites", sites, minimum=2)
         self.feature_dim = check_int("feature_dim", feature_dim, minimum=1)
         self.bond_dim = bond = check_int("bond_dim", bond_dim, minimum=1)
@@ -103,7 +108,7 @@ class NormalisedTrain(nn.Module):
         self.last = nn.Parameter(torch.empty(runs, outputs, width, bond))
         norms = (runs, sites - 1, bond) if statistics == "site" else (runs, bond)
         self.gain = nn.Parameter(torch.ones(norms))
-        self.shift = nn.Parameter(torch.ones(norms))
+        self.shift = nn.Parameter(torch.full(norms, float(shift)))
         if inference == "reference":
             rows = check_int("reference_rows", reference_rows, minimum=2)
             self.register_buffer("reference", torch.empty(runs, rows, sites, width))
@@ -115,17 +120,26 @@ class NormalisedTrain(nn.Module):
 
     @torch.no_grad()
     def _draw(self, seed: int) -> None:
-        """Rotations between Gaussian ends, run k from child k of the seed sequence."""
+        """Rotations between Gaussian ends, or all N(0, 1/r); run k from child k of the seed sequence."""
         for run in range(self.runs):
             generator = run_generator(seed, run)
+            if self.init == "gaussian":
+                for weight in (self.first, self.cores, self.last):
+                    drawn = torch.randn(weight.shape[1:], generator=generator)
+                    weight[run] = drawn * self.bond_dim**-0.5
+                self._draw_reference(run, generator)
+                continue
             self.first[run] = torch.randn(self.first.shape[1:], generator=generator)
             shape = (self.sites - 2, self.feature_dim, self.bond_dim, self.bond_dim)
             self.cores[run] = orthogonal_cores(shape, generator, self.cores.dtype).permute(0, 3, 1, 2)
             last = torch.randn(self.last.shape[1:], generator=generator)
             self.last[run] = last * (LAST_SCALE / self.bond_dim**0.5)
-            if self.inference == "reference":
-                rows = torch.randn(self.reference.shape[1:], generator=generator)
-                self.reference[run] = nn.functional.normalize(rows, dim=-1)
+            self._draw_reference(run, generator)
+
+    def _draw_reference(self, run: int, generator: torch.Generator) -> None:
+        if self.inference == "reference":
+            rows = torch.randn(self.reference.shape[1:], generator=generator)
+            self.reference[run] = nn.functional.normalize(rows, dim=-1)
 
     def forward(
         self,

@@ -20,7 +20,7 @@ from restt_baselines.network import NetworkClassifier
 from restt_baselines.tensor.swept import SweptClassifier
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
-from restt_paper.images.data import Images, load_images, training_rows
+from restt_paper.images.data import Images, load_images, split_rows, training_rows
 from restt_paper.images.recipes import RECIPES, Recipe
 from restt_paper.images.sites import seen_through
 from restt_paper.images.training import accuracy_curves, matmul_precision, three_accuracies, train_seeds
@@ -263,12 +263,13 @@ def _baseline(settings: Settings, context: Context) -> Result:
         validation_share=settings["validation_share"],
         feature_map=estimator.feature_map(),
         together=settings.get("together", False),
+        prepare=lambda module, train_first: estimator.prepare(module, train_first, rows, seed),
     )
 
 
 def _one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
     known = estimator.get_params()
-    x, y, test = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
+    x, y, scored = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
     final, curves, seconds = [], [], 0.0
     for run in range(settings["seeds"]):
         if "random_state" in known:
@@ -276,13 +277,16 @@ def _one_by_one(estimator: Any, images: Images, settings: Settings, context: Con
         if "device" in known:
             estimator.set_params(device=context.device)
         rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
+        if "one_held_out_in" in settings:  # a trial, which never sees the test images
+            kept, held = split_rows(torch.from_numpy(rows), run, 1 / settings["one_held_out_in"])
+            rows, scored = kept.numpy(), held.numpy()
         if isinstance(estimator, SweptClassifier):
-            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[test], y[test])))
+            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[scored], y[scored])))
             curves.append(accuracy_curves(records))
             seconds += sum(record.seconds for record in records)
         else:
             estimator.fit(x[rows], y[rows])
-        final.append(round(100 * float(estimator.score(x[test], y[test])), 4))
+        final.append(round(100 * float(estimator.score(x[scored], y[scored])), 4))
     if not curves:
         return {"final": final, "rows": len(rows)}
     accuracy = torch.cat(curves, dim=1)  # (sweeps, S)

@@ -170,6 +170,20 @@ RECIPES = {
         sigma2=1.0,
         lr=1e-4,
     ),
+    "meantt-angle": Recipe(
+        "Ours but for the paper's angle π/2.",
+        topology="plain",
+        sigma2=1.0,
+        lr=1e-4,
+        training=_training(schedule="cosine"),
+    ),
+    "meantt-constant": Recipe(
+        "Ours but for the paper's constant rate.",
+        topology="plain",
+        sigma2=1.0,
+        angle=0.5,
+        lr=1e-4,
+    ),
     "tt": Recipe(
         "A plain tensor train that reaches what the paper reports: rotations as initial cores, a smaller angle.",
         topology="plain",

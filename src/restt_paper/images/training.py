@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from restt.train import EpochRecord, TrainConfig, train
+from restt_baselines.network import TrainFirst
 from restt_paper.images.data import Images, split_rows, training_rows
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -35,6 +37,7 @@ def train_seeds(
     feature_map: FeatureMap | None = None,
     together: bool = True,
     views: Views | None = None,
+    prepare: Callable[[nn.Module, TrainFirst], None] | None = None,
 ) -> dict[str, Any]:
     """Train and score; accuracies in percent.
 
@@ -44,7 +47,8 @@ def train_seeds(
     ``views``, ``of_views`` has both of outputs averaged over the views of each test image.
 
     ``together=False`` trains the held-out runs after the seeds instead of beside them: a batch norm must not see runs
-    of different lengths side by side.
+    of different lengths side by side. ``prepare`` changes a module in place before its training; what it is given
+    trains a module on the same images.
     """
     rows = [training_rows(images, fraction, run, subset) for run in range(seeds)]
     scored = [images.test_rows] * seeds
@@ -59,17 +63,12 @@ def train_seeds(
         trained = build(len(rows[part]))
         module = trained if module is None else module
         device = next(trained.parameters()).device
-        records = list(
-            train(
-                trained,
-                images.x.to(device),
-                images.y.to(device),
-                config=config,
-                subset=rows[part],
-                validation_subset=scored[part],
-                feature_map=feature_map,
-            )
+        fitted = partial(
+            train, x=images.x.to(device), y=images.y.to(device), subset=rows[part], feature_map=feature_map
         )
+        if prepare is not None:
+            prepare(trained, partial(_train_first, fitted))
+        records = list(fitted(trained, config=config, validation_subset=scored[part]))
         curves.append(accuracy_curves(records))
         events += [event for record in records for event in record.events]
         seconds += sum(record.seconds for record in records)
@@ -91,6 +90,11 @@ def train_seeds(
         "given_up": sum(event.kind == "failed" for event in events),
         "training_seconds": round(seconds, 3),
     }
+
+
+def _train_first(fitted: Callable[..., Iterable[EpochRecord]], module: nn.Module, config: TrainConfig) -> None:
+    for _ in fitted(module, config=config):
+        pass
 
 
 @contextlib.contextmanager

@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 from sklearn.dummy import DummyClassifier
 
-from restt_baselines import registry
+from restt_baselines import make, registry
 from restt_paper.engine.store import Store
 from restt_paper.engine.table import NOT_YET
-from restt_paper.images import accuracy, choices, data, improved, table2, table4, table5, training_curves
+from restt_paper.images import accuracy, choices, data, departures, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
 from restt_paper.images.accuracy import BEST_TRAIN_LABEL, mean_final
 from restt_paper.images.cells import Sizes, paper_cell, rate_cell
+from restt_paper.images.recipes import RECIPES
 
 TINY = Sizes((3, 4), (0.2, 1.0), 2, 1, 2, 1, 1, 200)
-MEASURED = ("epoch ", "final epoch", "average", "measured", "rate")
+MEASURED = ("epoch ", "final epoch", "average", "measured", "rate", "ours, ", "first sweep", "last sweep")
 EXPERIMENTS = (table2, table4, table5, training_curves, improved)
 
 
@@ -103,7 +104,7 @@ def test_the_papers_numbers_stand_in_the_tables(tmp_path):
             "98.96 ± 0.03") in shown  # fmt: skip
     limited = {row for table in table5.tables(store, "paper") for row in table.rows}
     assert ("LeNet-5", "paper", "84.59 ± 6.78", "93.61 ± 1.53", "94.71 ± 1.43") in limited
-    assert ("DMTRL-TT", "87.00", NOT_YET) in limited
+    assert ("DMTRL-TT", "87.00", NOT_YET, NOT_YET) in limited
     networks = {row for table in table2.tables(store, "paper") for row in table.rows}
     assert ("Snake-SBS", "99.00", NOT_YET, "89.20", NOT_YET) in networks
 
@@ -130,7 +131,7 @@ def test_a_baseline_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stan
     monkeypatch.setitem(table2.CHOSEN, "quick", {})
     for baseline in table2.NETWORKS:
         if baseline != "ttn":
-            monkeypatch.delitem(registry.BASELINES, baseline)
+            monkeypatch.delitem(registry.BASELINES, baseline.partition(":")[0], raising=False)
     store = Store(tmp_path)
     run(table2, store)
     final = table2.tables(store, "quick")[0]
@@ -138,20 +139,6 @@ def test_a_baseline_fills_its_row_as_soon_as_it_exists(tmp_path, on_digits, stan
     assert by_name["TTN"][0] == "95.00"
     assert float(by_name["TTN"][1].split()[0]) < 30  # a classifier that always says the same
     assert by_name["MPS"][1] == NOT_YET
-
-
-def test_what_the_tree_reached_without_step_control_stays_in_the_table(tmp_path):
-    """Its cells are read from their files, and no cell that anyone would compute."""
-    old = [table2._uncontrolled(dataset) for dataset in table2.NAMES]
-    assert [cell.key for cell in old] == ["table2/mnist-ttn-f1-dd234e2f", "table2/fashion-mnist-ttn-f1-9b92cf58"]
-    assert not {cell.key for cell in old} & {cell.key for cell in table2.cells("paper")}
-    store = Store(tmp_path)
-    store.compute(old[0], lambda cell: {"final": [90.0, 80.0]})
-    final = table2.tables(store, "paper")[0]
-    by_name = {row[0]: row[1:] for row in final.rows}
-    assert by_name[table2.UNCONTROLLED] == ("95.00", "85.00 ± 7.07", "–", NOT_YET)
-    assert by_name["TTN"][1] == NOT_YET
-    assert table2.UNCONTROLLED not in {row[0] for row in table2.tables(store, "quick")[0].rows}
 
 
 def test_the_authors_own_images_stand_beside_the_papers_numbers(tmp_path, on_digits):
@@ -180,34 +167,56 @@ def test_the_networks_of_other_authors_train_their_cells(tmp_path, on_digits):
     """In the order in which they are wanted; the two that sweep with an accuracy after each sweep."""
     store = Store(tmp_path)
     cells = table2.cells("quick")[: len(table2.NETWORKS)]
-    assert [cell.settings["baseline"] for cell in cells] == list(table2.NETWORKS)
+    assert [cell.settings["baseline"] for cell in cells] == [name.partition(":")[0] for name in table2.NETWORKS]
     for cell in cells:
         result = table2.EXPERIMENT.compute_cell(cell, store)["result"]
         assert len(result["final"]) == 2
-        if cell.settings["baseline"] in ("mps-dmrg", "ttn"):
+        if cell.settings["baseline"] in ("mps-dmrg", "ttn", "ttn-crossentropy"):
             assert min(result["final"]) > 40
             assert [len(curve) for curve in result["curves"]] == [cell.settings["params"]["sweeps"]] * 2
             assert result["final"] == [curve[-1] for curve in result["curves"]]
             assert result["selected"] is None
-        else:
+        elif cell.settings["held_out"]:
             assert result["held_out_curve"]
     by_name = {row[0]: row[1:] for row in table2.tables(store, "quick")[0].rows}
-    for label in (*table2.BASELINES, *table2.BY_GRADIENTS):
+    for label in (*table2.BASELINES, *table2.OTHERWISE, *table2.BY_GRADIENTS):
         assert NOT_YET not in by_name[label]
 
 
 def test_the_papers_numbers_at_another_r_do_not_stand_beside_a_quick_one(tmp_path):
     rows = {row[0]: row for row in table2.tables(Store(tmp_path), "quick")[0].rows}
-    assert rows["ResTT, r = 20"][1] == rows["TT-BN, one norm shared by the sites"][1] == "–"
+    assert rows["ResTT, r = 20"][1] == rows["TT-BN"][1] == "–"
 
 
 def test_batch_norm_trains_with_both_statistics(tmp_path, on_digits):
     store = Store(tmp_path)
-    cells = [cell for cell in table2.cells("quick") if "tt-bn" in cell.name]
+    cells = [cell for cell in table2.cells("quick") if cell.settings.get("baseline") == "tt-bn"]
     assert [cell.settings["params"]["statistics"] for cell in cells] == ["site", "shared"]
     found = [table2.EXPERIMENT.compute_cell(cell, store)["result"] for cell in cells]
     assert all(len(result["final"]) == 2 and result["held_out_curve"] for result in found)
     assert found[0]["final"] != found[1]["final"]
+
+
+def test_each_departure_is_undone_alone():
+    ours, *others, papers = [cell for cell in departures.cells() if cell.settings.get("baseline") == "tt-bn-paper"]
+
+    def differences(cell):
+        return {name for name, value in cell.settings["params"].items() if value != ours.settings["params"][name]}
+
+    changed = [differences(cell) for cell in others]
+    assert changed == [{"init"}, {"shift"}, {"eps"}, {"inference"}, {"angle"}, {"lr", "schedule"}]
+    assert differences(papers) == set().union(*changed) | {"epochs", "weight_decay"}
+    own = make("tt-bn", task="classification", statistics="shared").get_params()
+    assert {name: own[name] for name in ("angle", "eps", "inference", "lr", "schedule")} == {
+        name: ours.settings["params"][name] for name in ("angle", "eps", "inference", "lr", "schedule")
+    }
+    meantt = [cell.settings["recipe_settings"] for cell in departures.cells() if "meantt" in cell.name]
+    kept = RECIPES["meantt"].settings()
+    assert [{name for name in kept if name != "lr" and each[name] != kept[name]} for each in meantt] == [
+        {"angle"},
+        {"training"},
+        {"angle", "training"},
+    ]
 
 
 def test_improved_recipes_average_their_seeds(tmp_path, on_digits):
