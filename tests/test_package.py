@@ -74,7 +74,7 @@ SURFACE = {
     "restt.meanfield": {
         *("Comparison", "PhaseDiagram", "Profile", "SignalRange", "StabilityWarning", "compare", "covariance"),
         "measure",
-        *("phase_diagram", "predict", "signal_range", "site_gradients", "stable_sigma2", "typical_log_decay"),
+        *("phase_diagram", "predict", "signal_range", "site_gradients", "stable_rates", "stable_sigma2", "typical_log_decay"),
         "warn_if_unstable",
     },
     "restt_app.pages": {"model_page"},
