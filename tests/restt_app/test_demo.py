@@ -23,7 +23,7 @@ def test_the_tour_ends_in_a_model_predictions_and_a_page(folder):
         *("demo.json", "diabetes.csv", "model", "page.html", "predictions.csv")
     ]
     card = load_table(folder / "model").card
-    assert {score["model"] for score in card.scores} == {"ResTT", "linear", "boosting"}
+    assert {score["model"] for score in card.scores} == {"ResTT", "linear", "boosting", "mean"}
     assert len(pd.read_csv(folder / "predictions.csv")) == ROWS
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     saved = json.loads((folder / "demo.json").read_text())
