@@ -23,7 +23,9 @@ class Contributions:
     values: np.ndarray  # (B, C, D)
     base: np.ndarray  # (D,)
     predictions: np.ndarray  # (B, D)
-    orders: np.ndarray  # (B, orders + 1, D), on the model's own scale
+    scores: np.ndarray  # (B, D), on the model's own scale, as are the next two
+    own_base: np.ndarray  # (D,)
+    orders: np.ndarray  # (B, orders + 1, D)
     data: np.ndarray  # (B, C)
 
 
@@ -49,7 +51,8 @@ def contributions(model: Any, X: Any) -> Contributions:
     sizes = np.abs(carried)
     total = sizes.sum(axis=1, keepdims=True)
     carried = carried + gap[:, None] * np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
-    return Contributions(local.names, carried, start, ends, local.orders.numpy(), local.data)
+    orders = local.orders.numpy()
+    return Contributions(local.names, carried, start, ends, scores, base, orders, local.data)
 
 
 def link(model: Any, scores: np.ndarray) -> np.ndarray:  # (B, D) -> (B, D)
