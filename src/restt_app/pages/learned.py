@@ -18,7 +18,7 @@ from restt_app.pages.units import Contributions, link
 # Orders told apart, terms listed, and how many of the columns and pairs are drawn.
 ORDERS, TERMS, COLUMNS, CURVES, SURFACES = 8, 20, 20, 12, 6
 SIDE, BINS = 21, 24  # values on one side of a surface, bins of a histogram
-DRAWN = 0.01  # share of the variance from which on an interaction is drawn
+DRAWN = 0.01  # share of the variance, or of all contributions, from which on an interaction or a column is drawn
 SURE = 1.96  # standard deviations of a 95 % interval
 
 
@@ -94,7 +94,8 @@ def learned(
     ranking = tuple(int(place) for place in np.argsort(-sizes.mean(axis=0), kind="stable"))
     shown = sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
     subject = _Subject(model, background, numbers, local.own_base, outputs, shown, texts, unit)
-    used = [column for column in ranking if total[column] > 0][:CURVES]
+    whole = max(float(sizes.mean(axis=0).sum()), 1e-300)
+    used = [column for column in ranking if sizes[:, column].mean() >= DRAWN * whole][:CURVES]
     pairs = [
         term
         for term in terms.terms

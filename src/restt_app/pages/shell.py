@@ -63,6 +63,11 @@ class Bars:
     caption: str
     rows: tuple[Bar, ...]
 
+    @property
+    def signed(self) -> bool:
+        """Whether some bars go down."""
+        return any(row.end < row.start for row in self.rows)
+
     def place(self, value: float) -> float:
         """Where a value lies, in hundredths of the width."""
         values = [end for row in self.rows for end in (row.start, row.end, *(row.ends or ()))]
