@@ -87,8 +87,8 @@ SURFACE = {
         *("load_weights", "train", "write_jsonl"),
     },
     "restt.workflow": {
-        *("Card", "FittedTable", "Predictions", "Table", "explain_table", "fit_table", "info", "load_table"),
-        *("predict_table", "read_table", "write_predictions"),
+        *("Card", "FittedTable", "Predictions", "Table", "check_table", "compare_tables", "explain_table", "fit_table"),
+        *("info", "load_table", "predict_table", "read_table", "write_predictions"),
     },
     "restt_bench": {"NAMES", "Case", "ParityError", "run"},
 }

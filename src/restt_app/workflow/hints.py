@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from restt._common.errors import shown
 from restt_app.workflow.columns import Column
@@ -21,7 +22,7 @@ def leaks(frame: Any, y: np.ndarray, classes: np.ndarray | None, target: str) ->
     """A line for each column of a model's inputs that alone predicts the target nearly perfectly.
 
     A row's target is estimated from its neighbours in the order of the column, or from the rows of its level, itself
-    left out: neither needs to know the form of the dependence.
+    left out: neither needs to know the form of the dependence. A line and an order count too.
 
     Examples
     --------
@@ -46,8 +47,11 @@ def _alone(series: Any, y: np.ndarray, classes: np.ndarray | None) -> tuple[str,
     numbers = None if codes is not None else np.asarray(series, dtype=np.float64)
     if classes is None:
         error = y - _estimated(y, codes, numbers)
-        variation = ((y - y.mean()) ** 2).sum()
-        return "R²", float(1 - (error**2).sum() / variation) if variation > 0 else 0.0
+        found = [1 - (error**2).sum() / ((y - y.mean()) ** 2).sum()]
+        if numbers is not None and not np.isnan(numbers).any() and len(np.unique(numbers)) > 2:
+            # Neighbours say little at the ends of few rows; a line and an order do.
+            found += [pearsonr(numbers, y)[0] ** 2, spearmanr(numbers, y)[0] ** 2]
+        return "R²", float(max(found))
     labels, counts = np.unique(y, return_counts=True)
     areas = []
     for label in labels[counts > 1] if len(labels) > 2 else labels[-1:]:
@@ -93,8 +97,6 @@ def _others_mean(y: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def _auc(truth: np.ndarray, score: np.ndarray) -> float:
-    from scipy.stats import rankdata
-
     hits = truth.sum()
     if hits in (0, len(truth)):
         return 0.0

@@ -31,7 +31,7 @@ def weak_groups(x: Any, losses: np.ndarray, residuals: np.ndarray | None = None)
 
     Examples
     --------
-    >>> x = pd.DataFrame({"kind": ["a"] * 30 + ["b"] * 30})
+    >>> x = pd.DataFrame({"kind": pd.Categorical(["a"] * 30 + ["b"] * 30)})
     >>> losses = np.where(x.kind == "b", 4.0, 1.0) + np.tile([0.1, -0.1], 30)
     >>> [(one["column"], one["values"], round(one["loss"], 3)) for one in weak_groups(x, losses)]
     [('kind', 'b', 4.0)]
