@@ -35,9 +35,9 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     rows.
 ``calibration``
     On the held-out rows. Regression: ``coverage``, pairs ``{"expected", "observed", "width"}`` of how many rows an
-    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals), and
-    ``fifths``, the same of the 90 % interval for fifths of the predictions from ``low`` to ``high``, and ``rows``, up to
-    500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
+    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals),
+    ``fifths``, the same of the 90 % interval for fifths of the predictions from ``low`` to ``high``, and ``rows``, up
+    to 500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
     Classification: ``of``, the class whose probability is meant (None: whichever was predicted), and ``bins`` of
     ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right;
     ``confusion``, see :func:`restt_app.workflow.metrics.confusion`. Both: ``groups`` with larger errors, see
