@@ -10,6 +10,16 @@ from typing import Any
 import numpy as np
 
 MISSING = "missing"
+# Metric -> its name for people, and whether more of it is better.
+METRICS = {
+    "r2": ("R²", True),
+    "rmse": ("RMSE", False),
+    "log_loss": ("log-loss", False),
+    "roc_auc": ("ROC AUC", True),
+    "average_precision": ("average precision", True),
+    "brier": ("Brier score", False),
+    "accuracy": ("accuracy", True),
+}
 # Beyond these sizes a number is written with a power of ten.
 LARGEST, SMALLEST = 1e7, 1e-4
 

@@ -10,19 +10,9 @@ import numpy as np
 
 from restt_app.pages import charts
 from restt_app.pages.learned import Drawing
-from restt_app.pages.numbers import percent, seconds, short, signed
+from restt_app.pages.numbers import METRICS, percent, seconds, short, signed
 from restt_app.pages.shell import Cell, DataTable
 
-# Metric -> its name for people, and whether more of it is better.
-METRICS = {
-    "r2": ("R²", True),
-    "rmse": ("RMSE", False),
-    "log_loss": ("log-loss", False),
-    "roc_auc": ("ROC AUC", True),
-    "average_precision": ("average precision", True),
-    "brier": ("Brier score", False),
-    "accuracy": ("accuracy", True),
-}
 OURS = "restt"
 LEAST_SURE = 5  # rows listed
 

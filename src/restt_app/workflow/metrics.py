@@ -7,19 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from restt_app.pages.numbers import METRICS
+
 RESAMPLES = 400
 SURE = 0.95  # of the resamples that an interval holds
 _BLOCK = 50  # resamples evaluated together, which bounds memory
-# Metric -> its name, and whether more of it is better.
-METRICS = {
-    "r2": ("R²", True),
-    "rmse": ("RMSE", False),
-    "log_loss": ("log-loss", False),
-    "roc_auc": ("ROC AUC", True),
-    "average_precision": ("average precision", True),
-    "brier": ("Brier score", False),
-    "accuracy": ("accuracy", True),
-}
 
 Draws = dict[str, np.ndarray]  # metric -> (1 + RESAMPLES,), the rows as they are first
 

@@ -96,7 +96,11 @@ class _Model:
 
     def frame(self, rows: list[Row]) -> Any:
         made = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in self.names})
-        return model_frame(self.columns, without_words(made, MISSING))
+        frame = model_frame(self.columns, without_words(made, MISSING))
+        for name in frame.select_dtypes("number"):
+            if np.isinf(frame[name]).any():
+                raise ValueError(f"column {name!r} holds an infinite value")
+        return frame
 
     def predict_all(self, asked: list[list[Row]]) -> list[Any]:
         """Predictions of several requests at once; where they cannot be read together, each alone."""
