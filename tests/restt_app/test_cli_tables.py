@@ -223,7 +223,7 @@ def test_ctrl_c_is_one_line_and_130(restt, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("restt_app.workflow.fitting.score", stopped)
+    monkeypatch.setattr("restt_app.workflow.fitting.Scorer", stopped)
     code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q")
     assert (code, out, err.strip()) == (130, "", "restt: stopped")
     assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
@@ -307,7 +307,7 @@ def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypa
     def stopped(*_, **__):
         raise ValueError("stopped before the fit")
 
-    monkeypatch.setattr("restt_app.workflow.fitting.score", stopped)
+    monkeypatch.setattr("restt_app.workflow.fitting.Scorer", stopped)
     _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "effort=quick")
     assert [f"note: {note}" in err.splitlines() for note in said] == [True, True]
     assert "stopped before the fit" in err
@@ -341,7 +341,7 @@ def test_a_quick_model_is_saved_first_and_kept_where_time_runs_out(restt, monkey
         raise TimeoutError("stopped after 9 s")
 
     monkeypatch.setattr("restt_app.workflow.fit_table", late)
-    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--time-limit", "9")
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--time-limit", "900")
     assert (code, out.splitlines()[-1]) == (0, "other")
     assert "note: stopped after 9 s: the quick model is kept" in err
     assert json.loads(Path("other/card.json").read_text())["settings"]["effort"] == "quick"

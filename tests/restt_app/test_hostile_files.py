@@ -38,7 +38,7 @@ FILES = {
     "names twice": (text().replace("a,b,y", "a,a,y", 1).encode(), "has 2 columns named 'a'"),
     "long rows": (text().encode() + b"1,u,2,3,4\n", "is no table of 3 column(s)"),
     "open quote": (text().encode() + b'"1,u,2\n', "is no table"),
-    "zero bytes": (bytes(range(256)) * 20, "is neither text nor Parquet"),
+    "all bytes": (bytes(range(256)) * 20, "cannot be read as"),
     "picture": (b"\x89PNG\r\n\x1a\n" + bytes(400), "is neither text nor Parquet"),
     "cut gzip": (gzip.compress(text().encode() * 50)[:200], "is damaged"),
     "false gzip": (b"\x1f\x8b" + b"nonsense" * 20, "is damaged"),
@@ -52,7 +52,10 @@ FILES = {
     "constant target": (text(y=1).encode(), "has one value"),
     "no target": (text(y="").encode(), "0 rows have a value in the target 'y'"),
     "dates for a target": (text(y=pd.date_range("2024", periods=ROWS)).encode(), "target 'y' holds dates"),
-    "two readings": (text(a=[f"{k + 1},{k:03d}" for k in range(ROWS)]).encode(), "can be read in two ways"),
+    "two readings": (
+        text(y=range(ROWS), a=[f"{k + 1},{k:03d}" for k in range(ROWS)]).encode(),
+        "can be read in two ways",
+    ),
     "ids for classes": (text(y=[f"id {k}" for k in range(ROWS)]).encode(), "two classes of at least 2 rows each"),
     "three rows": ("\n".join(text().splitlines()[:4]).encode(), "3 rows have a value in the target 'y': at least 10"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from typing import Any
 
@@ -120,7 +121,10 @@ def _scores(fitted: FittedTable, x: Any, y: np.ndarray, seed: int) -> list[dict[
     predict = fitted.estimator.predict if classes is None else fitted.estimator.predict_proba
     before = {one["metric"]: one for one in card.scores if one["model"] == "ResTT"}
     found = []
-    for metric, values in draws(y, np.asarray(predict(x)), classes, seed).items():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of unseen levels and missing values: they are findings
+        predicted = np.asarray(predict(x))
+    for metric, values in draws(y, predicted, classes, seed).items():
         now = entry(values)
         if metric not in before or not np.isfinite(now["value"]):
             continue

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Scorer:
         """Score ``make()``, an unfitted estimator; ``step`` is called after each fit, its costs sum to :meth:`cost`."""
         if not self._baselines:
             for name in BASELINES[self.task]:
-                self._baselines[name] = self._predicted(name, lambda name=name: self._baseline(name), COST[name], step)
+                self._baselines[name] = self._predicted(name, partial(self._baseline, name), COST[name], step)
         own = self._predicted(OURS, make, COST[effort], step)
         y = self._y[self._rows]
         found = {OURS: own, **self._baselines}

@@ -90,9 +90,8 @@ class _Model:
     def check(self, rows: list[Row]) -> None:
         for place, row in enumerate(rows, start=1):
             if absent := [name for name in self.names if name not in row]:
-                raise ValueError(
-                    f"row {place} lacks the column(s) {', '.join(map(repr, absent[:12]))}; null is missing"
-                )
+                listed = ", ".join(map(repr, absent[:12]))
+                raise ValueError(f"row {place} lacks the column(s) {listed}; a missing value is null")
 
     def frame(self, rows: list[Row]) -> Any:
         made = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in self.names})
