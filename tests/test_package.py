@@ -74,7 +74,15 @@ SURFACE = {
     "restt.meanfield": {
         *("Comparison", "PhaseDiagram", "Profile", "SignalRange", "StabilityWarning", "compare", "covariance"),
         "measure",
-        *("phase_diagram", "predict", "signal_range", "site_gradients", "stable_rates", "stable_sigma2", "typical_log_decay"),
+        *(
+            "phase_diagram",
+            "predict",
+            "signal_range",
+            "site_gradients",
+            "stable_rates",
+            "stable_sigma2",
+            "typical_log_decay",
+        ),
         "warn_if_unstable",
     },
     "restt_app.pages": {"model_page"},
@@ -98,8 +106,8 @@ SURFACE = {
         *("load_weights", "train", "write_jsonl"),
     },
     "restt.workflow": {
-        *("Card", "FittedTable", "Predictions", "Table", "explain_table", "fit_table", "info", "load_table"),
-        *("predict_table", "read_table", "write_predictions"),
+        *("Card", "FittedTable", "Predictions", "Table", "check_table", "compare_tables", "explain_table", "fit_table"),
+        *("info", "load_table", "predict_table", "read_table", "write_predictions"),
     },
     "restt_bench": {"NAMES", "Case", "ParityError", "run"},
 }

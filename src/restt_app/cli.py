@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import restt
-from restt_app.cli_tables import explain, fit, info, predict
+from restt_app.cli_tables import check, compare, explain, fit, info, predict, serve
 from restt_paper import EXPERIMENTS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ STOPPED = 130  # the exit code of Ctrl-C, as shells have it
 def main() -> None:
     """Entry point: what went wrong is one line on stderr, not a traceback.
 
-    Exit codes: 0 done, 1 the data or the run, 2 the command itself, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 the data or the run, 2 the command itself, 3 `check` found differences, 130 stopped by Ctrl-C.
     """
     _replace_what_cannot_be_shown()
     debug = "--debug" in sys.argv[1:]
@@ -115,7 +115,7 @@ def _options(
     pass
 
 
-for command in (fit, predict, explain, info):
+for command in (fit, predict, explain, compare, check, serve, info):
     app.command()(command)
 
 

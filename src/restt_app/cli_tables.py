@@ -6,10 +6,22 @@ Standard output holds results alone; what is said on the way goes to standard er
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Effort(StrEnum):
+    """Choices of ``--effort``."""
+
+    quick = "quick"
+    auto = "auto"
+    best = "best"
+
+
+DIFFERENT = 3  # exit code of `restt check` where rows differ from those of the fit
 
 # Options that several commands share.
 Model = Annotated[Path, typer.Argument(help="The folder that `restt fit` wrote.")]
@@ -44,6 +56,20 @@ def fit(
     category: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Take a column of numbers as categories.")
     ] = None,
+    effort: Annotated[
+        Effort, typer.Option(help="quick: seconds; auto: quick first, then better; best: slower still.")
+    ] = Effort.auto,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=1.0, metavar="SECONDS", help="Keep the quick model if a better one takes more."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Rows of one value are never both fitted to and scored on.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Score on the latest fifth of the rows by this column.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Score on the rows of this file.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the estimator.")
     ] = None,
@@ -69,11 +95,12 @@ def fit(
 
     `restt fit patients.csv.gz -t outcome -o model --task classification --drop name --missing unknown`
 
-    `zcat big.csv.gz | restt fit - -t y -o model --json > card.json`
+    `restt fit visits.csv -t outcome -o model --group patient_id`
+
+    `zcat big.csv.gz | restt fit - -t y -o model --effort quick --json > card.json`
     """
     from restt_app import workflow
-    from restt_app.workflow import shown
-    from restt_app.workflow.columns import left_out
+    from restt_app.workflow import limits, shown
     from restt_app.workflow.folder import CARD, check_output
 
     check_output(output, force=force)
@@ -91,14 +118,37 @@ def fit(
             layout=layout or (),
         )
     say.print(shown.columns_table(table.columns.values(), target))
-    before = [*table.notes, *left_out(column for column in table.columns.values() if column.name != target)]
-    shown.tell(say, before)
+    kept: list[workflow.FittedTable] = []
+
+    def keep_quick(fitted: workflow.FittedTable) -> None:
+        kept.append(fitted)
+        fitted.save(output, force=force)
+        shown.tell(say, [f"quick answer, saved: {shown.headline(fitted.card)}; a better one is being fitted"])
+
     with shown.progress(say) as progress:
-        fitted = workflow.fit_table(
-            table, target, task=task, parameters=parameters, seed=seed, device=device, progress=progress
-        )
-    folder = fitted.save(output, force=force)
-    shown.tell(say, fitted.card.notes[len(before) :])
+        try:
+            with limits.time_limit(time_limit):
+                fitted = workflow.fit_table(
+                    table,
+                    target,
+                    task=task,
+                    effort=effort.value,
+                    group=group,
+                    time=time,
+                    test=test,
+                    parameters=parameters,
+                    seed=seed,
+                    device=device,
+                    progress=progress,
+                    notice=lambda note: shown.tell(say, [note]),
+                    first=keep_quick,
+                )
+        except TimeoutError as error:
+            if not kept:
+                raise ValueError(f"{error}, before a quick model was there: raise --time-limit") from None
+            fitted = kept[0]
+            shown.tell(say, [f"{error}: the quick model is kept"])
+    folder = output if fitted in kept else fitted.save(output, force=force or bool(kept))
     if as_json:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         print(json.dumps({"model": str(folder), "card": card}, ensure_ascii=False))
@@ -205,6 +255,107 @@ def explain(
         )
     shown.tell(say, notes)
     print(json.dumps({"page": str(page), "notes": notes}, ensure_ascii=False) if as_json else page)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A folder that `restt fit` wrote.")],
+    b: Annotated[Path, typer.Argument(help="Another, of the same target.")],
+    data: Data,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    delimiter: Delimiter = "auto",
+    encoding: Encoding = "auto",
+    missing: Missing = None,
+    layout: Layout = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare two models on the same rows: scores, differences with 95 % intervals, and where they differ.
+
+    Example:
+
+    `restt compare old new held-out.csv`
+    """
+    from restt_app import workflow
+    from restt_app.workflow import shown
+
+    say = shown.console(quiet)
+    with say.status("comparing"):
+        found = workflow.compare_tables(
+            a,
+            b,
+            data,
+            seed=seed,
+            delimiter=delimiter,
+            encoding=encoding,
+            missing=missing or (),
+            layout=layout or (),
+        )
+    shown.tell(say, found["notes"])
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    print("\n".join(shown.compared_lines(found)))
+
+
+def check(
+    model: Model,
+    data: Data,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    delimiter: Delimiter = "auto",
+    encoding: Encoding = "auto",
+    missing: Missing = None,
+    layout: Layout = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Check whether new rows are like those of the fit; exit code 3 if not.
+
+    Values outside the range, unseen levels and missing values are reported where chance does not explain them, and
+    scores where the target is there and they are worse than on the held-out rows.
+
+    Example:
+
+    `restt check model new.csv && restt predict model new.csv -o predictions.csv`
+    """
+    from restt_app import workflow
+    from restt_app.workflow import shown
+
+    say = shown.console(quiet)
+    with say.status("checking"):
+        found = workflow.check_table(
+            model,
+            data,
+            seed=seed,
+            delimiter=delimiter,
+            encoding=encoding,
+            missing=missing or (),
+            layout=layout or (),
+        )
+    shown.tell(say, found["notes"])
+    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(found)))
+    if found["findings"]:
+        raise typer.Exit(DIFFERENT)
+
+
+def serve(
+    model: Model,
+    host: Annotated[str, typer.Option(help="Address to listen on; only this machine by default.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    debug: Debug = False,
+) -> None:
+    """Answer requests for predictions and explanations over HTTP until stopped: /predict, /explain, /health, /docs.
+
+    Example:
+
+    `restt serve model --port 8000`
+    """
+    from restt_app.workflow import shown
+    from restt_app.workflow.serving import serve as run
+
+    shown.tell(shown.console(), [f"serving {model} on http://{host}:{port}, its interface on /docs; Ctrl-C stops"])
+    run(model, host=host, port=port)
 
 
 def info(as_json: Json = False) -> None:

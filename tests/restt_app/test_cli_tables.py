@@ -223,7 +223,7 @@ def test_ctrl_c_is_one_line_and_130(restt, tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("restt_app.workflow.fitting.score", stopped)
+    monkeypatch.setattr("restt_app.workflow.fitting.Scorer", stopped)
     code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q")
     assert (code, out, err.strip()) == (130, "", "restt: stopped")
     assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
@@ -285,7 +285,7 @@ def test_info(restt):
     assert "backend" in out
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "explain"])
+@pytest.mark.parametrize("command", ["fit", "predict", "explain", "compare", "check", "serve"])
 def test_help_has_examples(command, restt):
     code, out, _ = restt(command, "--help")
     assert code == 0
@@ -302,11 +302,12 @@ def test_what_is_left_out_is_said_before_the_fit_and_in_the_card(restt, monkeypa
     assert code == 0
     assert json.loads(out)["card"]["notes"][:2] == said
     assert [err.count(note) for note in said] == [1, 1]
+    assert "100 % fitting all rows" in err  # no terminal: a line for each step
 
     def stopped(*_, **__):
         raise ValueError("stopped before the fit")
 
-    monkeypatch.setattr("restt_app.workflow.fitting.score", stopped)
+    monkeypatch.setattr("restt_app.workflow.fitting.Scorer", stopped)
     _, _, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--set", "effort=quick")
     assert [f"note: {note}" in err.splitlines() for note in said] == [True, True]
     assert "stopped before the fit" in err
@@ -327,3 +328,56 @@ def test_an_ambiguous_layout_is_asked_for_and_taken(restt):
     assert "column 'a' must hold numbers as in the fit, got '1.234.567' in row 1" in err
     assert "--layout a=1.234,5" in err
     assert restt("predict", "model", "new.csv", "--layout", "a=1.234,5")[0] == 0
+
+
+def test_a_quick_model_is_saved_first_and_kept_where_time_runs_out(restt, monkeypatch, hasty):
+    code, _, err = restt("fit", "data.csv", "-t", "y", "-o", "model")
+    assert code == 0
+    assert err.index("quick answer, saved: R²") < err.index("100 % fitting all rows")
+    assert "effort" not in json.loads(Path("model/card.json").read_text())["settings"]
+
+    def late(*_, **options):
+        options["first"](fit_table(table(), "y", effort="quick"))
+        raise TimeoutError("stopped after 9 s")
+
+    monkeypatch.setattr("restt_app.workflow.fit_table", late)
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "other", "--time-limit", "900")
+    assert (code, out.splitlines()[-1]) == (0, "other")
+    assert "note: stopped after 9 s: the quick model is kept" in err
+    assert json.loads(Path("other/card.json").read_text())["settings"]["effort"] == "quick"
+
+
+def test_a_limit_that_no_model_meets_is_one_line(restt, monkeypatch, tmp_path):
+    def late(*_, **__):
+        raise TimeoutError("stopped after 1 s")
+
+    monkeypatch.setattr("restt_app.workflow.fit_table", late)
+    code, out, err = restt("fit", "data.csv", "-t", "y", "-o", "model", "-q", "--time-limit", "1")
+    assert (code, out) == (1, "")
+    assert err == "restt: stopped after 1 s, before a quick model was there: raise --time-limit\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_check_is_for_pipelines(restt, model):
+    code, out, err = restt("check", str(model), "data.csv")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "24 rows are like those of the fit"
+    write("far.csv", table(a=99.0, b="never seen").drop(columns="y"))
+    code, out, _ = restt("check", str(model), "far.csv", "--json")
+    found = {(one["column"], one["what"], one["share"]) for one in json.loads(out)["findings"]}
+    assert code == 3
+    assert found == {("a", "outside the range of the fit", 1.0), ("b", "levels that the fit has not seen", 1.0)}
+    code, out, err = restt("check", str(model), "none.csv")
+    assert (code, out) == (1, "")
+
+
+def test_compare_says_which_model_is_better_and_where_they_differ(restt, model, hasty):
+    fit_table(table(), "y", effort="quick", drop=["a"]).save("less")
+    code, out, err = restt("compare", str(model), "less", "data.csv")
+    assert code == 0
+    assert out.startswith("24 rows\nR²")
+    assert "predictions differ by" in out
+    fit_table(table(y=["u", "v"] * 12), "y", effort="quick").save("classes")
+    code, out, err = restt("compare", str(model), "classes", "data.csv")
+    assert (code, out) == (1, "")
+    assert "a and b must be models of the same task" in err

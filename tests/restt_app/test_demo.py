@@ -3,11 +3,11 @@ import json
 import pandas as pd
 import pytest
 
-from restt_app.demo import bundled_csv, run
+from restt_app.demo import rentals, run
 from restt_app.workflow import load_table
 from tests.hasty import hasty_solvers
 
-ROWS = 30
+ROWS = 60
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +18,19 @@ def folder(tmp_path_factory):
     return made
 
 
-def test_the_tour_ends_in_a_model_predictions_and_a_page(folder):
+def test_the_tour_ends_in_models_predictions_and_pages(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("demo.json", "diabetes.csv", "model", "page.html", "predictions.csv")
+        *("demo.json", "model", "page.html", "predictions.csv", "rentals.csv", "sold-out", "sold-out.html")
     ]
     card = load_table(folder / "model").card
-    assert {score["model"] for score in card.scores} == {"ResTT", "linear", "boosting"}
+    assert {score["model"] for score in card.scores} == {"ResTT", "linear", "boosting", "mean"}
+    assert load_table(folder / "sold-out").card.classes == ["no", "yes"]
     assert len(pd.read_csv(folder / "predictions.csv")) == ROWS
-    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    for page in ("page.html", "sold-out.html"):
+        assert (folder / page).read_text(encoding="utf-8").startswith("<!doctype html>")
     saved = json.loads((folder / "demo.json").read_text())
-    assert saved["seed"] == 1
+    assert (saved["seed"], saved["results"][0]) == (1, {"target": "rented", "scores": card.scores})
     assert saved["versions"]["torch"]
-    assert saved["results"] == card.scores
 
 
 def test_the_tour_replaces_what_an_earlier_one_left(folder, capsys, hasty):
@@ -38,15 +39,20 @@ def test_the_tour_replaces_what_an_earlier_one_left(folder, capsys, hasty):
     assert card.settings["seed"] == 2
     shown = capsys.readouterr().out
     for words in (
-        "1. A table: 30 patients",
-        "2. A model",
+        "1. A table: bikes rented in 60 hours",
         "held-out rows",
-        "3. What it predicts",
-        "4. Why it predicts",
+        "4. Why",
+        "5. Classes",
         str(folder / "model"),
     ):
         assert words in shown
 
 
-def test_the_bundled_table_is_whole():
-    assert bundled_csv().count(b"\n") == 443
+def test_there_is_something_to_see():
+    data = rentals()
+    assert len(data) == 600
+    assert 0.1 < (data.sold_out == "yes").mean() < 0.3
+    noon = data[data.hour.between(12, 15) & (data.weather != "rain")].groupby("day").rented.mean()
+    morning = data[data.hour.between(7, 9)].groupby("day").rented.mean()
+    assert noon["free"] > 1.5 * noon["working"]
+    assert morning["working"] > 1.5 * morning["free"]

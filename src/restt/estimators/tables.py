@@ -17,6 +17,7 @@ from restt._common.errors import shown
 from restt.data.parquet import float_values
 from restt.features.inputs import read_weights, unmasked
 
+_MICROSECONDS = 86_400e6  # of a day
 # A sparse table becomes dense, since every site vector is: beyond this many bytes that is refused.
 SPARSE_LIMIT = 2**30
 
@@ -62,10 +63,10 @@ class Table(ABC):
             "type in a data frame, or those named in categorical_features"
         )
 
-    def _date(self, column: int, found: str) -> str:
+    def _time(self, column: int, found: str) -> str:
         return (
-            f"{self.label(column)} of X must hold numbers, got {found}: make numbers of its dates and times first, for "
-            "example the days since some date, the month or the hour, each as a column of its own"
+            f"{self.label(column)} of X must hold numbers or dates, got {found}: make a number of its times of the day "
+            "first, for example the hour"
         )
 
     def _floats(self, column: int, values: np.ndarray) -> np.ndarray:
@@ -75,7 +76,7 @@ class Table(ABC):
         except (TypeError, ValueError):
             for row, value in enumerate(values):
                 if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)):
-                    raise ValueError(self._date(column, f"{shown(value)} in row {row}")) from None
+                    raise ValueError(self._time(column, f"{shown(value)} in row {row}")) from None
                 try:
                     float(np.nan if value is None else value)
                 except ValueError:
@@ -109,7 +110,7 @@ class ArrayTable(Table):
         if values.dtype.kind in "biuf":
             return values.astype(np.float64)
         if values.dtype.kind in "Mm":
-            raise ValueError(self._date(column, f"dtype {values.dtype}"))
+            return days(values)
         if values.dtype.kind not in "OU":
             raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
         return self._floats(column, values)
@@ -152,11 +153,15 @@ class PandasTable(Table):
         if series.dtype == object:
             if self.holds_categories(column):
                 raise ValueError(self._not_numbers(column, f"text, first {shown(series[series.notna()].iloc[0])}"))
+            if series.notna().any() and all(isinstance(value, datetime.date) for value in series[series.notna()]):
+                return _pandas_days(series)
             return self._floats(column, self.categories(column))
         if is_complex_dtype(series.dtype):
             raise ValueError(f"Complex data not supported: {self.label(column)} of X has dtype {series.dtype}")
         if getattr(series.dtype, "kind", "O") in "Mm" or _in_arrow(series.dtype) == "dates":
-            raise ValueError(self._date(column, f"dtype {series.dtype}"))
+            if "time" in str(series.dtype) and "timestamp" not in str(series.dtype) and _in_arrow(series.dtype):
+                raise ValueError(self._time(column, f"dtype {series.dtype}"))
+            return _pandas_days(series)
         if _in_arrow(series.dtype) == "nothing":
             return np.full(self.rows, np.nan)
         if not (is_numeric_dtype(series.dtype) or is_bool_dtype(series.dtype)) or self.holds_categories(column):
@@ -193,8 +198,11 @@ class PolarsTable(Table):
         import polars as pl
 
         series = self.frame.to_series(column)
+        if series.dtype == pl.Time:
+            raise ValueError(self._time(column, f"dtype {series.dtype}"))
         if series.dtype.is_temporal():
-            raise ValueError(self._date(column, f"dtype {series.dtype}"))
+            moments = series.dt.total_microseconds() if series.dtype == pl.Duration else series.dt.timestamp("us")
+            return np.asarray(moments.cast(pl.Float64).fill_null(float("nan")).to_numpy()) / _MICROSECONDS
         if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
             raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
         return np.asarray(series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
@@ -245,6 +253,26 @@ class ArrowTable(Table):
 
     def _in_pandas(self, column: int) -> PandasTable:
         return PandasTable(self.table.select([column]).to_pandas())
+
+
+def days(moments: np.ndarray) -> np.ndarray:  # (B,) datetime64 or timedelta64
+    """Days since 1970, in UTC, or days of a duration; NaN where missing.
+
+    >>> days(np.array(["1970-01-02T12", "NaT"], dtype="datetime64[h]"))
+    array([1.5, nan])
+    """
+    kind = "datetime64" if moments.dtype.kind == "M" else "timedelta64"
+    counted = moments.astype(f"{kind}[us]").astype(np.int64) / _MICROSECONDS
+    return np.where(np.isnat(moments), np.nan, counted)
+
+
+def _pandas_days(series: Any) -> np.ndarray:
+    import pandas as pd
+
+    if getattr(series.dtype, "kind", "O") == "m" or "duration" in str(series.dtype):
+        return days(pd.to_timedelta(series.astype(object)).to_numpy(dtype="timedelta64[us]"))
+    moments = pd.to_datetime(series.astype(object), utc=True)
+    return days(moments.dt.tz_localize(None).to_numpy(dtype="datetime64[us]"))
 
 
 def _in_arrow(dtype: Any) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -13,12 +14,13 @@ from markupsafe import Markup
 from restt_app.pages.numbers import percent, short, signed
 from restt_app.pages.svg import CHARACTER, LONGEST_LABEL, Canvas, Scale, cut, padded
 
-WIDTH, SMALL = 440.0, 320.0
+WIDTH, SMALL = 440.0, 340.0
 ROW = 26.0
 # Classes of the style sheet for lines of several outputs or models; beyond them nothing can be told apart.
 SERIES = 6
 # Shades of a surface on either side of zero.
 SHADES = 5
+HISTOGRAM = 26.0  # height of the rows under a curve
 # Names of programs are longer than those of columns.
 LONG_NAME = 28
 
@@ -56,39 +58,6 @@ def intervals(rows: Sequence[Interval], label: str, unit: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A share of the whole, and a part of it that is drawn darker."""
-
-    name: str
-    share: float
-    part: float | None = None
-    tip: str | None = None
-
-
-def bars(rows: Sequence[Bar], label: str, unit: str) -> Markup:
-    """Shares as bars from zero, named on the left and numbered on the right."""
-    left, right, top = _room([row.name for row in rows]), WIDTH - 62, 6.0
-    bottom = top + ROW * len(rows)
-    canvas = Canvas(WIDTH, bottom + (28 if unit else 8), label)
-    most = max([row.share for row in rows] + [row.part or 0.0 for row in rows] + [1e-12])
-    x = Scale(min([0.0, *(min(row.share, row.part or 0.0) for row in rows)]), most, left, right)
-    canvas.line(x(0.0), top, x(0.0), bottom, "axis")
-    for place, row in enumerate(rows):
-        y = top + ROW * place + 4
-        told = row.tip or f"{row.name}: {percent(row.share)}"
-        canvas.text(left - 10, y + 13, cut(row.name), "name", "end")
-        solid = row.share if row.part is None else row.part
-        for share, class_ in ((row.share, "bar soft"), (solid, "bar")):
-            start, end = sorted((x(0.0), x(share)))
-            wide = max(1.5, end - start)
-            canvas.add("rect", x=start, width=wide, y=y, height=ROW - 8, rx=3, class_=class_, tip=told)
-        canvas.text(right + 8, y + 13, percent(row.share), "value")
-    if unit:
-        canvas.text((left + right) / 2, bottom + 20, unit, "label", "middle")
-    return canvas.markup()
-
-
-@dataclass(frozen=True)
 class Line:
     """One line of a chart. ``spread`` is half the width of the band around it."""
 
@@ -101,23 +70,29 @@ def curves(
     x: Sequence[float],
     lines: Sequence[Line],
     label: str,
-    x_name: str,
     y_name: str,
     *,
-    marks: Sequence[float] = (),
+    counts: Sequence[int] = (),
     note: tuple[str, float] | None = None,
+    texts: Callable[[Any], str] = short,
 ) -> Markup:
-    """Effects along a column of numbers. ``marks`` are where rows lie, ``note`` a level with a name (missing)."""
-    left, right, top, bottom = 48.0, SMALL - 10, 24.0, 168.0
-    canvas = Canvas(SMALL, 206, label)
+    """Effects along a column of numbers over a histogram of its rows; ``note`` is a level with a name (missing).
+
+    ``texts`` writes values of the column, such as dates.
+    """
+    left, right, top, bottom = 48.0, SMALL - 10, 24.0, 158.0
+    floor = bottom + HISTOGRAM
+    canvas = Canvas(SMALL, floor + 26, label)
     ends = [value + side * band for line in lines for value, band in _banded(line) for side in (-1, 1)]
     y = Scale(*padded([*ends, 0.0, *([note[1]] if note else [])]), bottom, top)
     across = Scale(min(x), max(x), left, right)
-    canvas.x_axis(across, bottom, top, cut(x_name, 34))
-    canvas.y_axis(y, left, right, cut(y_name, 40))
+    canvas.x_axis(across, floor, top, texts=texts)
+    canvas.y_axis(y, left, right, cut(y_name, 44))
     canvas.line(left, y(0.0), right, y(0.0), "axis")
-    for mark in marks:
-        canvas.line(across(mark), bottom - 5, across(mark), bottom, "rug")
+    wide = (right - left) / max(1, len(counts))
+    for place, count in enumerate(counts):
+        high = (HISTOGRAM - 4) * count / max(max(counts), 1)
+        canvas.add("rect", x=left + wide * place, y=floor - high, width=wide - 0.6, height=high, class_="rows")
     if note:
         canvas.line(left, y(note[1]), right, y(note[1]), "dashed")
         canvas.text(right, y(note[1]) - 4, note[0], "tick", "end")
@@ -128,52 +103,25 @@ def curves(
             lower = [(across(at), y(value - band)) for at, (value, band) in zip(x, pairs, strict=True)]
             canvas.path([*upper, *reversed(lower)], f"band s{place}", closed=True)
         canvas.path([(across(at), y(value)) for at, value in zip(x, line.y, strict=True)], f"line s{place}")
-    _hover_columns(canvas, x, lines[:SERIES], across, y, x_name)
-    return canvas.markup()
-
-
-def level_bars(names: Sequence[str], lines: Sequence[Line], label: str, x_name: str, y_name: str) -> Markup:
-    """Effects of a column's levels: a bar up or down for each."""
-    left, right, top, bottom = 48.0, SMALL - 10, 24.0, 168.0
-    canvas = Canvas(SMALL, 206, label)
-    y = Scale(*padded([value for line in lines for value in line.y] + [0.0], 0.1), bottom, top)
-    canvas.y_axis(y, left, right, cut(y_name, 40))
-    canvas.line(left, y(0.0), right, y(0.0), "axis")
-    slot = (right - left) / len(names)
-    fits = max(3, int(slot / CHARACTER))
-    for place, name in enumerate(names):
-        if max(len(cut(other, 12)) for other in names) <= fits or place % math.ceil(len(names) / 6) == 0:
-            canvas.text(left + slot * (place + 0.5), bottom + 16, cut(name, max(fits, 8)), "tick", "middle")
-        for turn, line in enumerate(lines[:SERIES]):
-            wide = min(46.0, slot * 0.7) / min(len(lines), SERIES)
-            start = left + slot * (place + 0.5) + wide * (turn - min(len(lines), SERIES) / 2)
-            value = line.y[place]
-            head, foot = sorted((y(value), y(0.0)))
-            told = f"{x_name} = {name}: {signed(value)}" + (f" ({line.name})" if len(lines) > 1 else "")
-            canvas.add(
-                "rect", x=start, width=wide, y=head, height=max(1.0, foot - head), class_=f"fill s{turn}", tip=told
-            )
-    canvas.text((left + right) / 2, bottom + 34, cut(x_name, 34), "label", "middle")
+    _hover_columns(canvas, x, lines[:SERIES], across, y, texts)
     return canvas.markup()
 
 
 def surface(
     names: tuple[str, str],
-    grids: tuple[Sequence[float | str], Sequence[float | str]],
+    grids: tuple[Sequence[str], Sequence[str]],
     values: np.ndarray,  # (G, H)
+    limit: float,
     label: str,
     output: str,
-    largest: float = 0.0,
 ) -> Markup:
-    """What two columns add together, as shades; full ones are ``largest``, or the largest value where that is more."""
-    left, right, top, bottom = 62.0, WIDTH - 12, 26.0, 262.0
-    canvas = Canvas(WIDTH, 336, label)
-    limit = max(largest, float(np.abs(values).max())) or 1.0
+    """What two columns add together, as shades; the darkest is ``limit``, the same for all surfaces of a page."""
+    left, right, top, bottom = 76.0, WIDTH - 12, 26.0, 232.0
+    canvas = Canvas(WIDTH, 306, label)
     wide, high = (right - left) / len(grids[0]), (bottom - top) / len(grids[1])
     for i, at in enumerate(grids[0]):
         for j, other in enumerate(grids[1]):
             value = float(values[i, j])
-            told = f"{names[0]} = {short(at)}, {names[1]} = {short(other)}: {signed(value)}"
             canvas.add(
                 "rect",
                 x=left + wide * i,
@@ -181,12 +129,12 @@ def surface(
                 width=wide + 0.3,
                 height=high + 0.3,
                 class_=_shade(value / limit),
-                tip=told,
+                tip=f"{names[0]} = {at}, {names[1]} = {other}: {signed(value)}",
             )
-    for place in _shown(len(grids[0]), (right - left) / 58):
-        canvas.text(left + wide * (place + 0.5), bottom + 16, cut(short(grids[0][place], 3), 9), "tick", "middle")
+    for place in _shown(len(grids[0]), (right - left) / 72):
+        canvas.text(left + wide * (place + 0.5), bottom + 16, cut(grids[0][place], 10), "tick", "middle")
     for place in _shown(len(grids[1]), 6):
-        canvas.text(left - 7, bottom - high * (place + 0.5) + 4, cut(short(grids[1][place], 3), 8), "tick", "end")
+        canvas.text(left - 7, bottom - high * (place + 0.5) + 4, cut(grids[1][place], 10), "tick", "end")
     canvas.text((left + right) / 2, bottom + 34, cut(names[0], 40), "label", "middle")
     canvas.text(2, 14, cut(names[1], 44), "label")
     _key(canvas, limit, left, right, bottom + 50, output)
@@ -221,7 +169,7 @@ def predicted_observed(
 
 
 def reliability(bins: Sequence[tuple[float, float, int]], label: str, x_name: str, y_name: str) -> Markup:
-    """What was said beside what came true, a dot per bin, as large as it has rows; on the diagonal both agree."""
+    """Reliability diagram: predicted against observed frequency, dot area = rows."""
     left, right, top, bottom = 50.0, WIDTH - 16, 26.0, 300.0
     canvas = Canvas(WIDTH, 342, label)
     x, y = Scale(0.0, 1.0, left, right), Scale(0.0, 1.0, bottom, top)
@@ -231,7 +179,7 @@ def reliability(bins: Sequence[tuple[float, float, int]], label: str, x_name: st
     canvas.path([(x(said), y(true)) for said, true, _ in bins], "line s0")
     most = max((count for _, _, count in bins), default=1)
     for said, true, count in bins:
-        told = f"said {percent(said)}, came true {percent(true)} ({count:,} rows)"
+        told = f"predicted {percent(said)}, observed {percent(true)} ({count:,} rows)"
         radius = 4.0 + 7.0 * math.sqrt(count / most)
         canvas.add("circle", cx=x(said), cy=y(true), r=radius, class_="point", tip=told)
     return canvas.markup()
@@ -300,7 +248,7 @@ def _banded(line: Line) -> list[tuple[float, float]]:
 
 
 def _hover_columns(
-    canvas: Canvas, x: Sequence[float], lines: Sequence[Line], across: Scale, y: Scale, x_name: str
+    canvas: Canvas, x: Sequence[float], lines: Sequence[Line], across: Scale, y: Scale, texts: Callable[[Any], str]
 ) -> None:
     """Invisible strips that say the values where one points, at most a few dozen."""
     step = max(1, len(x) // 40)
@@ -317,7 +265,7 @@ def _hover_columns(
             width=max(0.5, edges[turn + 1] - edges[turn]),
             height=y.start - y.end,
             class_="hover",
-            tip=f"{x_name} = {short(x[place])}: {said}",
+            tip=f"{texts(x[place])}: {said}",
         )
 
 

@@ -6,24 +6,24 @@ Everything is computed here and embedded as plain arrays; the page only draws it
 from __future__ import annotations
 
 import math
-import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from restt_app.pages.numbers import plain, short
+from restt_app.pages.numbers import plain
+from restt_app.pages.units import Contributions
 
 # Values along a column: some evenly spaced, some at its quantiles, where the rows are.
 EVEN, QUANTILES, LEVELS = 13, 13, 30
 # Numbers of all curves together, which bound the size of the page; and the most columns that have one.
-NUMBERS, COLUMNS = 160_000, 40
+NUMBERS, COLUMNS = 120_000, 40
 FEWEST_ROWS = 10
 # Curves are whole numbers of this part of the largest change that any of them shows.
-STEPS = 20_000
-ORDERS = 8
+STEPS = 2_000
 
 
 @dataclass(frozen=True)
@@ -83,55 +83,56 @@ def explored(
     model: Any,
     X: Any,
     y: Any,
-    rows: int,
+    local: Contributions,
+    chosen: np.ndarray,  # (b,) row numbers that ``local`` is of
     *,
     ranking: tuple[int, ...],
     numbers: np.ndarray,  # (B, C)
     outputs: tuple[str, ...],
+    labels: list[str],
     target: str,
     coverage: float,
+    texts: Callable[[int], Callable[[Any], str]],
 ) -> dict[str, Any]:
-    """The explorer's data: rows evenly spread over the table, their Shapley values and orders, and curves."""
+    """The explorer's data: rows evenly spread over the table, what columns add to each, and curves."""
     grids = {column: _grid(model, column, numbers[:, column]) for column in ranking[:COLUMNS]}
     grids = {column: grid for column, grid in grids.items() if len(grid) > 1}
     each = max(1, sum(map(len, grids.values())) * len(outputs))
-    count = min(len(numbers), rows, max(FEWEST_ROWS, NUMBERS // each))
-    chosen = np.unique(np.linspace(0, len(numbers) - 1, count).round().astype(int))
-    some = take(X, chosen)
+    kept = spread_rows(len(chosen), max(FEWEST_ROWS, NUMBERS // each))
+    some = take(X, chosen[kept])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
-        local = model.explain_local(some).on()
         said = predictions(model, some, coverage=coverage)
         curves = {column: _curve(model, some, column, grid) for column, grid in grids.items()}
     largest = max((float(np.abs(curve - said.values[:, None]).max()) for curve in curves.values()), default=0.0)
-    unit = largest / STEPS or 1.0
-    scale = _scale(local.outputs[0], target, hasattr(model, "classes_"))
+    unit = float(f"{largest / STEPS or 1.0:.6g}")
+    data = local.data[kept]
     return {
         "target": target,
         "outputs": list(outputs),
+        "labels": labels,
         "classes": hasattr(model, "classes_"),
-        "scale": scale,
-        "same": scale == target or hasattr(model, "classes_"),
-        "method": f"{local.method}s",
         "coverage": coverage,
         "names": list(local.names),
         "base": _rounded(local.base),
-        "row": (chosen + 1).tolist(),
-        "observed": None if y is None else [plain(value) for value in np.asarray(y, dtype=object)[chosen].tolist()],
+        "row": (chosen[kept] + 1).tolist(),
+        "observed": None
+        if y is None
+        else [plain(value) for value in np.asarray(y, dtype=object)[chosen[kept]].tolist()],
         "predicted": _rounded(said.values),
         "interval": None if said.intervals is None else _rounded(said.intervals),
-        "decision": _rounded(local.predictions),
-        "values": [[short(value) for value in row] for row in local.data.tolist()],
-        "shapley": _rounded(local.values.transpose(0, 2, 1)),  # (B, D, C)
-        "orders": _rounded(local.orders.transpose(0, 2, 1)),  # (B, D, orders), from 0
-        "unit": float(f"{unit:.6g}"),
+        "values": [[texts(column)(value) for column, value in enumerate(row)] for row in data.tolist()],
+        "added": _rounded(local.values[kept].transpose(0, 2, 1)),  # (B, D, C)
+        "orders": _rounded(_order_shares(local.orders[kept]).transpose(0, 2, 1)),  # (B, D, orders), from 1
+        "unit": unit,
         "columns": [
             {
                 "column": column,
                 "grid": [plain(float(f"{value:.6g}")) if isinstance(value, float) else str(value) for value in grid],
+                "texts": [texts(column)(value) for value in grid],
                 "number": isinstance(grid[0], float),
-                "at": _places(local.data[:, column].tolist(), grid),
-                "steps": ((curves[column] - said.values[:, None]) / float(f"{unit:.6g}"))
+                "at": _places(data[:, column].tolist(), grid),
+                "steps": ((curves[column] - said.values[:, None]) / unit)
                 .round()
                 .astype(int)
                 .transpose(0, 2, 1)
@@ -142,9 +143,20 @@ def explored(
     }
 
 
-def _scale(output: str, target: str, classes: bool) -> str:
-    """What the values add up to: y's own name or a probability; of a model saved by 0.8 its transformed y."""
-    return "probability" if classes else re.sub(r"\by\d*\b", lambda found: target, output)
+def spread_rows(rows: int, most: int) -> np.ndarray:
+    """At most so many row numbers, evenly spread.
+
+    >>> spread_rows(10, 4).tolist()
+    [0, 3, 6, 9]
+    """
+    return np.unique(np.linspace(0, rows - 1, min(rows, most)).round().astype(int))
+
+
+def _order_shares(orders: np.ndarray) -> np.ndarray:  # (B, orders + 1, D) -> (B, orders, D)
+    """Sizes of the orders' parts of each row, from the first on, as shares of their sum."""
+    sizes = np.abs(orders[:, 1:])
+    total = sizes.sum(axis=1, keepdims=True)
+    return np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
 
 
 def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:

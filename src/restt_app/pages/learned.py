@@ -1,35 +1,36 @@
-"""What a model has learned, for its page: orders, relevance of columns, the strongest interactions, effects."""
+"""What a model has learned, for its page: columns, effects and interactions in the units of y or as probabilities."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from restt.explain import Effect, VarianceShares, effect, top_interactions, variance_shares
+from restt.explain import Effect, effect, top_interactions, variance_shares
 from restt_app.pages import charts
-from restt_app.pages.explorer import take
+from restt_app.pages.explorer import spread_rows, take
 from restt_app.pages.numbers import percent, short, signed
-from restt_app.pages.shell import Cell, DataTable
+from restt_app.pages.shell import Bar, Bars, Cell, DataTable
+from restt_app.pages.units import Contributions, link
 
-# Orders told apart, terms listed, and how many of the columns and pairs are drawn.
+# Terms listed, and how many of the columns and pairs are drawn.
 TERMS, COLUMNS, CURVES, SURFACES = 20, 20, 12, 6
-# Rows, evenly spread, whose variance is divided.
-ROWS = 2000
-# Values of a column of numbers on one side of a surface, and levels of one of categories.
-SIDE, LEVELS = 21, 12
-MARKS = 40
+ROWS = 2000  # evenly spread, whose variance is divided
+SIDE, BINS = 21, 24  # values on one side of a surface, bins of a histogram
+DRAWN = 0.01  # share of the variance, or of all contributions, from which on an interaction or a column is drawn
+SURE = 1.96  # standard deviations of a 95 % interval
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart, the sentence below it, and its numbers as a table."""
+    """A chart or bars, the sentence below, and the numbers as a table."""
 
     title: str
-    chart: Markup
+    chart: Markup | Bars
     caption: str = ""
     numbers: DataTable | None = None
 
@@ -38,212 +39,220 @@ class Drawing:
 class Learned:
     """Everything the page says of the whole model."""
 
-    variance: str  # what shares are of
-    orders: Drawing
-    order_shares: tuple[float, ...]
     relevance: Drawing
-    terms: DataTable
-    complete: str
+    orders: str
+    order_shares: tuple[float, ...]
     effects: tuple[Drawing, ...]
     surfaces: tuple[Drawing, ...]
+    terms: DataTable
     lines: tuple[str, ...]  # names of the outputs that the effects show
     ranking: tuple[int, ...]  # columns by falling relevance
 
 
-def learned(model: Any, X: Any, numbers: np.ndarray, outputs: tuple[str, ...]) -> Learned:
-    """Read the model; ``numbers`` (B, C) are the rows as the model reads them, ``outputs`` (D) names for people.
+@dataclass(frozen=True, eq=False)
+class _Subject:
+    """A model with what is needed to put its effects into units."""
 
-    Shares are of the variance over the rows of ``X`` as they are. Effects are in y's units; absent columns average the
-    rows of the fit where the model kept them, else those of ``X``.
+    model: Any
+    background: Any
+    numbers: np.ndarray  # (B, C)
+    base: np.ndarray  # (D,) the average row on the model's own scale
+    outputs: tuple[str, ...]
+    shown: list[int]  # outputs that have lines
+    texts: Callable[[int], Callable[[Any], str]]
+    unit: str
+
+    def changed(self, scores: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:  # (..., D)
+        """Change of the average row's prediction when scores are added to its own, and to ``start``."""
+        flat = scores.reshape(-1, scores.shape[-1])
+        before = self.base + (0.0 if start is None else start.reshape(flat.shape))
+        found = link(self.model, before + flat) - link(self.model, np.broadcast_to(before, flat.shape))
+        return np.asarray(found.reshape(scores.shape))
+
+
+def learned(
+    model: Any,
+    X: Any,
+    numbers: np.ndarray,
+    local: Contributions,
+    outputs: tuple[str, ...],
+    texts: Callable[[int], Callable[[Any], str]],
+    unit: str,
+) -> Learned:
+    """Read the model. ``numbers`` (B, C) are the rows as it reads them, ``local`` those of some; ``outputs`` (D) names.
+
+    ``texts(column)`` writes values of a column; ``unit`` is that of all effects. The columns' distribution is that of
+    the rows of the fit where the model kept it, else that of ``X``.
     """
     background = None if getattr(model, "site_covariances_", None) is not None else X
     sites = model.module_.sites
     terms = top_interactions(model, background, TERMS, min(sites, 4))
-    some = take(X, np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), ROWS)).round().astype(int)))
+    some = take(X, spread_rows(len(numbers), ROWS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
         found = variance_shares(model, some, [term.columns for term in terms.terms])
-    weights = _output_weights(found.variance)
-    total, first, by_order = (part @ weights for part in (found.total, found.alone, found.of_orders))
-    ranking = tuple(int(place) for place in np.argsort(-np.abs(total), kind="stable"))
-    shown = _shown_outputs(found.variance)
-    names = tuple(outputs[place] for place in shown)
-    used = [column for column in ranking if total[column] != 0][:CURVES]
-    curves = {column: effect(model, column, background).on() for column in used}
-    largest = max((float(curve.values.abs().max()) for curve in curves.values()), default=0.0)
+    variance = found.variance
+    weights = variance / variance.sum() if variance.sum() > 0 else np.full(len(variance), 1 / len(variance))
+    total, first, by_order = (np.nan_to_num(part) @ weights for part in (found.total, found.alone, found.of_orders))
+    carried = np.nan_to_num(found.of_terms)  # (T, D)
+    sizes = np.abs(local.values).mean(axis=2)  # (B, C)
+    ranking = tuple(int(place) for place in np.argsort(-sizes.mean(axis=0), kind="stable"))
+    shown = sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
+    subject = _Subject(model, background, numbers, local.own_base, outputs, shown, texts, unit)
+    whole = max(float(sizes.mean(axis=0).sum()), 1e-300)
+    used = [column for column in ranking if sizes[:, column].mean() >= DRAWN * whole][:CURVES]
     pairs = [
-        (place, term)
+        (term, carried[place])
         for place, term in enumerate(terms.terms)
-        if len(term.columns) == 2 and float(term.share.max()) > 0
+        if len(term.columns) == 2 and float(carried[place].max()) >= DRAWN
+    ][:SURFACES]
+    reach = link(model, local.scores)
+    limit = float(np.std(reach, axis=0).max()) * 2 or 1.0
+    rows = [
+        (
+            Cell(term.label),
+            Cell(str(len(term.columns)), len(term.columns)),
+            Cell(percent(share := float(carried[place] @ weights)), share),
+        )
+        for place, term in enumerate(terms.terms)
     ]
+    bound = () if terms.complete else (f"A term outside this list has at most a variance of {short(terms.bound)}.",)
     return Learned(
-        _variance(found),
-        _orders(by_order, sites),
-        tuple(float(share) for share in by_order[1:]),
-        _relevance(found.names, total, first, ranking),
-        _terms_table(found, [term.share.numpy() for term in terms.terms], weights),
-        "No term outside this list has a larger variance under independent columns than one in it."
-        if terms.complete
-        else f"The search ended early: a term outside this list has at most a variance of {short(terms.bound)}.",
-        tuple(_effect(curves[column], shown, names, numbers[:, column]) for column in used),
-        tuple(
-            _surface(model, term, background, curves, outputs, largest, _told(found, place))
-            for place, term in pairs[:SURFACES]
+        _relevance(local.names, sizes, total, first, ranking, unit),
+        ", ".join(
+            f"{percent(float(by_order[order]))} from {name}"
+            for order, name in ((1, "single columns"), (2, "pairs"), (3, "triples"))
+            if order < len(by_order)
         ),
-        names,
+        tuple(float(share) for share in by_order[1:]),
+        tuple(_effect(subject, column) for column in used),
+        tuple(_surface(subject, term, shares, limit) for term, shares in pairs),
+        DataTable("Strongest terms", ("term", "order", "share of the variance"), tuple(rows), frozenset({1, 2}), bound),
+        tuple(outputs[place] for place in shown),
         ranking,
     )
 
 
-def _variance(found: VarianceShares) -> str:
-    """What shares are of."""
-    scale = "" if found.scale == "y" else " on the scale on which the model adds up (its latent scale)"
-    return (
-        f"Shares of the variance of the predictions{scale}, over {found.rows:,} rows as they are: the covariance of a "
-        "part and the prediction over the variance of the prediction. They sum to one; one is negative where a part "
-        "takes back what others say."
-    )
-
-
-def _told(found: VarianceShares, place: int) -> str:
-    """How a pair's share is known, for the sentence below its surface."""
-    share = found.of_terms[place]
-    top = int(np.abs(share).argmax())
-    known = found.term_errors
-    if known is None:
-        return f"{percent(float(share[top]))} of the variance"
-    sure = f"probability of more than 1 %: {known.probability[place, top]:.2f}"
-    return f"{percent(float(share[top]))} ± {percent(float(known.std[place, top]))} of the variance, {sure}"
-
-
-def _output_weights(variance: np.ndarray) -> np.ndarray:
-    """What each output counts in one number for all: its part of the variance."""
-    total = float(variance.sum())
-    return variance / total if total > 0 else np.full(len(variance), 1 / len(variance))
-
-
-def _shown_outputs(variance: np.ndarray) -> list[int]:
-    """Outputs that a chart has lines for: all, or those that vary most, in their own order."""
-    return sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
-
-
-def _orders(shares: np.ndarray, sites: int) -> Drawing:
-    kept = [order for order in range(1, len(shares)) if order <= 3 or shares[order] >= 5e-5]
-    names = {1: "single columns", 2: "pairs", 3: "triples"}
-    rows = [charts.Bar(f"{order} · {names.get(order, 'larger')}", float(shares[order])) for order in kept]
-    beyond = f" Orders above {kept[-1]} have less than 0.01 % each." if kept[-1] < min(sites, len(shares) - 1) else ""
-    told = ", ".join(f"order {order}: {percent(float(shares[order]))}" for order in kept)
-    return Drawing(
-        "Order spectrum",
-        charts.bars(rows, f"Share of the variance by order of interaction. {told}", "share of the variance"),
-        "How much of what the predictions vary comes from columns alone, from pairs, from triples." + beyond,
-    )
-
-
-def _relevance(names: tuple[str, ...], total: np.ndarray, first: np.ndarray, ranking: tuple[int, ...]) -> Drawing:
-    rows = [
-        charts.Bar(
-            names[column],
-            float(total[column]),
-            float(first[column]),
-            f"{names[column]}: {percent(float(total[column]))} in all, {percent(float(first[column]))} alone",
+def _relevance(
+    names: tuple[str, ...], sizes: np.ndarray, total: np.ndarray, first: np.ndarray, ranking: tuple[int, ...], unit: str
+) -> Drawing:
+    means, errors = sizes.mean(axis=0), SURE * sizes.std(axis=0) / np.sqrt(len(sizes))
+    bars = [
+        Bar(
+            names[c],
+            f"{short(means[c], 3)} ± {short(errors[c], 2)}",
+            0.0,
+            means[c],
+            (means[c] - errors[c], means[c] + errors[c]),
         )
-        for column in ranking[:COLUMNS]
+        for c in ranking[:COLUMNS]
     ]
     numbers = DataTable(
-        "Relevance of columns",
-        ("column", "in all", "alone"),
+        "Columns",
+        ("column", f"moves it by ({unit})", "share of the variance", "of it alone"),
         tuple(
             (
-                Cell(names[column]),
-                Cell(percent(float(total[column])), float(total[column])),
-                Cell(percent(float(first[column])), float(first[column])),
+                Cell(names[c]),
+                Cell(short(means[c], 3), float(means[c])),
+                Cell(percent(float(total[c])), float(total[c])),
+                Cell(percent(float(first[c])), float(first[c])),
             )
-            for column in ranking
+            for c in ranking
         ),
-        frozenset({1, 2}),
+        frozenset({1, 2, 3}),
     )
-    most = ", ".join(f"{names[column]} {percent(float(total[column]))}" for column in ranking[:3])
-    rest = f" The first {COLUMNS} of {len(ranking)} columns." if len(ranking) > COLUMNS else ""
+    more = f" The first {COLUMNS} of {len(ranking)} columns." if len(ranking) > COLUMNS else ""
     return Drawing(
-        "Relevance of columns",
-        charts.bars(rows, f"Share of the variance by column, largest: {most}", "share of the variance"),
-        "Dark: the column alone. Light: with all interactions it takes part in, so that these sum to more than 100 %."
-        + rest,
+        "How far each column moves the prediction",
+        Bars(f"Mean size of each column's contribution, {unit}", tuple(bars)),
+        f"Mean size of a column's contribution, {unit}, over {len(sizes)} rows, with its 95 % interval.{more}",
         numbers,
     )
 
 
-def _terms_table(found: VarianceShares, independent: list[np.ndarray], weights: np.ndarray) -> DataTable:
-    head, errors = ["term", "order", "share"], found.term_errors
-    head += [] if errors is None else ["±", "P(> 1 %)"]
-    rows = []
-    for place, columns in enumerate(found.terms):
-        shares = [float(found.of_terms[place] @ weights)]
-        cells = [Cell(found.label(place)), Cell(str(len(columns)), len(columns))]
-        if errors is not None:
-            shares.append(float(errors.std[place] @ weights))
-        cells += [Cell(percent(share), share) for share in shares]
-        if errors is not None:
-            probability = float(errors.probability[place] @ weights)
-            cells.append(Cell(f"{probability:.2f}", probability))
-        alone = float(np.nan_to_num(independent[place]) @ weights)
-        rows.append((*cells, Cell(percent(alone), alone)))
-    head.append("independent columns")
-    return DataTable("Strongest terms", tuple(head), tuple(rows), frozenset(range(1, len(head))))
+def _effect(subject: _Subject, column: int) -> Drawing:
+    found: Effect = effect(subject.model, column, subject.background)
+    grid, own, spread = found.grids[0], found.values.numpy(), SURE * found.spread.numpy()
+    values, bands = subject.changed(own), np.abs(subject.changed(own + spread) - subject.changed(own - spread)) / 2
+    name, shown, texts = found.names[0], subject.shown, subject.texts(column)
+    lowest, highest = float(values[:, shown].min()), float(values[:, shown].max())
+    label = f"Effect of {name}, from {signed(lowest)} to {signed(highest)} {subject.unit}"
+    if grid.dtype.kind not in "fiu":
+        return Drawing(name, _level_bars(subject, column, grid, values, bands, label))
+    known = ~np.isnan(grid)
+    lines = [
+        charts.Line(subject.outputs[place], values[known, place].tolist(), bands[known, place].tolist())
+        for place in shown
+    ]
+    missing = None if known.all() else ("missing", float(values[~known][0, shown[0]]))
+    inside = subject.numbers[:, column]
+    counts = np.histogram(inside[~np.isnan(inside)], BINS, (grid[known].min(), grid[known].max()))[0]
+    return Drawing(
+        name,
+        charts.curves(
+            grid[known].tolist(),
+            lines,
+            label,
+            f"change, {subject.unit}",
+            counts=counts.tolist(),
+            note=missing,
+            texts=texts,
+        ),
+    )
 
 
-def _effect(found: Effect, shown: list[int], names: tuple[str, ...], column: np.ndarray) -> Drawing:
-    grid, values, spread = found.grids[0], found.values.numpy(), found.spread.numpy()
-    name, on = found.names[0], "effect" if len(names) > 1 else f"effect on {names[0]}"
-    low, high = values[:, shown].min(), values[:, shown].max()
-    label = f"Effect of {name}, from {signed(float(low))} to {signed(float(high))}"
-    if grid.dtype.kind in "fiu":
-        known = ~np.isnan(grid)
-        lines = [
-            charts.Line(other, values[known, place].tolist(), spread[known, place].tolist())
-            for other, place in zip(names, shown, strict=True)
-        ]
-        missing = None if known.all() else ("missing", float(values[~known][0, shown[0]]))
-        inside = column[~np.isnan(column)]
-        marks = np.quantile(inside, np.linspace(0, 1, MARKS)) if len(inside) else np.empty(0)
-        marks = np.clip(marks, grid[known].min(), grid[known].max())
-        chart = charts.curves(grid[known].tolist(), lines, label, name, on, marks=marks.tolist(), note=missing)
-    else:
-        order = sorted(range(len(grid)), key=lambda place: -np.abs(values[place]).max())[:LEVELS]
-        kept = sorted(order)
-        lines = [charts.Line(other, values[kept, place].tolist()) for other, place in zip(names, shown, strict=True)]
-        chart = charts.level_bars([short(grid[place]) for place in kept], lines, label, name, on)
-    return Drawing(name, chart)
+def _level_bars(
+    subject: _Subject, column: int, grid: np.ndarray, values: np.ndarray, bands: np.ndarray, label: str
+) -> Bars:
+    """Bars for every level, of the output that the column moves most."""
+    place = max(subject.shown, key=lambda output: float(np.ptp(values[:, output])))
+    codes = subject.numbers[:, column]
+    counts = [int(np.isnan(codes).sum()) if level != level else int((codes == k).sum()) for k, level in enumerate(grid)]
+    rows = tuple(
+        Bar(
+            "missing" if level != level else str(level),
+            f"{signed(value)} ± {short(band, 2)}",
+            0.0,
+            value,
+            (value - band, value + band),
+            f"{count:,} rows",
+        )
+        for level, value, band, count in zip(
+            grid.tolist(), values[:, place].tolist(), bands[:, place].tolist(), counts, strict=True
+        )
+    )
+    of = f" of {subject.outputs[place]}" if len(subject.outputs) > 1 else ""
+    return Bars(f"{label}{of}", rows)
 
 
-def _surface(
-    model: Any,
-    term: Any,
-    background: Any,
-    curves: dict[int, Effect],
-    outputs: tuple[str, ...],
-    largest: float,
-    told_share: str,
-) -> Drawing:
-    place = int(term.share.argmax())
-    grids = [_side(curves.get(column) or effect(model, column, background)) for column in term.columns]
-    found = effect(model, list(term.columns), background, grids).on()
-    values = found.values[..., place].numpy()
+def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> Drawing:
+    place = int(shares.argmax())
+    model, background = subject.model, subject.background
+    grids = [_side(effect(model, column, background)) for column in term.columns]
+    pair = effect(model, list(term.columns), background, grids).values.numpy()
+    one, two = (
+        effect(model, column, background, grid).values.numpy() for column, grid in zip(term.columns, grids, strict=True)
+    )
+    start = np.broadcast_to(one[:, None] + two[None], pair.shape)
+    values = subject.changed(pair, start)[..., place]
+    written = [
+        [subject.texts(column)(value) for value in grid] for column, grid in zip(term.columns, grids, strict=True)
+    ]
     top = np.unravel_index(np.abs(values).argmax(), values.shape)
-    told = ", ".join(f"{name} = {short(grid[at])}" for name, grid, at in zip(term.names, grids, top, strict=True))
-    on = outputs[place] if len(outputs) > 1 else outputs[0]
+    told = ", ".join(f"{name} = {grid[at]}" for name, grid, at in zip(term.names, written, top, strict=True))
+    on = f" of {subject.outputs[place]}" if len(subject.outputs) > 1 else ""
     return Drawing(
         term.label,
         charts.surface(
             (term.names[0], term.names[1]),
-            ([_shown(value) for value in grids[0]], [_shown(value) for value in grids[1]]),
+            (written[0], written[1]),
             values,
+            limit,
             f"What {term.names[0]} and {term.names[1]} add together; most at {told}: {signed(float(values[top]))}",
-            on,
-            largest,
+            subject.unit,
         ),
-        f"{told_share}; beyond what either adds alone.",
+        f"{percent(float(shares[place]))} of the variance{on}; at most {signed(float(values[top]))} {subject.unit} "
+        f"at {told}. Beyond what either adds alone.",
     )
 
 
@@ -252,8 +261,4 @@ def _side(curve: Effect) -> list[Any]:
     if grid.dtype.kind in "fiu":
         known = grid[~np.isnan(grid)]
         return [float(value) for value in np.linspace(known.min(), known.max(), SIDE)]
-    return [value for value in grid.tolist() if value == value][:LEVELS]
-
-
-def _shown(value: Any) -> float | str:
-    return float(value) if isinstance(value, float) else short(value)
+    return [value for value in grid.tolist() if value == value][:SIDE]

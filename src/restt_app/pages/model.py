@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from restt._common.errors import check_int, shown
-from restt_app.pages.explorer import explored, predictions
+from restt_app.pages.explorer import explored, predictions, spread_rows, take
 from restt_app.pages.learned import Learned, learned
-from restt_app.pages.numbers import percent, seconds, short
-from restt_app.pages.quality import calibration, calibration_of, headline, scores
+from restt_app.pages.numbers import Texts, percent, seconds, short
+from restt_app.pages.quality import calibration, confusion_table, headlines, least_sure, scores, weak_table
 from restt_app.pages.shell import Cell, DataTable, render
+from restt_app.pages.units import contributions
 
 COVERAGE = 0.9
 # Share of the variance from which on a page says that interactions matter.
@@ -30,7 +31,7 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         What was observed for them.
     card : dict, optional
         The model card as plain JSON (``restt.workflow.Card.to_json``): scores, calibration, source, settings. What it
-        does not have is left out of the page, or for the calibration taken from X and y.
+        does not have is left out of the page.
     rows : int
         The most rows of the explorer; fewer where their curves would make the page large.
 
@@ -61,42 +62,57 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     target = str(known.get("target") or "y")
     classes = list(model.classes_) if hasattr(model, "classes_") else None
     outputs = _outputs(model, target, classes)
+    unit = f"probability{'' if len(outputs) > 1 else f' of {outputs[0]}'}" if classes else target
     said = predictions(model, X, coverage=COVERAGE)
-    found = learned(model, X, numbers, outputs)
-    checked = calibration(known, target)
-    if checked is None and y is not None:
-        checked = calibration_of(said, y, classes, target, COVERAGE)
+    chosen = spread_rows(len(numbers), rows)
+    local = contributions(model, take(X, chosen))
+    texts = Texts(local.names, known.get("columns") or [])
+    found = learned(model, X, numbers, local, outputs, texts, unit)
     data = explored(
         model,
         X,
         y,
-        rows,
+        local,
+        chosen,
         ranking=found.ranking,
         numbers=numbers,
         outputs=outputs,
+        labels=[str(label) for label in classes or []],
         target=target,
         coverage=COVERAGE,
+        texts=texts,
     )
-    sections = [
-        ("scores", "How well"),
-        ("learned", "What it learned"),
-        ("effects", "Effects"),
-        ("interactions", "Interactions"),
-        ("explorer", "Explorer"),
-        ("made", "How it was made"),
-    ]
+    held = known.get("calibration") or {}
+    binary = (held.get("confusion") or {}) if classes and len(classes) == 2 else {}
+    data["confusion"] = binary if "positive" in binary else None
     context = {
         "title": f"What predicts {target}",
         "eyebrow": f"Model page · {'classification' if classes else 'regression'}",
         "heading": f"What predicts {target}",
-        "summary": _summary(model, known, found, classes),
+        "summary": _summary(known, found, classes, target),
         "facts": _facts(model, known, found, len(numbers)),
-        "sections": sections,
+        "sections": [
+            ("scores", "How well"),
+            ("matters", "What matters"),
+            ("interactions", "Interactions"),
+            ("explorer", "Pick a row"),
+            ("trust", "Where not to trust it"),
+            ("data", "The data"),
+            ("made", "How it was made"),
+        ],
+        "unit": unit,
         "scores": scores(known),
         "held_out": _held_out(known),
-        "calibration": checked,
+        "calibration": calibration(known, target),
+        "confusion": confusion_table(known),
+        "threshold": data["confusion"] is not None,
+        "positive": outputs[0],
         "learned": found,
         "explorer": data,
+        "weak": weak_table(known),
+        "least_sure": least_sure(said.values, said.intervals, outputs)
+        if said.intervals is not None or classes
+        else None,
         "columns": _columns(known),
         "made": _made(known, model),
         "notes": [str(note) for note in known.get("notes") or []],
@@ -112,43 +128,29 @@ def _outputs(model: Any, target: str, classes: list[Any] | None) -> tuple[str, .
     return (target,) if count == 1 else tuple(f"{target} {place + 1}" for place in range(count))
 
 
-def _summary(model: Any, card: Mapping[str, Any], found: Learned, classes: list[Any] | None) -> list[str]:
+def _summary(card: Mapping[str, Any], found: Learned, classes: list[Any] | None, target: str) -> list[str]:
     """Two or three sentences, the first thing that is read."""
     source = card.get("source") or {}
     used = source.get("rows_used") or source.get("rows")
-    fitted = f", fitted on {used:,} rows" if used else ""
-    what = f"one of {len(classes)} classes" if classes else "a number"
-    told = [f"A residual tensor train of bond {model.module_.bond_dim} that predicts {what}{fitted}."]
+    fitted = f", fitted to {used:,} rows" if used else ""
+    listed = ", ".join(str(label) for label in (classes or [])[:6]) + (", …" if classes and len(classes) > 6 else "")
+    what = f"one of {len(classes)} classes ({listed})" if classes else "a number"
+    told = [f"Predicts {target}, {what}, from a row's other columns{fitted}."]
     if not any(found.order_shares):
-        return [*told, "It says the same of every row."]
-    beyond = 1 - found.order_shares[0]
-    if beyond < NOTICED:
-        told.append("Single columns explain nearly all of what it says: it is nearly additive.")
-    else:
-        told.append(f"Interactions of columns make up {percent(beyond)} of what it says.")
-    return told
+        return [*told, "It predicts the same for every row."]
+    if 1 - found.order_shares[0] < NOTICED:
+        return [*told, "The model is nearly additive: columns hardly interact."]
+    return [*told, f"What its predictions vary comes to {found.orders}."]
 
 
 def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> list[dict[str, str]]:
-    facts = []
-    best = headline(card)
-    if best is not None:
-        name, score = best
-        whole = score.get("low") is not None and score.get("high") is not None
-        remark = f"{short(score['low'], 3)} to {short(score['high'], 3)}" if whole else ""
-        facts.append({"name": f"{name} on held-out rows", "value": short(score["value"], 3), "remark": remark})
     source = card.get("source") or {}
-    facts += [
+    return [
+        *headlines(card),
         {"name": "rows", "value": f"{source.get('rows', rows):,}", "remark": str(source.get("file") or "")},
-        {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": ""},
+        {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": "that the model uses"},
         {"name": "from interactions", "value": percent(sum(found.order_shares[1:])), "remark": "of the variance"},
-        {
-            "name": "parameters",
-            "value": f"{model.module_.num_parameters():,}",
-            "remark": f"bond {model.module_.bond_dim}, {_fitted_by(model)}",
-        },
     ]
-    return facts
 
 
 def _held_out(card: Mapping[str, Any]) -> str:
@@ -157,7 +159,7 @@ def _held_out(card: Mapping[str, Any]) -> str:
         return ""
     rows = f" on {held['rows']:,} rows" if held.get("rows") else ""
     method = f" ({held['method']})" if held.get("method") else ""
-    return f"Measured{rows} that no fit had seen{method}; lines are 95 % intervals. All models saw the same rows."
+    return f"Measured{rows} that no fit had seen{method}, the same for all models."
 
 
 def _columns(card: Mapping[str, Any]) -> DataTable | None:
@@ -202,6 +204,10 @@ def _made(card: Mapping[str, Any], model: Any) -> list[tuple[str, str]]:
         ("versions", _listed(card.get("versions"))),
         ("created", card.get("created")),
         ("took", seconds(card["seconds"]) if card.get("seconds") else None),
+        (
+            "model",
+            f"residual tensor train of bond {model.module_.bond_dim}, {model.module_.num_parameters():,} parameters",
+        ),
         ("fitted", _fitted_by(model)),
         ("precision", getattr(model, "precision_", None)),
     ]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 MISSING = "missing"
+# Metric -> its name for people, and whether more of it is better.
+METRICS = {
+    "r2": ("R²", True),
+    "rmse": ("RMSE", False),
+    "log_loss": ("log-loss", False),
+    "roc_auc": ("ROC AUC", True),
+    "average_precision": ("average precision", True),
+    "brier": ("Brier score", False),
+    "accuracy": ("accuracy", True),
+}
 # Beyond these sizes a number is written with a power of ten.
 LARGEST, SMALLEST = 1e7, 1e-4
 
@@ -38,6 +50,39 @@ def short(value: Any, digits: int = 4) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(size)))
     text = f"{number:,.{decimals}f}"
     return _signed(text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+class Texts:
+    """How values of a model's columns are written: dates as dates, weekdays by name, all else by :func:`short`.
+
+    ``names`` are the model's columns, ``columns`` the entries of its card.
+
+    >>> Texts(("day", "x"), [{"name": "day", "kind": "date"}])(0)(18262.0)
+    '2020-01-01'
+    """
+
+    def __init__(self, names: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> None:
+        dates = {str(column["name"]) for column in columns if column.get("kind") == "date"}
+        kinds: dict[str, Callable[[Any], str]] = {}
+        for name in dates:
+            kinds |= {name: _date, f"{name} weekday": _weekday}
+        self._kinds = [kinds.get(name, short) for name in names]
+
+    def __call__(self, column: int) -> Callable[[Any], str]:
+        return self._kinds[column]
+
+
+def _date(days: Any) -> str:
+    if days is None or days != days:
+        return MISSING
+    moment = datetime(1970, 1, 1) + timedelta(days=float(days))
+    return moment.strftime("%Y-%m-%d" if abs(days - round(days)) < 1e-6 else "%Y-%m-%d %H:%M")
+
+
+def _weekday(day: Any) -> str:
+    if day is None or day != day:
+        return MISSING
+    return ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[round(day)] if float(day).is_integer() else ""
 
 
 def signed(value: float, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""How well a model does, for its page: scores beside other models, and whether its uncertainty can be believed."""
+"""How well a model does, for its page: scores beside other models, calibration, and where not to trust it."""
 
 from __future__ import annotations
 
@@ -9,59 +9,64 @@ from typing import Any
 import numpy as np
 
 from restt_app.pages import charts
-from restt_app.pages.explorer import Predictions
 from restt_app.pages.learned import Drawing
-from restt_app.pages.numbers import percent, short
+from restt_app.pages.numbers import METRICS, percent, seconds, short, signed
 from restt_app.pages.shell import Cell, DataTable
 
-# Metric -> its name for people, and whether more of it is better.
-METRICS = {
-    "r2": ("R²", True),
-    "rmse": ("RMSE", False),
-    "mae": ("mean absolute error", False),
-    "log_loss": ("log-loss", False),
-    "accuracy": ("accuracy", True),
-    "roc_auc": ("area under the ROC curve", True),
-    "brier": ("Brier score", False),
-}
 OURS = "restt"
-BINS = 10
-# Rows drawn as dots; more would hide each other.
-DOTS = 400
+LEAST_SURE = 5  # rows listed
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A chart, the sentences beside it, and coverage by level where there are intervals."""
+    """A chart, and coverage by level and by fifth of the predictions where there are intervals."""
 
     drawing: Drawing
     coverage: DataTable | None = None
+    fifths: DataTable | None = None
 
 
-def scores(card: Mapping[str, Any]) -> list[Drawing]:
-    """One chart per metric: every model's score with its interval, best first."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+def scores(card: Mapping[str, Any]) -> DataTable | None:
+    """Every model's metrics with their intervals and the time of a fit, best first."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for score in card.get("scores") or []:
-        if score.get("value") is not None:
-            found.setdefault(str(score["metric"]), []).append(score)
-    drawings = []
-    for metric, entries in found.items():
-        name, more = METRICS.get(metric, (metric, True))
-        ranked = sorted(entries, key=lambda score: score["value"], reverse=more)
-        rows = [
-            charts.Interval(str(s["model"]), s["value"], s.get("low"), s.get("high"), is_ours(s["model"]))
-            for s in ranked
-        ]
-        told = "; ".join(f"{row.name} {short(row.value)}" for row in rows)
-        better = "more is better" if more else "less is better"
-        drawings.append(
-            Drawing(
-                name,
-                charts.intervals(rows, f"{name} by model, {better}: {told}", f"{name} ({better})"),
-                numbers=_score_table(name, rows),
+        found.setdefault(str(score["model"]), {})[str(score["metric"])] = score
+    if not found:
+        return None
+    metrics = list(dict.fromkeys(metric for kept in found.values() for metric in kept))
+    first = metrics[0]
+    more = METRICS.get(first, (first, True))[1]
+    worst = -np.inf if more else np.inf
+    ranked = sorted(found, key=lambda name: found[name].get(first, {"value": worst})["value"], reverse=more)
+    times = (card.get("held_out") or {}).get("seconds") or {}
+    rows = []
+    for name in ranked:
+        ours = "best" if is_ours(name) else ""
+        cells = [Cell(name, kind=ours)]
+        for metric in metrics:
+            score = found[name].get(metric)
+            cells.append(
+                Cell("–") if score is None else Cell(short(score["value"]), score["value"], _ends(score), ours)
             )
-        )
-    return drawings
+        taken = times.get(name)
+        cells.append(Cell("–") if taken is None else Cell(seconds(taken) if taken >= 0.01 else "< 0.01 s", taken))
+        rows.append(tuple(cells))
+    names = [
+        f"{METRICS.get(metric, (metric, True))[0]} {'↑' if METRICS.get(metric, ('', True))[1] else '↓'}"
+        for metric in metrics
+    ]
+    return DataTable(
+        "Scores on held-out rows",
+        ("model", *names, "a fit took"),
+        tuple(rows),
+        frozenset(range(1, len(names) + 2)),
+        ("↑ more is better, ↓ less is better; below each score its 95 % interval.",),
+    )
+
+
+def _ends(score: Mapping[str, Any]) -> str:
+    whole = score.get("low") is not None and score.get("high") is not None
+    return f"{short(score['low'], 3)} to {short(score['high'], 3)}" if whole else ""
 
 
 def is_ours(model: Any) -> bool:
@@ -69,12 +74,18 @@ def is_ours(model: Any) -> bool:
     return str(model).lower().startswith(OURS)
 
 
-def headline(card: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
-    """The first metric's name and the model's score, if there is one."""
-    for score in card.get("scores") or []:
-        if is_ours(score.get("model", "")) and score.get("value") is not None:
-            return METRICS.get(str(score["metric"]), (str(score["metric"]), True))[0], score
-    return None
+def headlines(card: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The model's first two scores, each beside that of the simplest baseline, as tiles."""
+    found = [score for score in card.get("scores") or [] if is_ours(score["model"])][:2]
+    tiles = []
+    for score in found:
+        name = METRICS.get(str(score["metric"]), (str(score["metric"]), True))[0]
+        others = [one for one in card["scores"] if one["metric"] == score["metric"] and not is_ours(one["model"])]
+        beside = f"; {others[-1]['model']}: {short(others[-1]['value'], 3)}" if others else ""
+        tiles.append(
+            {"name": f"{name} on held-out rows", "value": short(score["value"], 3), "remark": _ends(score) + beside}
+        )
+    return tiles
 
 
 def calibration(card: Mapping[str, Any], target: str) -> Calibration | None:
@@ -82,147 +93,115 @@ def calibration(card: Mapping[str, Any], target: str) -> Calibration | None:
     held = card.get("calibration") or {}
     if held.get("bins"):
         bins = [(b["predicted"], b["observed"], int(b["rows"])) for b in held["bins"] if b.get("rows")]
-        of = held.get("of")
-        return _reliability(bins, "the predicted class" if of is None else f"{target} = {of}", "held-out rows")
+        return _reliability(bins, "the predicted class" if held.get("of") is None else f"{target} = {held['of']}")
     if held.get("rows"):
         rows = held["rows"]
-        drawing = _predicted_observed(
-            [row["observed"] for row in rows],
-            [row["predicted"] for row in rows],
-            [(row.get("low"), row.get("high")) for row in rows],
-            target,
-            "held-out rows",
+        return Calibration(
+            _predicted_observed(rows, target), _coverage(held.get("coverage") or []), _fifths(held.get("fifths") or [])
         )
-        return Calibration(drawing, _coverage(held.get("coverage") or []))
     return None
 
 
-def calibration_of(
-    said: Predictions, y: Any, classes: Sequence[Any] | None, target: str, coverage: float
-) -> Calibration | None:
-    """The same of the rows the page was given, where y is known; the fit may have seen them."""
-    seen = np.asarray(y, dtype=object)
-    if seen.ndim != 1 or len(seen) != len(said.values):
+def confusion_table(card: Mapping[str, Any]) -> DataTable | None:
+    """Held-out rows by true and by predicted class, of more than two classes."""
+    matrix = ((card.get("calibration") or {}).get("confusion") or {}).get("matrix")
+    if not matrix:
         return None
-    where = "rows of this page, which the model may have been fitted on"
-    if classes is not None:
-        right, probability, of = _binary(said.values, seen, classes)
-        return _reliability(_bins(probability, right), of if of is None else f"{target} = {of}", where)
-    observed = seen.astype(np.float64)
-    known = np.flatnonzero(np.isfinite(observed))
-    if not len(known):
+    classes = [str(label) for label in card["classes"]]
+    rows = []
+    for name, counts in zip(classes, matrix, strict=True):
+        right = counts[classes.index(name)]
+        cells = [
+            Cell(f"{count:,}", count, kind="best" if other == name else "")
+            for other, count in zip(classes, counts, strict=True)
+        ]
+        rows.append(
+            (Cell(f"is {name}"), *cells, Cell(percent(right / max(1, sum(counts))), right / max(1, sum(counts))))
+        )
+    headings = ("", *(f"predicted {name}" for name in classes), "right")
+    return DataTable("Confusion matrix", headings, tuple(rows), frozenset(range(1, len(headings))))
+
+
+def weak_table(card: Mapping[str, Any]) -> DataTable | None:
+    """Groups of held-out rows on which the model does worse than on the others."""
+    found = (card.get("calibration") or {}).get("groups")
+    if not found:
         return None
-    ends = None if said.intervals is None else said.intervals[known]
-    table = None
-    if ends is not None:
-        inside = float(((observed[known] >= ends[:, 0]) & (observed[known] <= ends[:, 1])).mean())
-        width = float((ends[:, 1] - ends[:, 0]).mean())
-        table = _coverage([{"expected": coverage, "observed": inside, "width": width}])
-    kept = np.unique(np.linspace(0, len(known) - 1, min(DOTS, len(known))).round().astype(int))
-    drawing = _predicted_observed(
-        observed[known][kept].tolist(),
-        said.values[known, 0][kept].tolist(),
-        [(None, None)] * len(kept) if ends is None else [(low, high) for low, high in ends[kept].tolist()],
-        target,
-        where,
+    squares = card.get("task") == "regression"
+    rows = []
+    for one in found:
+        loss, others = (float(np.sqrt(max(0.0, one[name]))) if squares else one[name] for name in ("loss", "others"))
+        cells = [Cell(f"{one['column']} is {one['values']}"), Cell(f"{one['rows']:,}", one["rows"])]
+        cells += [Cell(short(loss, 3), loss), Cell(short(others, 3), others)]
+        rows.append((*cells, *([Cell(signed(one["bias"]), one["bias"])] if "bias" in one else [])))
+    name = "RMSE" if squares else "log-loss"
+    headings = ("rows where", "rows", f"{name} there", "elsewhere", *(("observed − predicted",) if squares else ()))
+    return DataTable("Groups with larger errors", headings, tuple(rows), frozenset(range(1, len(headings))))
+
+
+def least_sure(values: np.ndarray, intervals: np.ndarray | None, outputs: Sequence[str]) -> DataTable:
+    """Rows of the page with the widest intervals, or the least clear class."""
+    if intervals is not None:
+        width = intervals[:, 1] - intervals[:, 0]
+        heading, texts = "interval", [f"{short(low)} to {short(high)}" for low, high in intervals]
+        first = [short(value) for value in values[:, 0]]
+    else:
+        shares = np.concatenate([1 - values, values], axis=1) if values.shape[1] == 1 else values
+        width = -shares.max(axis=1)
+        heading, texts = "probability", [percent(share) for share in shares.max(axis=1)]
+        names = ["no", "yes"] if values.shape[1] == 1 else list(outputs)
+        first = [names[place] for place in shares.argmax(axis=1)]
+        if values.shape[1] == 1:
+            first = [f"{'not ' if word == 'no' else ''}{outputs[0]}" for word in first]
+    rows = tuple(
+        (Cell(f"row {place + 1:,}", int(place)), Cell(first[place]), Cell(texts[place]))
+        for place in np.argsort(-width, kind="stable")[:LEAST_SURE]
     )
-    return Calibration(drawing, table)
+    return DataTable("Rows the model is least sure of", ("row", "predicted", heading), rows)
 
 
-def _binary(values: np.ndarray, seen: np.ndarray, classes: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Whether it came true, the probability said, and of which class; None for whichever was predicted."""
-    names = [str(value) for value in classes]
-    places = np.array([names.index(str(value)) if str(value) in names else -1 for value in seen.tolist()])
-    if values.shape[1] == 1:
-        return places == 1, values[:, 0], classes[1]
-    best = values.argmax(axis=1)
-    return places == best, values.max(axis=1), None
-
-
-def _bins(probability: np.ndarray, right: np.ndarray) -> list[tuple[float, float, int]]:
-    which = np.minimum((probability * BINS).astype(int), BINS - 1)
-    return [
-        (float(probability[which == place].mean()), float(right[which == place].mean()), int((which == place).sum()))
-        for place in range(BINS)
-        if (which == place).any()
-    ]
-
-
-def _reliability(bins: list[tuple[float, float, int]], of: str | None, where: str) -> Calibration:
+def _reliability(bins: list[tuple[float, float, int]], what: str) -> Calibration:
     rows = sum(count for _, _, count in bins)
     gap = sum(count * abs(said - true) for said, true, count in bins) / max(1, rows)
-    what = of or "the predicted class"
-    drawing = Drawing(
-        "Reliability",
-        charts.reliability(
-            bins,
-            f"Probabilities said of {what} beside the shares that came true on {where}; average gap {percent(gap)}",
-            "probability said",
-            "share that came true",
-        ),
-        f"Probabilities of {what} on {where}, in {len(bins)} bins of {rows:,} rows; a larger dot has more rows. On the "
-        f"dashed line what is said is what happens; the average gap is {percent(gap)}.",
+    label = f"Predicted probabilities of {what} beside observed shares of held-out rows; average gap {percent(gap)}"
+    caption = (
+        f"Probabilities of {what} on {rows:,} held-out rows in {len(bins)} bins; a larger dot has more rows. On the "
+        f"dashed line they are observed shares; the average gap is {percent(gap)}."
     )
-    return Calibration(drawing)
+    chart = charts.reliability(bins, label, "predicted probability", "observed share")
+    return Calibration(Drawing("Can the probabilities be believed?", chart, caption))
 
 
-def _predicted_observed(
-    observed: Sequence[float],
-    predicted: Sequence[float],
-    ends: Sequence[tuple[float | None, float | None]],
-    target: str,
-    where: str,
-) -> Drawing:
-    whole = [(low, high) for low, high in ends if low is not None and high is not None]
-    complete = len(whole) == len(observed) > 0
-    told = f"Predicted and observed {target} of {len(observed)} {where}"
-    caption = f"{len(observed):,} {where}. On the dashed line a prediction is right."
-    if complete:
-        outside = sum(not low <= seen <= high for seen, (low, high) in zip(observed, whole, strict=True))
-        caption += f" Thin lines are intervals; {outside} observed values lie outside theirs (dots with a rim)."
-    return Drawing(
-        "Predicted and observed",
-        charts.predicted_observed(observed, predicted, whole if complete else None, told, target),
-        caption,
-    )
+def _predicted_observed(rows: Sequence[Mapping[str, Any]], target: str) -> Drawing:
+    whole = [(row["low"], row["high"]) for row in rows if row.get("low") is not None and row.get("high") is not None]
+    ends = whole if len(whole) == len(rows) else None
+    observed = [row["observed"] for row in rows]
+    caption = f"{len(rows):,} held-out rows. On the dashed line a prediction is right."
+    if ends is not None:
+        outside = sum(not low <= seen <= high for seen, (low, high) in zip(observed, ends, strict=True))
+        caption += f" Thin lines are 90 % intervals; {outside} observed values lie outside theirs (dots with a rim)."
+    told = f"Predicted and observed {target} of {len(rows)} held-out rows"
+    chart = charts.predicted_observed(observed, [row["predicted"] for row in rows], ends, told, target)
+    return Drawing("Predicted and observed", chart, caption)
 
 
 def _coverage(levels: Sequence[Mapping[str, Any]]) -> DataTable | None:
-    if not levels:
-        return None
-    rows = tuple(
-        (
-            Cell(percent(level["expected"]), level["expected"]),
-            Cell(percent(level["observed"]), level["observed"], *_off(level["expected"], level["observed"])),
-            Cell("–" if level.get("width") is None else short(level["width"]), level.get("width")),
-        )
-        for level in levels
-    )
+    rows = tuple((Cell(percent(level["expected"]), level["expected"]), *_held(level)) for level in levels)
     columns = ("an interval should hold", "it holds", "its average width")
-    return DataTable("Coverage of intervals", columns, rows, frozenset({0, 1, 2}))
+    return DataTable("Coverage of intervals", columns, rows, frozenset({0, 1, 2})) if rows else None
 
 
-def _off(expected: float, observed: float) -> tuple[str, str]:
-    """A remark where an interval holds clearly more or fewer rows than it says."""
-    gap = 100 * (observed - expected)
-    if abs(gap) < 1:
-        return "as it says", ""
-    points = round(abs(gap))
-    return f"{points} point{'s' * (points != 1)} {'more' if gap > 0 else 'fewer'}", ""
+def _fifths(parts: Sequence[Mapping[str, Any]]) -> DataTable | None:
+    rows = tuple((Cell(f"{short(part['low'], 3)} to {short(part['high'], 3)}"), *_held(part)) for part in parts)
+    columns = ("where it predicts", "a 90 % interval holds", "its average width")
+    return DataTable("Coverage by fifth of the predictions", columns, rows, frozenset({1, 2})) if rows else None
 
 
-def _score_table(name: str, rows: Sequence[charts.Interval]) -> DataTable:
-    return DataTable(
-        f"{name} by model",
-        ("model", name, "low", "high"),
-        tuple(
-            (
-                Cell(row.name, kind="best" if row.ours else ""),
-                Cell(short(row.value), row.value),
-                Cell("–" if row.low is None else short(row.low), row.low),
-                Cell("–" if row.high is None else short(row.high), row.high),
-            )
-            for row in rows
-        ),
-        frozenset({1, 2, 3}),
+def _held(level: Mapping[str, Any]) -> tuple[Cell, Cell]:
+    """What an interval holds, with a remark where that is clearly more or less than it should."""
+    gap = round(100 * (level["observed"] - level["expected"]))
+    remark = f"{abs(gap)} point{'s' * (abs(gap) != 1)} {'more' if gap > 0 else 'fewer'}" if gap else "as it should"
+    width = level.get("width")
+    return Cell(percent(level["observed"]), level["observed"], remark), Cell(
+        "–" if width is None else short(width), width
     )

@@ -44,6 +44,37 @@ class DataTable:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A bar between two values, with a whisker and a remark."""
+
+    name: str
+    text: str
+    start: float
+    end: float
+    ends: tuple[float, float] | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars in the rows of a table, on one scale: names stay text at any width, and a screen reader reads a table."""
+
+    caption: str
+    rows: tuple[Bar, ...]
+
+    @property
+    def signed(self) -> bool:
+        """Whether some bars go down."""
+        return any(row.end < row.start for row in self.rows)
+
+    def place(self, value: float) -> float:
+        """Where a value lies, in hundredths of the width."""
+        values = [end for row in self.rows for end in (row.start, row.end, *(row.ends or ()))]
+        low, high = min(0.0, *values), max(0.0, *values)
+        return round(100 * (value - low) / (high - low), 2) if high > low else 0.0
+
+
 def environment(*packages: str) -> jinja2.Environment:
     """Templates of these packages before those of this one; everything that is put into them is escaped."""
     made = jinja2.Environment(

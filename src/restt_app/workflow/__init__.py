@@ -9,6 +9,8 @@ The command line does the same with the same functions.
 """
 
 from restt_app.workflow.card import Card
+from restt_app.workflow.checking import check_table
+from restt_app.workflow.comparing import compare_tables
 from restt_app.workflow.fitting import FittedTable, fit_table
 from restt_app.workflow.folder import load as load_table
 from restt_app.workflow.machine import info
@@ -20,6 +22,8 @@ __all__ = [
     "FittedTable",
     "Predictions",
     "Table",
+    "check_table",
+    "compare_tables",
     "explain_table",
     "fit_table",
     "info",

@@ -26,17 +26,22 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     The same entry for the target.
 ``held_out``
     ``method`` (such as ``"5 folds"`` or ``"20 % of the rows"``), ``rows`` that were predicted without being seen,
-    ``trained_on``, rows of each fit that predicted them, and ``metrics`` of ResTT on them, by name.
+    ``trained_on``, rows of each fit that predicted them, ``metrics`` of ResTT on them, by name, and ``seconds``, how
+    long a fit of each model took.
 ``scores``
-    ``{"model", "metric", "value", "low", "high"}`` of ``"ResTT"``, ``"linear"`` and ``"boosting"`` on the same rows.
-    Metrics: ``r2`` and ``rmse``, or ``log_loss`` and ``accuracy``. [low, high] holds 95 % of bootstrap resamples of the
-    held-out rows.
+    ``{"model", "metric", "value", "low", "high"}`` of ``"ResTT"``, ``"linear"``, ``"boosting"`` and ``"mean"`` or
+    ``"class shares"`` on the same rows. Metrics: ``r2`` and ``rmse``, or ``log_loss``, ``roc_auc``,
+    ``average_precision``, ``brier`` and ``accuracy``. [low, high] holds 95 % of bootstrap resamples of the held-out
+    rows.
 ``calibration``
     On the held-out rows. Regression: ``coverage``, pairs ``{"expected", "observed", "width"}`` of how many rows an
-    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals), and
-    ``rows``, up to 500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
+    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals),
+    ``fifths``, the same of the 90 % interval for fifths of the predictions from ``low`` to ``high``, and ``rows``, up
+    to 500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
     Classification: ``of``, the class whose probability is meant (None: whichever was predicted), and ``bins`` of
-    ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right.
+    ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right;
+    ``confusion``, see :func:`restt_app.workflow.metrics.confusion`. Both: ``groups`` with larger errors, see
+    :func:`restt_app.workflow.weak_groups.weak_groups`.
 ``settings``
     The estimator's parameters that are not at their defaults, and ``seed``.
 ``versions``, ``created``, ``seconds``

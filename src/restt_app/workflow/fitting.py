@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import re
-import time
+import time as clock
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, replace
 from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from restt._common.errors import check_choice, check_int, shown
+from restt._common.errors import check_choice, check_int
 from restt._common.provenance import provenance
 from restt.estimators import ResTTClassifier, ResTTRegressor
 from restt_app.workflow.card import TASKS, Card
-from restt_app.workflow.columns import LISTED_LEVELS, Column, described, exact, left_out
+from restt_app.workflow.columns import LISTED_LEVELS, Column, described, left_out
+from restt_app.workflow.hints import dependence, imbalance, leaks
 from restt_app.workflow.layouts import Layout, split
-from restt_app.workflow.scoring import COST, cost, score
+from restt_app.workflow.rows import known_answers, read_rows
+from restt_app.workflow.scoring import COST, Scorer
+from restt_app.workflow.splits import ScoringSettings, group_codes, split_rows
 from restt_app.workflow.table import Table, check_column, read_table
+from restt_app.workflow.target import present_rows, read_target
+from restt_app.workflow.weak_groups import as_categories
 
-FEW_VALUES = 10  # a target of this few different whole numbers is taken as classes
-MOST_CLASSES = 100
-LEAST_ROWS = 10
 FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
 
 Progress = Callable[[str, float], None]  # what was done last, and the share of the whole that is done
@@ -73,10 +74,16 @@ def fit_table(
     target: str,
     *,
     task: str = "auto",
+    effort: str = "auto",
+    group: str | None = None,
+    time: str | None = None,
+    test: Any = None,
     parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
+    first: Callable[[FittedTable], None] | None = None,
     delimiter: str = "auto",
     encoding: str = "auto",
     missing: Sequence[str] = (),
@@ -95,6 +102,14 @@ def fit_table(
         The column to predict. Rows without it are left out.
     task : {"auto", "regression", "classification"}
         ``"auto"``: numbers of more than 10 different values, or that are not whole, are regression.
+    effort : {"quick", "auto", "best"}
+        Of the estimator.
+    group : str, optional
+        A column whose rows of one value are never both fitted to and scored on; the model does not get it.
+    time : str, optional
+        A column of dates or numbers: the latest fifth of the rows is scored on.
+    test : path or data frame, optional
+        Rows to score on instead. The model is fitted to all rows of ``data``.
     parameters : mapping, optional
         Of :class:`restt.ResTTRegressor` or :class:`restt.ResTTClassifier`.
     seed : int
@@ -103,59 +118,55 @@ def fit_table(
         As the estimators take it.
     progress : callable, optional
         ``progress(what, share)`` is called after each fit.
+    notice : callable, optional
+        Called with each note as soon as it is known; those on the table before anything is fitted.
+    first : callable, optional
+        Called with a model of effort ``"quick"`` before the one that is returned is fitted.
 
     Returns
     -------
     FittedTable
     """
-    began = time.monotonic()
+    began = clock.monotonic()
     check_choice("task", task, ("auto", *TASKS))
     check_int("seed", seed, minimum=0, maximum=2**32 - 1)
-    options: dict[str, Any] = {
-        "missing": missing,
-        "category": category,
-        "drop": drop,
-        "keep": keep,
-        "layout": layout,
-    }
+    options: dict[str, Any] = {"missing": missing, "category": category, "drop": drop, "keep": keep, "layout": layout}
     if isinstance(data, Table):
         if given := [name for name, value in options.items() if value]:
             raise ValueError(f"{given[0]} is told to read_table, and data has been read already")
         table = data
     else:
         table = read_table(data, delimiter=delimiter, encoding=encoding, **options)
-    check_column("target", target, list(table.columns))
-    if target not in table.values:
-        raise ValueError(f"drop names the target {target!r}, which cannot be left out")
+    for argument, name in (("target", target), ("group", group), ("time", time)):
+        if name is not None:
+            check_column(argument, name, list(table.columns))
+            if name not in table.values:
+                raise ValueError(f"drop names the {argument} {name!r}, which cannot be left out")
+    if target in (group, time) or sum(value is not None for value in (group, time, test)) > 1:
+        raise ValueError("at most one of group, time and test can be given, and neither is the target")
+    if group is not None:
+        grouped = replace(table.columns[group], used=False, inputs=[], note="left out: names the groups")
+        table = replace(table, columns={**table.columns, group: grouped})
     columns = {name: column for name, column in table.columns.items() if name != target}
-    notes = [*table.notes, *left_out(columns.values())]
-    kind, y, rows = _target(table, target, task, notes)
-    estimator = _estimator(kind, parameters or {}, seed, device)
+    notes = _Notes(notice)
+    notes.add(table.notes, left_out(columns.values()))
+    settings = {**({} if effort == "auto" else {"effort": effort}), **dict(parameters or {})}
+    before: list[str] = []
+    kind, y, rows = read_target(table, target, task, before)
+    notes.add(before)
+    _estimator(kind, settings, seed, device)._validate_params()
     if not any(column.used for column in columns.values()):
         reasons = "; ".join(f"{name!r} was {column.note}" for name, column in list(columns.items())[:5])
         raise ValueError(f"no column is left to predict {target!r} from" + (f": {reasons}" if reasons else ""))
-
-    done, last = 0.0, 1.25 * COST["ResTT"]  # the last fit has a quarter more rows
-    total = cost(len(rows)) + last
-
-    def step(what: str, spent: float) -> None:
-        nonlocal done
-        done += spent
-        if progress is not None:
-            progress(what, min(done / total, 1.0))
-
     if len(rows) > FIT_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, FIT_ROWS, replace=False))
-        y = y[np.searchsorted(_present(table, target), rows)]
-        notes.append(f"the model was fitted to {FIT_ROWS} of the rows, drawn at random")
+        y = y[np.searchsorted(present_rows(table, target), rows)]
+        notes.add([f"the model was fitted to {FIT_ROWS} of the rows, drawn at random"])
     classes = np.unique(y) if kind == "classification" else None
     x = table.frame(None if len(rows) == table.rows else rows, without=target)
-    honest = score(lambda: _estimator(kind, parameters or {}, seed, device), x, y, classes, seed, step)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        estimator.fit(x, y)
-    notes += dict.fromkeys(" ".join(str(one.message).split()) for one in told)
-    step("fitting all rows", last)
+    if test is None and group is None and time is None:
+        notes.add(dependence(columns, table.values, table.rows))
+    notes.add(leaks(x, y, classes, target), imbalance(y, target) if classes is not None else [])
     card = Card(
         task=kind,
         target=target,
@@ -165,17 +176,100 @@ def fit_table(
         target_column=described(
             target, table.columns[target].kind, table.columns[target].layout, table.values[target], keep=True
         ).to_json(),
-        held_out=honest.held_out,
-        scores=honest.scores,
-        calibration=honest.calibration,
-        settings={"seed": seed, "device": device, **dict(parameters or {})},
         versions=(origin := provenance(seed=seed))["versions"],
         created=origin["date"],
-        seconds=round(time.monotonic() - began, 2),
-        notes=notes,
-        stored=_stored(len(honest.calibration.get("rows", []))),
     )
-    return FittedTable(estimator, card)
+    scored_x, scored_y = x, y
+    if test is not None:
+        read = read_rows(card, test, delimiter=delimiter, encoding=encoding, missing=missing)
+        more, answers = known_answers(card, read)
+        notes.add([f"test: {note}" for note in read.notes])
+        scored_x = as_categories(pd.concat([_plain_texts(x), more], ignore_index=True))
+        scored_y = np.concatenate([y, answers])
+        held = [(np.arange(len(y)), len(y) + np.arange(len(answers)))]
+        splits, method = held, "a table of their own"
+    else:
+        splits, method = split_rows(
+            y,
+            None if classes is None else y,
+            seed,
+            ScoringSettings(),
+            groups=None if group is None else group_codes(table.values[group])[rows],
+            times=None if time is None else _times(table, time)[rows],
+        )
+    scorer = Scorer(scored_x, scored_y, classes, splits, method, seed)
+
+    def fitted(settings: dict[str, Any], done: float, until: float) -> FittedTable:
+        level = settings.get("effort", "auto")
+        last = COST.get(level, COST["auto"])
+        total, spent = scorer.cost(level) + last, 0.0
+
+        def step(what: str, cost: float) -> None:
+            nonlocal spent
+            spent += cost
+            if progress is not None:
+                progress(what, done + (until - done) * min(spent / total, 1.0))
+
+        honest = scorer.score(lambda: _estimator(kind, settings, seed, device), level, step)
+        estimator = _estimator(kind, settings, seed, device)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            estimator.fit(x, y)
+        notes.add(list(dict.fromkeys(" ".join(str(one.message).split()) for one in told)))
+        step("fitting all rows", last)
+        return FittedTable(
+            estimator,
+            replace(
+                card,
+                held_out=honest.held_out,
+                scores=honest.scores,
+                calibration=honest.calibration,
+                settings={"seed": seed, "device": device, **_named(group=group, time=time), **settings},
+                seconds=round(clock.monotonic() - began, 2),
+                notes=list(notes.all),
+                stored=_stored(len(honest.calibration.get("rows", []))),
+            ),
+        )
+
+    share = 0.0
+    level = settings.get("effort", "auto")
+    if first is not None and level != "quick":
+        share = COST["quick"] / (COST["quick"] + COST.get(level, COST["auto"]))
+        first(fitted({**settings, "effort": "quick"}, 0.0, share))
+    return fitted(settings, share, 1.0)
+
+
+class _Notes:
+    """Sentences on a table, each once and told at once."""
+
+    def __init__(self, notice: Callable[[str], None] | None) -> None:
+        self.all: list[str] = []
+        self._notice = notice
+
+    def add(self, *lists: Sequence[str]) -> None:
+        for note in [note for notes in lists for note in notes]:
+            if note not in self.all:
+                self.all.append(note)
+                if self._notice is not None:
+                    self._notice(note)
+
+
+def _named(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _times(table: Table, name: str) -> np.ndarray:
+    values = table.values[name]
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"time must name a column of dates or numbers, and {name!r} holds categories")
+    if np.isnan(values).any():
+        row = int(np.flatnonzero(np.isnan(values))[0]) + 1
+        raise ValueError(f"time must be there in every row, and {name!r} is missing in row {row}")
+    return values
+
+
+def _plain_texts(frame: Any) -> Any:
+    return frame.astype({name: object for name in frame.columns if frame[name].dtype == "category"})
 
 
 def _kept(column: Column, values: Any) -> dict[str, Any]:
@@ -211,101 +305,3 @@ def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str)
             f"parameters has {unknown[0]!r}, which {kind.__name__} does not take here; known: {sorted(known)}"
         )
     return kind(**parameters, random_state=seed, device=device)
-
-
-def _present(table: Table, target: str) -> np.ndarray:
-    """Numbers of the rows that have the target."""
-    values = table.values[target]
-    return np.flatnonzero(~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna()))
-
-
-def _target(table: Table, target: str, task: str, notes: list[str]) -> tuple[str, np.ndarray, np.ndarray]:
-    """The task, the target's values or labels, and the rows that have one; ValueError for what cannot be learned."""
-    column, values = table.columns[target], table.values[target]
-    rows = _present(table, target)
-    if column.kind == "date":
-        raise ValueError(f"target {target!r} holds dates: make a number of them first, such as days until then")
-    if len(rows) < table.rows:
-        notes.append(f"{table.rows - len(rows)} rows without a value in {target!r} were left out")
-    if len(rows) < LEAST_ROWS:
-        raise ValueError(f"{len(rows)} rows have a value in the target {target!r}: at least {LEAST_ROWS} are needed")
-    labels = class_labels(column, table.labels[target][rows]) if target in table.labels else None
-    distinct = column.distinct if labels is None else len(np.unique(labels))
-    if distinct == 1:
-        only = values[rows[0]]
-        raise ValueError(
-            f"target {target!r} has one value, {shown(_plain(only))}, in all rows: there is nothing to predict"
-        )
-    numeric = column.kind == "number"
-    whole = bool(numeric and (values[rows] == np.round(values[rows])).all())
-    few = distinct == 2 or (whole and distinct <= FEW_VALUES)
-    if task == "auto":
-        task = "regression" if numeric and not few else "classification"
-        counted = f"{distinct} different {'numbers' if numeric else 'labels'}"
-        notes.append(f"{task}, since {target!r} has {counted}; the task can be named instead")
-    if task == "regression":
-        if not numeric:
-            wrong = shown(_plain(values[rows[0]]))
-            raise ValueError(f"target {target!r} must hold numbers for regression, got {wrong} in row {rows[0] + 1}")
-        return task, values[rows], rows
-    if labels is None or distinct > MOST_CLASSES:
-        raise ValueError(
-            f"target {target!r} has {distinct} different values, and at most {MOST_CLASSES} classes are taken: "
-            "is it the right column, or are its numbers written as text?"
-        )
-    found, counts = np.unique(labels, return_counts=True)
-    rare = found[counts < 2].tolist()
-    if len(found) - len(rare) < 2:
-        raise ValueError(
-            f"target {target!r} must have two classes of at least 2 rows each, got {_counted(found, counts)}: "
-            "name another task or target"
-        )
-    if rare:
-        notes.append(f"the class {shown(rare[0])} of {target!r} is in one row only: little is learned about it")
-    return task, labels, rows
-
-
-def _counted(labels: np.ndarray, counts: np.ndarray) -> str:
-    pairs = list(zip(labels.tolist(), counts.tolist(), strict=True))
-    return ", ".join(f"{shown(label)} {count} times" for label, count in pairs[:4]) + (", …" if len(pairs) > 4 else "")
-
-
-def class_labels(column: Column, spelled: Any) -> np.ndarray:  # (B,)
-    """Classes of a target's values, a Categorical without missing ones, as the table spells them.
-
-    Labels are integers where all are whole numbers in their usual form, booleans where all are True and False, else
-    texts. Values that mean the same, such as 1 and 1.0 or yes and YES, get the spelling that is most frequent.
-
-    >>> import pandas as pd
-    >>> class_labels(Column("y", "number", "1234.5", 0, 2), pd.Categorical(["1.0", "2", "1.0", "1"]))
-    array(['1.0', '2', '1.0', '1.0'], dtype=object)
-    """
-    counts = np.bincount(spelled.codes, minlength=len(spelled.categories))
-    order = [place for place in np.argsort(-counts, kind="stable") if counts[place]]
-    found = [spelled.categories[place] for place in order]
-    usual: dict[Any, Any] = {}
-    for key, label in zip(keys := exact(column.kind, column.layout, found), found, strict=True):
-        usual.setdefault(key, label)
-    chosen: Any = [usual[key] for key in keys]
-    if all(isinstance(label, (bool, np.bool_)) for label in chosen):
-        names = np.array(chosen, dtype=bool)
-    elif None not in (whole := [_integer(label) for label in chosen]):
-        names = np.array(whole, dtype=np.int64)
-    else:
-        names = np.array([str(label) for label in chosen], dtype=object)
-    placed = np.zeros(len(counts), dtype=np.int64)
-    placed[order] = np.arange(len(order))
-    return names[placed[spelled.codes]]
-
-
-def _integer(label: Any) -> int | None:
-    """The integer that a label is or is spelled as, if it has 64 bits at most."""
-    if isinstance(label, str):
-        number = int(label) if re.fullmatch(r"0|-?[1-9]\d{0,18}", label, re.ASCII) else None
-    else:
-        number = int(label) if isinstance(label, (int, float, np.number, Decimal)) and label == int(label) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

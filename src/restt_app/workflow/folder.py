@@ -23,11 +23,11 @@ from restt.estimators.files import NAME as MODEL
 from restt_app.workflow.card import Card
 from restt_app.workflow.columns import UNREAD
 from restt_app.workflow.fitting import FittedTable
+from restt_app.workflow.metrics import words
 
 CARD, README = "card.json", "README.md"
 FILES = (MODEL, README, CARD)
 NEW = ".restt-new"  # inside a folder whose files are being replaced
-METRIC_WORDS = {"r2": "R²", "rmse": "root mean square error", "log_loss": "log-loss", "accuracy": "accuracy"}
 
 
 def save(fitted: FittedTable, folder: str | PathLike[str], *, force: bool = False) -> Path:
@@ -228,7 +228,7 @@ def _scores(card: Card) -> list[str]:
         f"On {card.held_out['rows']} rows no model had seen ({card.held_out['method']}), with intervals that hold "
         "95 % of the resamples:",
         "",
-        "| model | " + " | ".join(METRIC_WORDS[name] for name in metrics) + " |",
+        "| model | " + " | ".join(words(name) for name in metrics) + " |",
         "|---" * (len(metrics) + 1) + "|",
         *rows,
         "",
@@ -241,7 +241,7 @@ def interval(entry: dict[str, Any]) -> str:
     >>> interval({"value": 0.5, "low": 0.401, "high": 0.6})
     '0.5 [0.401, 0.6]'
     """
-    return f"{entry['value']:.4g} [{entry['low']:.4g}, {entry['high']:.4g}]"
+    return f"{entry['value']:.4g} [{entry['low']:.3g}, {entry['high']:.3g}]"
 
 
 def _columns(card: Card) -> list[str]:

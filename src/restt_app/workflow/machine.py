@@ -17,6 +17,7 @@ EXTRAS = {
     "fast": ("ziglang",),
     "plot": ("matplotlib",),
     "app": ("typer", "rich", "pandas", "pyarrow", "jinja2", "matplotlib"),
+    "serve": ("fastapi", "uvicorn"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "tune": ("optuna",),
     "baselines": ("interpret",),

@@ -15,10 +15,10 @@ import pandas as pd
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import whole_file, write_bytes_atomic
 from restt_app.workflow.cells import write_csv, write_lines
-from restt_app.workflow.columns import Column, exact
 from restt_app.workflow.fitting import FittedTable
 from restt_app.workflow.folder import load
 from restt_app.workflow.layouts import Layout
+from restt_app.workflow.rows import extra_columns, read_rows
 from restt_app.workflow.table import check_column, model_frame, opened, relaid
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
@@ -80,7 +80,7 @@ class Predictions:
                 check_column("carry", name, source.columns)
                 if name in self._names:
                     raise ValueError(f"carry names the column {name!r}, and a result has that name: rename the column")
-            self.notes += [*source.notes, *extra_columns(source.columns, self.fitted)]
+            self.notes += [*source.notes, *extra_columns(source.columns, card)]
             if card.task == "regression" and self._interval is not None and not self._has_intervals:
                 self.notes.append("no intervals: this model was trained by gradients, which know none")
             for chunk, carried in source.chunks(carry=self._carry):
@@ -179,58 +179,19 @@ def explain_table(
     check_int("rows", rows, minimum=1)
     target = check_new_output(output, force=force)
     fitted = model if isinstance(model, FittedTable) else load(model)
-    told: list[str] = [] if notes is None else notes
-    frames, answers, seen = [], [], 0
-    aim = fitted.card.target
-    *columns, answer = relaid([*fitted.columns, fitted.target_column], layout)
-    with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
-        told += [*source.notes, *extra_columns([name for name in source.columns if name != aim], fitted)]
-        for chunk in source.chunks():
-            frames.append(model_frame(columns, chunk, seen + 1))
-            if aim in source.columns:
-                answers.append(_answers(fitted, answer, chunk[aim], seen + 1))
-            seen += len(chunk)
-            if seen >= PAGE_ROWS:
-                told.append(f"the page is made from the first {PAGE_ROWS} rows")
-                break
-        if seen == 0:
-            raise ValueError(f"{source.label} has column names but no rows")
-    # As objects: chunks have categories of their own.
-    x = pd.concat([frame.astype(dict.fromkeys(_texts(frame), object)) for frame in frames], ignore_index=True)
-    y = np.concatenate(answers)[:PAGE_ROWS] if answers else None
-    page = model_page(fitted.estimator, x.iloc[:PAGE_ROWS], y, card=fitted.card.to_json(), rows=rows)
+    read = read_rows(
+        fitted.card,
+        data,
+        most=PAGE_ROWS,
+        layout=layout,
+        delimiter=delimiter,
+        encoding=encoding,
+        missing=missing,
+    )
+    if notes is not None:
+        notes += read.notes
+    page = model_page(fitted.estimator, read.x, read.y, card=fitted.card.to_json(), rows=rows)
     return write_bytes_atomic(target, page.encode())
-
-
-def _texts(frame: Any) -> list[str]:
-    return [name for name in frame.columns if frame[name].dtype == "category"]
-
-
-def _answers(fitted: FittedTable, column: Column, series: Any, first_row: int) -> np.ndarray:
-    """The target's true values or labels; NaN or None where they are missing."""
-    values = column.values(series, first_row)
-    if fitted.card.task == "regression":
-        return np.asarray(values)
-    there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
-    labels = np.full(len(values), None, dtype=object)
-    codes, found = pd.factorize(series[there])
-    classes = fitted.card.classes
-    known = dict(zip(exact(column.kind, fitted.target_column.layout, classes), classes, strict=True))
-    names = [
-        known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
-    ]
-    labels[there] = np.array([*names, None], dtype=object)[codes]
-    return labels
-
-
-def extra_columns(names: Sequence[str], fitted: FittedTable) -> list[str]:
-    """A note on the columns that the model does not use, if there are any."""
-    known = {column.name for column in fitted.columns}
-    extra = [name for name in names if name not in known]
-    if not extra:
-        return []
-    listed = ", ".join(repr(name) for name in extra[:5]) + (f" and {len(extra) - 5} more" if len(extra) > 5 else "")
-    return [f"not used: {listed}" + (" (the target)" if extra == [fitted.card.target] else "")]
 
 
 def check_new_output(output: str | PathLike[str], *, force: bool) -> Path:

@@ -61,6 +61,11 @@ def card():
             "coverage": [{"expected": 0.9, "observed": 0.85, "width": 2.0}],
             "rows": [{"predicted": 1.0, "observed": 1.1, "low": 0.5, "high": 1.5}] * 4
             + [{"predicted": 2.0, "observed": 5.0, "low": 1.5, "high": 2.5}],
+            "fifths": [
+                {"low": 0.0, "high": 1.0, "rows": 18, "expected": 0.9, "observed": 0.7, "width": 1.0},
+                {"low": 1.0, "high": 2.0, "rows": 18, "expected": 0.9, "observed": 0.9, "width": 3.0},
+            ],
+            "groups": [{"column": "kind", "values": "blue", "rows": 40, "loss": 4.0, "others": 1.0, "bias": -0.5}],
         },
         "settings": {"seed": 0},
         "versions": {"python": "3", "restt": "0"},
@@ -98,3 +103,14 @@ def axe():
     """The checker of contrast, names and roles, as a script."""
     pytest.importorskip("axe_core_python")
     return files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def threshold_page(table):
+    """Two classes, with a confusion matrix at a threshold that can be moved."""
+    X, y = table
+    labels = np.where(y > 1, "yes", "no")
+    model = ResTTNetClassifier(epochs=15, random_state=0).fit(X, labels)
+    counts = {"negative": [3] * 20 + [0] * 81, "positive": [0] * 70 + [2] * 31}
+    card = {"task": "classification", "target": "ill", "classes": ["no", "yes"], "calibration": {"confusion": counts}}
+    return model_page(model, X, labels, card=card, rows=10)

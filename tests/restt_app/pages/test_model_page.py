@@ -9,11 +9,13 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
 from restt import ResTTNetRegressor, ResTTRegressor
 from restt_app.pages import model_page
+from restt_app.pages.units import contributions
 from tests.restt_app.pages.conftest import NASTY
 
 
@@ -67,7 +69,17 @@ def test_what_the_card_says_is_on_the_page(page):
     text = re.sub(r"<[^>]+>", " ", page)
     for said in ("R²", "0.8 to 0.95", "5 folds", "5 points fewer", "1 observed values lie outside", "3.2 s", "0" * 64):
         assert said in text
-    assert page.index(">ResTT<") < page.index(">boosting<") < page.index(">linear<")
+    assert page.index(">ResTT <") < page.index(">boosting <") < page.index(">linear <")
+    assert "kind is blue" in text
+    assert "mean: " not in text  # the simplest baseline of this card is boosting
+
+
+def test_the_sections_are_in_the_order_a_reader_asks(page):
+    places = [
+        page.index(f'<section id="{name}"') for name in ("scores", "matters", "interactions", "explorer", "trust")
+    ]
+    assert places == sorted(places)
+    assert places[-1] < page.index('<section id="data"') < page.index('<section id="made"')
 
 
 def test_curves_are_the_models_own_predictions(page, regressor, table):
@@ -84,45 +96,46 @@ def test_curves_are_the_models_own_predictions(page, regressor, table):
             assert found["predicted"][row][0] + steps * found["unit"] == pytest.approx(wanted, abs=2 * found["unit"])
 
 
-def test_values_sum_to_the_prediction_in_the_targets_units(page, regressor, table):
+def test_contributions_sum_to_the_prediction_in_the_units_of_y(page, regressor, table):
     X, y = table
     found = explorer(page)
-    assert regressor.target_.label == "transformed y"
-    assert (found["method"], found["same"]) == ("Aumann–Shapley values", True)
     for row, place in enumerate(np.array(found["row"]) - 1):
         wanted = regressor.predict(X.iloc[[place]])[0]
-        decision = found["decision"][row][0]
-        assert decision == pytest.approx(wanted, abs=1e-4)
-        assert found["base"][0] + sum(found["shapley"][row][0]) == pytest.approx(decision, abs=1e-4)
-        assert sum(found["orders"][row][0]) == pytest.approx(decision, abs=1e-4)
+        assert found["base"][0] + sum(found["added"][row][0]) == pytest.approx(wanted, abs=1e-3)
+        assert sum(found["orders"][row][0]) == pytest.approx(1, abs=1e-4)
         assert found["observed"][row] == pytest.approx(y[place])
         low, high = found["interval"][row]
         assert low < wanted < high
 
 
+def test_contributions_to_probabilities_sum_to_them(classifier, table):
+    found = contributions(classifier, table[0][:20])
+    np.testing.assert_allclose(
+        found.base + found.values.sum(axis=1), classifier.predict_proba(table[0][:20]), atol=1e-6
+    )
+    np.testing.assert_allclose(found.values.sum(axis=2), 0, atol=1e-6)
+
+
 def test_without_a_card_the_page_says_what_is_missing(regressor, table):
     page = model_page(regressor, table[0], rows=5)
     assert "The model card has no scores" in page
-    assert "Calibration is not shown" in page
+    assert "No group of held-out rows" in page
     assert len(explorer(page)["row"]) == 5
     assert explorer(page)["observed"] is None
 
 
-def test_observed_values_stand_in_for_held_out_rows(regressor, table):
-    page = model_page(regressor, *table, rows=5)
-    assert "which the model may have been fitted on" in page
-    assert "it holds" in page
-
-
 def test_classes_have_probabilities(classifier, table):
     X, y = table
-    page = model_page(classifier, X, np.digitize(y, [0.0, 1.0]), card={"target": "band"}, rows=8)
+    matrix = [[5, 1, 0], [2, 7, 0], [0, 0, 3]]
+    bins = [{"predicted": 0.5, "observed": 0.4, "rows": 10}]
+    card = {"target": "band", "classes": [0, 1, 2], "calibration": {"bins": bins, "confusion": {"matrix": matrix}}}
+    page = model_page(classifier, X, np.digitize(y, [0.0, 1.0]), card=card, rows=8)
     found = explorer(page)
     assert found["outputs"] == ["band = 0", "band = 1", "band = 2"]
     assert np.allclose(np.sum(found["predicted"], axis=1), 1, atol=1e-4)
-    assert np.allclose(found["decision"], found["predicted"], atol=1e-4)
-    assert np.allclose(np.array(found["base"]) + np.sum(found["shapley"], axis=2), found["predicted"], atol=1e-4)
-    assert "Reliability" in page
+    assert "Can the probabilities be believed?" in page
+    assert "83.3 %" in page  # of the first class are right
+    assert found["labels"] == ["0", "1", "2"]
     assert 'class="line s2"' in page
 
 
@@ -146,7 +159,7 @@ def test_a_model_that_says_one_thing():
     X = np.random.default_rng(0).random((30, 2))
     y = np.full(30, 2.0)
     page = model_page(ResTTRegressor(random_state=0).fit(X, y), X, y, rows=3)
-    assert "It says the same of every row." in page
+    assert "It predicts the same for every row." in page
     assert "the model is additive" in page
     assert explorer(page)["predicted"] == [[2.0]] * 3
 
@@ -159,3 +172,23 @@ def test_bad_arguments(regressor, table):
         model_page(regressor, X, y[:3])
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
         model_page(regressor, X, rows=0)
+
+
+def test_dates_are_shown_as_dates(regressor):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"day": 19000.0 + np.arange(40), "day weekday": np.arange(40.0) % 7, "a": rng.random(40)})
+    model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, np.arange(40.0))
+    page = model_page(model, X, card={"target": "y", "columns": [{"name": "day", "kind": "date"}]}, rows=4)
+    found = explorer(page)
+    assert found["values"][0] == ["2022-01-08", "Mon", pytest.approx(found["values"][0][2])]
+    day = next(column for column in found["columns"] if column["column"] == 0)
+    assert day["texts"][0] == "2022-01-08"
+    assert ">2022-0" in page  # a tick of the curve
+
+
+def test_a_thousand_rows_and_three_hundred_columns_stay_small():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.random((1000, 300)), columns=[f"列 {k}" for k in range(300)])
+    model = ResTTNetRegressor(epochs=1, bond_dim=2, random_state=0).fit(X, X["列 0"])
+    page = model_page(model, X, X["列 0"].to_numpy())
+    assert len(page.encode()) < 1_500_000

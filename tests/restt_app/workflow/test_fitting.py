@@ -20,7 +20,7 @@ def test_a_regression_from_end_to_end(fitted, tree_frame):
         *("girth", "kind", "planted", "planted month", "planted weekday", "watered")
     ]
     assert card.target_column["range"] == [tree_frame.height.min(), tree_frame.height.max()]
-    assert {one["model"] for one in card.scores} == {"ResTT", "linear", "boosting"}
+    assert {one["model"] for one in card.scores} == {"ResTT", "linear", "boosting", "mean"}
     assert card.held_out["metrics"]["r2"] > 0.6
     assert [pair["expected"] for pair in card.calibration["coverage"]] == [0.5, 0.8, 0.9, 0.95]
     assert card.settings == {"seed": 0, "device": "auto"}
@@ -100,8 +100,19 @@ def test_progress_goes_from_nothing_to_one():
     fit_table(frame([0, 1] * 20), "y", parameters=QUICK, progress=lambda what, share: told.append((what, share)))
     shares = [share for _, share in told]
     assert shares == sorted(shares)
-    assert len(told) == 16
+    assert len(told) == 21
     assert told[-1] == ("fitting all rows", pytest.approx(1.0))
+
+
+def test_a_quick_model_comes_first_where_one_is_asked_for():
+    told, quick = [], []
+    data = frame([0, 1] * 20)
+    better = fit_table(data, "y", first=quick.append, progress=lambda what, share: told.append(share))
+    assert [fitted.card.settings.get("effort") for fitted in (*quick, better)] == ["quick", None]
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+    fit_table(data, "y", effort="quick", first=quick.append)
+    assert len(quick) == 1
 
 
 def test_a_table_that_was_read_is_taken(tree_frame):

@@ -9,7 +9,7 @@ import pytest
 
 from restt import ResTTNetRegressor
 from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
-from restt_app.workflow.predicting import _answers
+from restt_app.workflow.rows import _answers
 from restt_app.workflow.source import Source
 from restt_app.workflow.table import Column, model_frame
 
@@ -161,5 +161,5 @@ def test_answers_are_the_models_labels(y, expected, tmp_path):
     path.write_text(path.read_text() + "0.5,NA\n")
     with Source(path) as source:
         (chunk,) = source.chunks()
-    assert _answers(fitted, fitted.target_column, chunk["y"], 1).tolist() == expected
+    assert _answers(fitted.card, fitted.target_column, chunk["y"], 1).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])

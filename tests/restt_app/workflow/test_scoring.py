@@ -5,8 +5,13 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_squared_error
 
-from restt_app.workflow import scoring
-from restt_app.workflow.scoring import cost, score
+from restt_app.workflow.scoring import Scorer
+from restt_app.workflow.splits import ScoringSettings, split_rows
+
+
+def score(make, x, y, classes, seed, step, settings=None):
+    splits, method = split_rows(y, None if classes is None else y, seed, settings or ScoringSettings())
+    return Scorer(x, y, classes, splits, method, seed).score(make, "quick", step)
 
 
 def numbers(rows, seed=0):
@@ -22,11 +27,15 @@ def by_name(honest):
 def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
     x, y = numbers(100)
     spent = []
-    honest = score(LinearRegression, x, y, None, 0, lambda what, share: spent.append(share))
+    splits, method = split_rows(y, None, 0, ScoringSettings())
+    scorer = Scorer(x, y, None, splits, method, 0)
+    cost = scorer.cost("auto")
+    honest = scorer.score(LinearRegression, "auto", lambda what, share: spent.append(share))
+    assert set(honest.held_out["seconds"]) == {"ResTT", "linear", "boosting", "mean"}
     assert honest.held_out["method"] == "5 folds"
     assert honest.held_out["rows"] == 100
     assert honest.held_out["trained_on"] == 80
-    assert sum(spent) == pytest.approx(cost(100))
+    assert sum(spent) == pytest.approx(cost)
     predicted = np.array([row["predicted"] for row in honest.calibration["rows"]])
     observed = np.array([row["observed"] for row in honest.calibration["rows"]])
     assert len(observed) == 100
@@ -45,8 +54,7 @@ def test_a_model_that_knows_nothing_scores_nothing():
     assert found["boosting", "r2"]["value"] > 0.7
 
 
-def test_of_many_rows_a_part_is_held_out_that_no_model_was_fitted_to(monkeypatch):
-    monkeypatch.setattr(scoring, "MOST_TRAINED", 300)
+def test_of_many_rows_a_part_is_held_out_that_no_model_was_fitted_to():
     seen = []
 
     class Remembering(LinearRegression):
@@ -59,7 +67,7 @@ def test_of_many_rows_a_part_is_held_out_that_no_model_was_fitted_to(monkeypatch
             return super().predict(X)
 
     x, y = numbers(600)
-    honest = score(Remembering, x, y, None, 0, lambda *_: None)
+    honest = score(Remembering, x, y, None, 0, lambda *_: None, ScoringSettings(most_trained=300))
     assert honest.held_out["method"] == "20 % of the rows"
     assert honest.held_out["rows"] == 120
     kept, held = seen
@@ -78,6 +86,12 @@ def test_classes_are_scored_by_their_probabilities():
             return np.stack([1 - up, up], axis=1)
 
     honest = score(Sure, x, labels, classes, 0, lambda *_: None)
+    shares = by_name(honest)["class shares", "accuracy"]["value"]
+    assert shares == pytest.approx(max((labels == "up").mean(), (labels == "down").mean()))
+    assert by_name(honest)["class shares", "roc_auc"]["value"] == pytest.approx(0.5, abs=0.1)
+    counts = honest.calibration["confusion"]
+    assert sum(counts["positive"][50:]) == ((labels == "up") & (x.a > 0)).sum()
+    assert sum(counts["negative"][50:]) == ((labels == "down") & (x.a > 0)).sum()
     up = np.where(x.a > 0, 0.9, 0.1)
     assert honest.held_out["metrics"]["log_loss"] == pytest.approx(
         log_loss(labels, np.stack([1 - up, up], axis=1)), rel=1e-4
@@ -117,3 +131,39 @@ def test_the_same_seed_gives_the_same_scores():
     x, y = numbers(60)
     first, again, other = (score(LinearRegression, x, y, None, seed, lambda *_: None).scores for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_baselines_are_fitted_once_for_two_efforts():
+    x, y = numbers(60)
+    splits, method = split_rows(y, None, 0, ScoringSettings())
+    scorer, told = Scorer(x, y, None, splits, method, 0), []
+    first = scorer.score(DummyRegressor, "quick", lambda what, _: told.append(what))
+    second = scorer.score(LinearRegression, "auto", lambda what, _: told.append(what))
+    assert sum(what.startswith("scoring boosting") for what in told) == 5
+    assert by_name(first)["boosting", "r2"] == by_name(second)["boosting", "r2"]
+    assert by_name(first)["ResTT", "r2"]["value"] < by_name(second)["ResTT", "r2"]["value"]
+
+
+def test_coverage_by_fifth_and_the_groups_that_do_worse():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.normal(size=400), "kind": pd.Categorical(["calm", "wild"] * 200)})
+    y = (x.a + np.where(x.kind == "wild", 3.0, 0.3) * rng.normal(size=400)).to_numpy()
+
+    class Wide(LinearRegression):
+        def fit(self, X, y):
+            return super().fit(X[["a"]], y)
+
+        def predict(self, X):
+            return super().predict(X[["a"]])
+
+        def predict_interval(self, X, coverage):
+            middle = self.predict(X)
+            return np.stack([middle - 1, middle + 1], axis=1)
+
+    calibration = score(Wide, x, y, None, 0, lambda *_: None).calibration
+    assert [part["rows"] for part in calibration["fifths"]] == [80] * 5
+    inside = sum(part["rows"] * part["observed"] for part in calibration["fifths"]) / 400
+    assert inside == pytest.approx(calibration["coverage"][2]["observed"])
+    worst = calibration["groups"][0]
+    assert (worst["column"], worst["values"], worst["rows"]) == ("kind", "wild", 200)
+    assert worst["loss"] > 10 * worst["others"]

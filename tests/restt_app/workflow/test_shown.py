@@ -27,7 +27,7 @@ def test_names_are_shown_as_they_are_and_wide_tables_are_cut():
 def test_scores_have_their_intervals(fitted):
     shown = drawn(scores_table(fitted.card))
     own = fitted.card.scores[0]
-    assert f"{own['value']:.4g} [{own['low']:.4g}, {own['high']:.4g}]" in shown
+    assert f"{own['value']:.4g} [{own['low']:.3g}, {own['high']:.3g}]" in shown
     assert "60 held-out rows (5 folds)" in shown
 
 

@@ -1,0 +1,119 @@
+"""The server over real sockets on loopback: the same digits as predict, and no answer that is another's."""
+
+import http.client
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from restt_app.workflow import predict_table
+from tests.restt_app.workflow.conftest import trees
+
+pytest.importorskip("fastapi")
+uvicorn = pytest.importorskip("uvicorn")
+
+from restt_app.workflow.serving import Limits, make_app  # noqa: E402
+
+
+class Server:
+    """A server in a thread of its own, on a free port."""
+
+    def __init__(self, app):
+        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        for _ in range(500):
+            if self._server.started:
+                break
+            time.sleep(0.02)
+        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+
+    def ask(self, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection.request("GET" if body is None else "POST", path, content, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())
+        connection.close()
+        return found
+
+    def close(self):
+        self._server.should_exit = True
+        self._thread.join(10)
+
+
+def records(frame):
+    return json.loads(frame.to_json(orient="records", date_format="iso"))
+
+
+@pytest.fixture(scope="module")
+def server(fitted):
+    made = Server(make_app(fitted, Limits(body=100_000, rows=100)))
+    yield made
+    made.close()
+
+
+def test_answers_are_those_of_predict_to_the_last_digit(server, fitted):
+    new = trees(30, seed=2)
+    expected = predict_table(fitted, new)
+    status, found = server.ask("/predict", {"rows": records(new), "interval": 0.9})
+    assert status == 200
+    for name in ("prediction", "low", "high"):
+        np.testing.assert_array_equal([row[name] for row in found["predictions"]], expected[name])
+    status, found = server.ask("/predict", {"rows": records(new)})
+    np.testing.assert_array_equal([row["prediction"] for row in found["predictions"]], expected.prediction)
+
+
+def test_classes_come_with_their_probabilities(labelled):
+    server = Server(make_app(labelled))
+    new = trees(5, seed=2)
+    expected = predict_table(labelled, new)
+    _, found = server.ask("/predict", {"rows": records(new)})
+    _, explained = server.ask("/explain", {"rows": records(new)})
+    server.close()
+    assert [row["prediction"] for row in found["predictions"]] == expected.prediction.tolist()
+    assert [row["probabilities"]["tall"] for row in found["predictions"]] == expected["probability tall"].tolist()
+    for row, said in zip(explained["explanations"], expected["probability tall"], strict=True):
+        total = row["tall"]["average_row"] + sum(row["tall"]["contributions"].values())
+        assert total == pytest.approx(said, abs=1e-6)
+
+
+def test_many_clients_get_their_own_answers_among_bad_requests(server, fitted):
+    new = trees(40, seed=4)
+    rows, expected = records(new), predict_table(fitted, new).prediction.tolist()
+    bad = [
+        b"{",
+        b"[]",
+        b"x" * 200_000,
+        {"rows": [{"girth": 1}]},
+        {"rows": [{**rows[0], "girth": "wide"}]},
+        {"rows": []},
+    ]
+
+    def ask(turn):
+        if turn % 4 == 3:
+            return server.ask("/predict", bad[turn % len(bad)])[0] in (413, 422)
+        place = turn % len(rows)
+        return server.ask("/predict", {"rows": [rows[place]]})[1]["predictions"] == [{"prediction": expected[place]}]
+
+    with ThreadPoolExecutor(16) as clients:
+        assert all(clients.map(ask, range(160)))
+
+
+def test_what_is_wrong_with_a_request_is_said(server):
+    assert server.ask("/health")[1]["columns"] == ["girth", "kind", "planted", "watered"]
+    status, said = server.ask("/predict", {"rows": [{"girth": 1.0}]})
+    assert (status, said["detail"]) == (
+        422,
+        "row 1 lacks the column(s) 'kind', 'planted', 'watered'; a missing value is null",
+    )
+    row = records(trees(1))[0]
+    status, said = server.ask("/predict", {"rows": [{**row, "girth": "wide"}]})
+    assert (status, said["detail"][:42]) == (422, "column 'girth' must hold numbers as in the")
+    assert server.ask("/predict", {"rows": [row] * 101})[0] == 422
+    assert server.ask("/predict", {"rows": [row], "interval": 2})[0] == 422
+    assert server.ask("/predict", b" " * 100_001) == (413, {"detail": "a request has at most 100000 bytes"})
+    assert server.ask("/openapi.json")[0] == 200
