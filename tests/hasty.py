@@ -20,8 +20,8 @@ def hasty_solvers() -> Iterator[None]:
         few = ClassSettings(
             folds=3,
             logistic_penalties=(10.0, 0.01),
+            first_iterations=1,
             iterations=3,
-            fold_iterations=2,
             process_penalties=(1 / 8, 1 / 512),
             steps=20,
             line_penalties=(0.003,),

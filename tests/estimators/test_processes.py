@@ -15,7 +15,7 @@ from restt.estimators.processes import Modes, _kinds, learn_processes, process_c
 from restt.prior import Settings
 from restt.prior.sites import fit_sites, rows_of
 
-SETTINGS = ClassSettings(folds=3, iterations=8, fold_iterations=4, process_penalties=(1.0, 1 / 16))
+SETTINGS = ClassSettings(folds=3, first_iterations=3, iterations=6, process_penalties=(1.0, 1 / 16))
 ORDER = (2, 0, 1)
 
 

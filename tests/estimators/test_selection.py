@@ -53,7 +53,7 @@ def test_columns_that_say_nothing_do_not_blur_a_border():
     x = np.random.default_rng(0).uniform(-1, 1, (2250, 10))
     y = np.where(x[:, 0] * x[:, 1] * x[:, 2] > 0, "even", "odd")
     model = ResTTClassifier(random_state=0).fit(x[:250], y[:250])
-    assert model.score(x[250:], y[250:]) > 0.94
+    assert model.score(x[250:], y[250:]) > 0.92
 
 
 def test_shells_are_sums_of_curves():

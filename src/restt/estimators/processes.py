@@ -23,7 +23,7 @@ from restt.estimators.candidates import ClassRows, Member
 from restt.estimators.logistic import path
 from restt.estimators.views import whole_view
 from restt.module import ResTT
-from restt.prior.fitting import climb, reopened, side_by_side
+from restt.prior.fitting import climb, side_by_side
 from restt.prior.gp import Posterior, Process
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective
@@ -54,22 +54,19 @@ def learn_processes(rows: ClassRows, prior: Settings) -> tuple[Process, ...]:
     component = prior.components[0]
     threads = torch.get_num_threads()
 
-    def objective(part: np.ndarray) -> Objective:
+    def learned(part: np.ndarray) -> Tensor:
         # Rows are in a random order.
         used = torch.from_numpy(part[rows.weights[part] > 0][:count])
         ones = torch.ones(len(used), dtype=torch.float64)
         data = Data(rows.codes.take(used), targets[used], weights[used], ones, torch.zeros_like(ones))
         plain = torch.zeros(targets.shape[1], dtype=torch.float64)
-        return Objective(kernel, component, data, prior.constant, prior.least_noise, plain)
+        objective = Objective(kernel, component, data, prior.constant, prior.least_noise, plain)
+        begun = [climb(objective, start, own.first_iterations) for start in objective.starts]
+        values = [objective(objective.units(theta))[0] for theta in begun]
+        return climb(objective, begun[int(np.argmin(values))], own.iterations)
 
     with fitting_threads(float(count) ** 2 * len(rows.sites)):
-        # Folds begin where a search on all rows ended: alone, one in five missed what columns say only together.
-        whole = objective(np.arange(len(rows)))
-        begun = side_by_side([partial(climb, whole, start, own.iterations) for start in whole.starts], threads)
-        values = [whole(whole.units(theta))[0] for theta in begun]
-        start = reopened(kernel, begun[int(np.argmin(values))])
-        folds = [objective(part) for part in rows.parts]
-        thetas = side_by_side([partial(climb, one, start, own.fold_iterations) for one in folds], threads)
+        thetas = side_by_side([partial(learned, part) for part in rows.parts], threads)
     # Logits have a constant of their own, which is not penalised.
     return tuple(Process(kernel, theta, component, replace(prior, constant=0.0)) for theta in thetas)
 
