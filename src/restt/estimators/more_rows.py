@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from restt._common.devices import read_devices
+from restt._common.devices import read_device
 from restt.estimators.closed import FitReport
 from restt.estimators.columns import Column, read_numbers
 from restt.estimators.gradient import Examples
@@ -62,7 +62,7 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
     kept = _plausible(divided, seen)
     new = FitTable(columns, numbers, divided, given.weights).take(kept)
     odds = surprise(spread, target.model, _recoded(new.numbers, columns, before), new.y, new.weights, JUDGED_ROWS)
-    device, *_ = read_devices(model.device, 0.0)
+    device = read_device(model.device, 0.0)
     added = [
         (0, 0) if column.levels is None else (len(old.levels or ()), len(column.levels) - len(old.levels or ()))
         for old, column in zip(before, columns, strict=True)

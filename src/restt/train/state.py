@@ -72,7 +72,7 @@ class TrainState:
         module, largest = self.published.module, np.max(self.config.lr)
         if self.config.rates == "uniform" or not isinstance(module, ResTT):
             return {}
-        return {name: limit for name, limit in largest_rates(module).items() if limit < largest}
+        return {name: limit for name, limit in largest_rates(module.sites, module.bond_dim).items() if limit < largest}
 
     def _note_epoch(self) -> None:
         """Remember what a step changes, as it is at the end of an epoch."""

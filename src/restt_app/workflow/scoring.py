@@ -87,7 +87,7 @@ class Scorer:
         scores, metrics = [], {}
         for name, one in found.items():
             for metric, values in draws(y, one.values, self._classes, self._seed).items():
-                score = {"model": name, "metric": metric, **entry(values)}
+                score: dict[str, Any] = {"model": name, "metric": metric, **entry(values)}
                 scores += [score] if np.isfinite(score["value"]) else []
                 if name == OURS:
                     metrics[metric] = score["value"]
