@@ -8,9 +8,9 @@ ResTTRegressor(bond_dim=4)
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
     from restt.estimators.files import load
     from restt.estimators.net_classifier import ResTTNetClassifier
@@ -38,9 +38,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'restt.estimators' has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(importlib.import_module(f"restt.estimators.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from restt._common.errors import shown
-from restt.estimators.targets import Modelled
+from restt.estimators.modelled import Modelled
 from restt.prior.distribution import Distribution as Standard
 
 

@@ -19,8 +19,9 @@ from restt.estimators.columns import AVERAGE, Column
 from restt.estimators.encoding import Encoding
 from restt.estimators.encoding_graph import EncodingPart
 from restt.estimators.interval_graph import IntervalGraph, IntervalPart
+from restt.estimators.modelled import Modelled
 from restt.estimators.saved import OldScale, SavedSpread
-from restt.estimators.targets import Labels, Modelled, Target, Values
+from restt.estimators.targets import Labels, Target, Values
 from restt.interop.exporting import ModelGraph, checked_format, write_graph
 from restt.interop.onnx_graph import GraphPart
 from restt.interop.onnx_tables import MISSING_TEXTS, ColumnInput, Interface

@@ -20,10 +20,11 @@ from restt.estimators.closed import FitReport
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
 from restt.estimators.history import History
+from restt.estimators.modelled import Modelled
 from restt.estimators.net import BaseNet
 from restt.estimators.saved import SavedSpread, current_kind
 from restt.estimators.settings import PRECISIONS
-from restt.estimators.targets import Labels, Modelled, Values
+from restt.estimators.targets import Labels, Values
 from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT

@@ -16,7 +16,7 @@ from restt.estimators.columns import Column, read_numbers
 from restt.estimators.gradient import Examples
 from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior, solved
 from restt.estimators.tables import Table
-from restt.estimators.targets import Modelled
+from restt.estimators.modelled import Modelled
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
 from restt.prior.fit_rows import FitRows

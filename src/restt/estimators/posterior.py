@@ -18,8 +18,8 @@ from restt.estimators.columns import Column, fit_columns, read_numbers
 from restt.estimators.compact import prior_bases, state_positions, with_moments
 from restt.estimators.encoding import Encoding, site_covariances, with_rare_unseen, with_site_means
 from restt.estimators.gradient import Examples
+from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
-from restt.estimators.targets import Modelled
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
 from restt.prior.fit_rows import FitRows

@@ -14,10 +14,11 @@ from restt.estimators.closed import ClosedForm
 from restt.estimators.distribution import Distribution
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
+from restt.estimators.modelled import Modelled
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
-from restt.estimators.targets import Modelled, read_values
+from restt.estimators.targets import read_values
 from restt.prior import Predictive, Prior, Warp
 from restt.prior.fit_rows import FitRows
 
