@@ -96,16 +96,23 @@ def _part(values: torch.Tensor, chosen: list[bool]) -> torch.Tensor:
 
 
 def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
-    _, trees, _, background = forest
-    frame = explain.sobol_indices(trees, background)
-    pairs = trees.subject().train(trees.subject().means(background)).moments(None).containing()
-    monkeypatch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
-    plain = explain.sobol_indices(trees, background)
-    for name in ("variance", "total", "by_order"):
-        torch.testing.assert_close(getattr(frame, name), getattr(plain, name), **TIGHT)
-    slow = trees.subject().train(trees.subject().means(background)).moments(None).containing()
-    off = ~torch.eye(len(slow), dtype=torch.bool)
-    torch.testing.assert_close(pairs[off], slow[off], **TIGHT)
+    x, y = table(150)
+    model = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=3, categorical_features=[1])
+    categories = explain.from_trees(model.fit(x, y + 3 * np.isin(x[:, 1], [1, 3])))
+    for trees, background in ((forest[1], forest[3]), (categories, x)):
+        found, pairs = explain.sobol_indices(trees, background), _containing(trees, background)
+        with monkeypatch.context() as patch:
+            patch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
+            plain, slow = explain.sobol_indices(trees, background), _containing(trees, background)
+        for name in ("variance", "total", "by_order"):
+            torch.testing.assert_close(getattr(found, name), getattr(plain, name), **TIGHT)
+        off = ~torch.eye(len(slow), dtype=torch.bool)
+        torch.testing.assert_close(pairs[off], slow[off], **TIGHT)
+
+
+def _containing(trees: explain.Trees, background: np.ndarray) -> torch.Tensor:
+    subject = trees.subject()
+    return subject.train(subject.means(background)).moments(None).containing()
 
 
 def test_joint_shares_sum_to_one(boosted):
