@@ -42,6 +42,17 @@ def test_shapley_values_of_every_subset(boosted, forest):
             torch.testing.assert_close(joint[row], brute.shapley(game), **TIGHT)
 
 
+def test_twelve_columns_and_deep_boxes():
+    x, _ = table(400, 12, missing=False)
+    y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) * x[:, 3] * (x[:, 0] > 0) + x[:, 6:].sum(1) / 4
+    model = HistGradientBoostingRegressor(max_iter=20, min_samples_leaf=2).fit(x, y)
+    coalitions = brute.coalitions(12).numpy()
+    games = [model.predict(np.where(coalitions, x[0], row)) for row in x[10:12]]
+    wanted = brute.shapley(torch.from_numpy(np.mean(games, 0))[:, None])
+    found = explain.shapley_values(explain.from_trees(model), x[:1], x[10:12], background_mode="joint")[0]
+    torch.testing.assert_close(found, wanted, **TIGHT)
+
+
 @pytest.mark.parametrize("index", ["SII", "STII"])
 def test_pair_indices_of_every_subset(boosted, index):
     model, trees, x, background = boosted
