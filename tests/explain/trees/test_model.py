@@ -42,6 +42,17 @@ def test_shapley_values_of_every_subset(boosted, forest):
             torch.testing.assert_close(joint[row], brute.shapley(game), **TIGHT)
 
 
+def test_twelve_columns_and_deep_boxes():
+    x, _ = table(400, 12, missing=False)
+    y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2]) * x[:, 3] * (x[:, 0] > 0) + x[:, 6:].sum(1) / 4
+    model = HistGradientBoostingRegressor(max_iter=20, min_samples_leaf=2).fit(x, y)
+    coalitions = brute.coalitions(12).numpy()
+    games = [model.predict(np.where(coalitions, x[0], row)) for row in x[10:12]]
+    wanted = brute.shapley(torch.from_numpy(np.mean(games, 0))[:, None])
+    found = explain.shapley_values(explain.from_trees(model), x[:1], x[10:12], background_mode="joint")[0]
+    torch.testing.assert_close(found, wanted, **TIGHT)
+
+
 @pytest.mark.parametrize("index", ["SII", "STII"])
 def test_pair_indices_of_every_subset(boosted, index):
     model, trees, x, background = boosted
@@ -96,16 +107,23 @@ def _part(values: torch.Tensor, chosen: list[bool]) -> torch.Tensor:
 
 
 def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
-    _, trees, _, background = forest
-    frame = explain.sobol_indices(trees, background)
-    pairs = trees.subject().train(trees.subject().means(background)).moments(None).containing()
-    monkeypatch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
-    plain = explain.sobol_indices(trees, background)
-    for name in ("variance", "total", "by_order"):
-        torch.testing.assert_close(getattr(frame, name), getattr(plain, name), **TIGHT)
-    slow = trees.subject().train(trees.subject().means(background)).moments(None).containing()
-    off = ~torch.eye(len(slow), dtype=torch.bool)
-    torch.testing.assert_close(pairs[off], slow[off], **TIGHT)
+    x, y = table(150)
+    model = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=3, categorical_features=[1])
+    categories = explain.from_trees(model.fit(x, y + 3 * np.isin(x[:, 1], [1, 3])))
+    for trees, background in ((forest[1], forest[3]), (categories, x)):
+        found, pairs = explain.sobol_indices(trees, background), _containing(trees, background)
+        with monkeypatch.context() as patch:
+            patch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
+            plain, slow = explain.sobol_indices(trees, background), _containing(trees, background)
+        for name in ("variance", "total", "by_order"):
+            torch.testing.assert_close(getattr(found, name), getattr(plain, name), **TIGHT)
+        off = ~torch.eye(len(slow), dtype=torch.bool)
+        torch.testing.assert_close(pairs[off], slow[off], **TIGHT)
+
+
+def _containing(trees: explain.Trees, background: np.ndarray) -> torch.Tensor:
+    subject = trees.subject()
+    return subject.train(subject.means(background)).moments(None).containing()
 
 
 def test_joint_shares_sum_to_one(boosted):
