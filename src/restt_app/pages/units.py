@@ -58,10 +58,10 @@ def contributions(model: Any, X: Any) -> Contributions:
 def link(model: Any, scores: np.ndarray) -> np.ndarray:  # (B, D) -> (B, D)
     """From the model's own scale to y's units or probabilities."""
     if not hasattr(model, "classes_"):
-        target = model.target_
-        return np.asarray(target.decode((scores - np.asarray(target.mean)[None]) / np.asarray(target.scale))).reshape(
-            scores.shape
-        )
+        mean, scale = np.asarray(model.target_.mean)[None], np.asarray(model.target_.scale)
+        # The scale of a constant y is 0.
+        standardised = np.divide(scores - mean, scale, out=np.zeros_like(scores), where=scale > 0)
+        return np.asarray(model.target_.decode(standardised)).reshape(scores.shape)
     if scores.shape[1] == 1:
         return 1 / (1 + np.exp(-scores))
     shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
