@@ -19,6 +19,7 @@ FULL = TrainConfig(
     epochs=(9, 4, 12, 12),
     batch_size=16,
     lr=(1e-2, 1e-2, 3.0, 1e-2),
+    rates="uniform",  # so that the third run explodes
     schedule="plateau",
     plateau_patience=1,
     weight_decay=1e-3,
