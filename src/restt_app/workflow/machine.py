@@ -17,7 +17,7 @@ EXTRAS = {
     "fast": ("ziglang",),
     "plot": ("matplotlib",),
     "app": ("typer", "rich", "pandas", "pyarrow", "jinja2", "matplotlib"),
-    "serve": ("fastapi", "uvicorn"),
+    "serve": ("fastapi", "pydantic", "uvicorn"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "tune": ("optuna",),
     "baselines": ("interpret",),

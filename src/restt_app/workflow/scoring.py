@@ -84,7 +84,8 @@ class Scorer:
         own = self._predicted(OURS, make, COST[effort], step)
         y = self._y[self._rows]
         found = {OURS: own, **self._baselines}
-        scores, metrics = [], {}
+        scores: list[dict[str, Any]] = []
+        metrics: dict[str, float] = {}
         for name, one in found.items():
             for metric, values in draws(y, one.values, self._classes, self._seed).items():
                 score: dict[str, Any] = {"model": name, "metric": metric, **entry(values)}
