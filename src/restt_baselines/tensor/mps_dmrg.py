@@ -7,8 +7,9 @@ rows in every step, a label index that moves with the centre, adaptive bonds.
 The angle. At the source's π/2 no two images are neighbours: an environment of bond r holds little of most images, and
 sweeps gain slowly. 2000 images, 2 sweeps and bond 20 reach 64 to 75 % of held-out ones; 50,000 images 81, 90 and 92 %
 after 1, 2 and 3 sweeps, at bond 60 89, 92 and 95 %. At 0.8 they reach 97 % at bond 60 in the first sweep. All of MNIST
-at bond 120 reaches 97.2 % of the test images after 15 sweeps. Table II and its trials have these numbers. The source's public code has [1, x/4] in place of the angle (``angle=None``), which turns a
-site vector by 0.245 at most, and warns that projections by the angle π/2 vanish.
+at bond 120 reaches 97.2 % of the test images after 15 sweeps. Table II and its trials have these numbers. The source's
+public code has [1, x/4] in place of the angle (``angle=None``), which turns a site vector by 0.245 at most, and warns
+that projections by the angle π/2 vanish.
 
 The penalty, which also keeps the discarded weight small: 1e-3 for a few thousand rows (0.8, bond 40: 95 % of 2000
 held-out images), less with more of them. The start: the source's code sums random training images; here the cores span

@@ -90,10 +90,10 @@ SOURCES = (
     "MPS: its source reports less than 1 % of errors on MNIST by the angle π/2. Assumed: bonds of 120 and 15 sweeps "
     "there and back; from 91 % after the first it rises to 97 % after the twelfth and then stays. The source's "
     "public code has [1, x/4] instead of that angle, and warns that the angle lets projections vanish. Its number is "
-    "missed by all three. One seed each, so no claim can be judged by them: ties.",
-    "TT-BN: by the paper's recipe, as far as it is known, no seed trains: gradients are no longer finite. The eps and "
-    "the shift of torch's norm are each enough for that, and its running averages predict badly; angle, cores and rate "
-    "cost less, see the departures. The paper's 95.05 is not explained.",
+    "missed by all three; the first two have one seed, which makes a tie of every claim.",
+    "TT-BN: by the paper's recipe, as far as it is known, no seed trains: gradients are no longer finite. The eps of "
+    "torch's norm alone does that, its shift alone leaves four of five seeds untrained, and its running averages "
+    "predict badly; angle, cores and rate cost less, see the departures. The paper's 95.05 is not explained.",
 )
 BOND_DIM = {"paper": 100, "quick": 20}
 # What the paper runs once, we run a few times.
