@@ -34,9 +34,10 @@ def test_shap_explanation(fitted):
     pytest.importorskip("shap")
     model, x = fitted
     found = model.explain_local(x[:5])
-    other = found.to_shap()
-    np.testing.assert_array_equal(other.values, found.values[..., 0])
-    np.testing.assert_allclose(other.base_values + other.values.sum(1), found.predictions[:, 0], atol=1e-10)
+    other, latent = found.to_shap(), found.to_shap(scale="latent")
+    np.testing.assert_array_equal(latent.values, found.values[..., 0])
+    np.testing.assert_allclose(latent.base_values + latent.values.sum(1), found.predictions[:, 0], atol=1e-10)
+    np.testing.assert_allclose(other.base_values + other.values.sum(1), model.predict(x[:5]), atol=1e-10)
     assert other.feature_names == ["a", "b", "c"]
     assert other[0].data[0] == x["a"][0]
 
@@ -58,7 +59,7 @@ def test_a_classifier_called_gives_probabilities(fitted):
 def test_shapiq_values(fitted):
     shapiq = pytest.importorskip("shapiq")
     model, x = fitted
-    found = model.explain_local(x[:5])
+    found = model.explain_local(x[:5]).on("y")
     values = found.to_shapiq(row=2)
     assert isinstance(values, shapiq.InteractionValues)
     assert values[(1,)] == pytest.approx(float(found.values[2, 1, 0]))

@@ -20,6 +20,7 @@ CONFIG = TrainConfig(
     epochs=(12, 12, 4),
     batch_size=8,
     lr=(1e-2, 3.0, 1e-2),
+    rates="uniform",
     schedule="plateau",
     plateau_patience=1,
     weight_decay=1e-3,

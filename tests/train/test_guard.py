@@ -100,7 +100,7 @@ def test_weights_that_are_lost_in_the_last_step_are_noticed():
 def test_explosions_are_survived():
     x, y = explosive()
     module = small_module(runs=1, sites=10)
-    config = TrainConfig(epochs=60, batch_size=16, lr=0.3, max_failures=20, seed=0)
+    config = TrainConfig(epochs=60, batch_size=16, lr=0.3, rates="uniform", max_failures=20, seed=0)
     records = list(train(module, x, y, config=config, validation=(x, y)))
     kinds = [event.kind for record in records for event in record.events]
     assert kinds.count("rolled-back") >= 2
@@ -113,7 +113,7 @@ def test_explosions_are_survived():
 def test_without_the_guard_the_same_training_is_lost():
     x, y = explosive()
     module = small_module(runs=1, sites=10)
-    config = TrainConfig(epochs=60, batch_size=16, lr=0.3, max_failures=None, seed=0)
+    config = TrainConfig(epochs=60, batch_size=16, lr=0.3, rates="uniform", max_failures=None, seed=0)
     records = list(train(module, x, y, config=config))
     assert not records[-1].train_loss[0] < 10 * records[0].train_loss[0]
 
@@ -121,7 +121,7 @@ def test_without_the_guard_the_same_training_is_lost():
 def test_the_other_runs_are_untouched_to_the_last_bit():
     x, y = explosive()
     calm, mixed = small_module(runs=3, sites=10), small_module(runs=3, sites=10)
-    common = {"epochs": 30, "batch_size": 16, "seed": 0, "max_failures": 30}
+    common = {"epochs": 30, "batch_size": 16, "seed": 0, "max_failures": 30, "rates": "uniform"}
     for _ in train(calm, x, y, config=TrainConfig(lr=(1e-3, 2e-3, 1e-3), **common)):
         pass
     rolled_back = set()
@@ -136,7 +136,7 @@ def test_a_run_that_keeps_failing_stops_at_its_last_good_state_and_says_so():
     x, y = explosive()
     module = small_module(runs=2, sites=10)
     start = weights(module)
-    config = TrainConfig(epochs=8, batch_size=4, lr=(1e4, 1e-3), max_failures=2, seed=0)
+    config = TrainConfig(epochs=8, batch_size=4, lr=(1e4, 1e-3), rates="uniform", max_failures=2, seed=0)
     records = list(train(module, x, y, config=config))
     events = [(record.epoch, event.kind) for record in records for event in record.events if event.run == 0]
     assert events == [(1, "rolled-back"), (2, "rolled-back"), (3, "failed")]

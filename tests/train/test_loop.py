@@ -200,7 +200,9 @@ def test_the_moving_average_is_what_is_evaluated_and_returned():
 def test_clipping_bounds_each_runs_gradient():
     x, y = regression(dtype=torch.float64)
     module = small_module(runs=2, dtype=torch.float64)
-    config = TrainConfig(epochs=1, batch_size=None, clip_norm=(1e-3, 1e6), betas=(0.0, 0.0), eps=1e3, lr=1.0)
+    config = TrainConfig(
+        epochs=1, batch_size=None, clip_norm=(1e-3, 1e6), betas=(0.0, 0.0), eps=1e3, lr=1.0, rates="uniform"
+    )
     before = weights(module)
     (record,) = train(module, x, y, config=config)
     moved = sum((module.state_dict()[name] - value).flatten(1).square().sum(1) for name, value in before.items()).sqrt()

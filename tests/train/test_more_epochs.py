@@ -12,7 +12,14 @@ from tests.train import old_checkpoint
 from tests.train.problems import assert_same_bits, measured, regression, small_module
 
 SHORT = TrainConfig(
-    epochs=6, batch_size=16, lr=(1e-2, 3.0, 1e-2), weight_decay=1e-3, clip_norm=5.0, penalty=Penalty(chain=1e-3), seed=2
+    epochs=6,
+    batch_size=16,
+    lr=(1e-2, 3.0, 1e-2),
+    rates="uniform",
+    weight_decay=1e-3,
+    clip_norm=5.0,
+    penalty=Penalty(chain=1e-3),
+    seed=2,
 )
 
 

@@ -148,7 +148,7 @@ def test_the_paper_page_works(browser, tmp_path):
         return [...table.tBodies[0].rows].map(row => Number(row.cells[2].dataset.value));
         """
     )
-    assert len(found) == 11
+    assert len(found) == 14
     assert found == sorted(found)
     show(browser, address, PHONE)
     assert too_wide(browser) <= 0
