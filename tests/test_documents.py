@@ -1,5 +1,7 @@
 """What the README and the documents point at is there: links, commands of make, commands of restt."""
 
+import contextlib
+import io
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -58,3 +60,18 @@ def test_commands_exist(document):
                 break
             assert word in command.commands, f"{name(document)} names `restt{words}`, which there is not"
             command = command.commands[word]
+
+
+def test_the_readmes_code_prints_what_the_readme_shows():
+    """Terms in their order, percentages to one point: the last digits depend on the machine."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    source, shown = re.search(r"```python\n(.*?)```\s*```text\n(.*?)```", text, re.DOTALL).groups()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "README.md", "exec"), {})
+    found = printed.getvalue().splitlines()[1:]
+    for expected, line in zip(shown.splitlines(), found, strict=False):
+        numbers = r"-?\d+(?:\.\d+)?"
+        assert re.sub(numbers, "#", expected).split() == re.sub(numbers, "#", line).split()
+        for one, other in zip(re.findall(numbers, expected), re.findall(numbers, line), strict=True):
+            assert float(one) == pytest.approx(float(other), abs=1.0)

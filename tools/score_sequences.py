@@ -95,7 +95,7 @@ def sunspots() -> dict[str, Callable[[], float]]:
     fit = cut - memory
 
     def train_ahead() -> float:
-        model = ResTTForecaster(memory=memory, bond_dim=8, penalty=0.1, random_state=0).fit(series[:cut])
+        model = ResTTForecaster(memory=memory, random_state=0).fit(series[:cut])
         return r2(model.predict_ahead(series[cut - memory :]), series[cut:])
 
     def linear() -> float:

@@ -97,22 +97,26 @@ def fitted_module(
     outputs: int,
     parameters: Any,
     seed: int,
+    held: int = 0,
 ) -> ResTTSequence:
-    """A module trained on sequences with the estimator's parameters."""
+    """A module trained with the estimator's parameters, of the epoch that was best on the last ``held`` sequences."""
+    fit = len(x) - held
     module = ResTTSequence(
         x.shape[2], check_int("bond_dim", parameters.bond_dim, minimum=1), outputs, length=x.shape[1]
     )
     module.reset_parameters(seed)
     config = TrainConfig(
         epochs=parameters.epochs,
-        batch_size=min(parameters.batch_size, len(x)),
+        batch_size=min(parameters.batch_size, fit),
         lr=parameters.lr,
         optimizer="adamw",
         weight_decay=parameters.penalty,
         schedule="cosine",
         clip_norm=1.0,
+        keep="best" if held else "last",
         seed=seed,
     )
-    for _ in train(module, x, y, config=config):
+    validation = (x[fit:], y[fit:]) if held else None
+    for _ in train(module, x[:fit], y[:fit], config=config, validation=validation):
         pass
     return module

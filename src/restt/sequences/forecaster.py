@@ -14,18 +14,22 @@ from restt._common.errors import check_int
 from restt.sequences.classifier import fitted_module
 from restt.sequences.inputs import Scaling, read_sequences
 
+# The last windows of a series, which choose the epoch.
+HELD_SHARE = 0.2
+
 
 class ResTTForecaster(BaseEstimator):
     """Forecasts a series from its last ``memory`` values by :class:`ResTTSequence`, trained by gradients.
 
     The train reads the window step by step and gives the change to the next value, in standard deviations of changes.
+    The weights are those of the epoch with the least error on the last fifth of the windows, which are not trained on.
 
     Parameters
     ----------
     memory : int, default=24
         Steps of the window.
     bond_dim, epochs, lr, penalty, batch_size, random_state
-        As those of :class:`ResTTSequenceClassifier`.
+        As those of :class:`ResTTSequenceClassifier`, with other defaults.
 
     Attributes
     ----------
@@ -45,8 +49,8 @@ class ResTTForecaster(BaseEstimator):
         memory: int = 24,
         bond_dim: int = 16,
         epochs: int = 200,
-        lr: float = 0.01,
-        penalty: float = 1e-3,
+        lr: float = 0.003,
+        penalty: float = 0.1,
         batch_size: int = 64,
         random_state: Any = None,
     ) -> None:
@@ -65,7 +69,8 @@ class ResTTForecaster(BaseEstimator):
         self.scaling_ = Scaling.fit([values])
         windows, changes = self._windows(values[:-1]), np.diff(values, axis=0)[self.memory - 1 :] / self.scaling_.change
         x = self.scaling_.features(list(windows))
-        self.module_ = fitted_module(x, torch.from_numpy(changes).float(), values.shape[1], self, seed)
+        held = int(HELD_SHARE * len(x))
+        self.module_ = fitted_module(x, torch.from_numpy(changes).float(), values.shape[1], self, seed, held)
         return self
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 # Standardised values beyond this many standard deviations are clipped: products over steps would grow with them.
-LARGEST = 4.0
+LARGEST = 3.0
 
 
 def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
@@ -59,14 +59,14 @@ class Scaling:
         return 1 + 2 * len(self.mean)
 
     def features(self, sequences: Sequence[np.ndarray]) -> Tensor:  # (B, T, 1 + 2 channels)
-        """One, the values and their changes, of each step; zeros beyond the end of a sequence."""
+        """One, the values and their changes, within ±1, of each step; zeros beyond the end of a sequence."""
         if sequences[0].shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} channels, as in the fit, got {sequences[0].shape[1]}")
         found = torch.zeros(len(sequences), max(map(len, sequences)), self.width)
         for place, values in enumerate(sequences):
             change = np.diff(values, axis=0, prepend=values[:1]) / self.change
-            parts = [np.ones((len(values), 1)), (values - self.mean) / self.std, change]
-            found[place, : len(values)] = torch.from_numpy(np.hstack(parts).clip(-LARGEST, LARGEST))
+            parts = [np.full((len(values), 1), LARGEST), (values - self.mean) / self.std, change]
+            found[place, : len(values)] = torch.from_numpy(np.hstack(parts).clip(-LARGEST, LARGEST) / LARGEST)
         return found
 
 
