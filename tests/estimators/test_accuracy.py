@@ -14,7 +14,7 @@ from tests.conftest import SHARED_DATA
 
 TABLES = SHARED_DATA / "tables"
 ROWS = 400
-# With a fifth more squared error than 0.9.0 (Boston and pumadyn32nm: 0.10.0) has on these splits.
+# With a fifth more squared error than 0.9.0 (Boston: 0.10.0, pumadyn32nm: 0.11.0) has on these splits.
 FLOORS = {
     "diabetes": 0.26,
     "abalone": 0.45,
@@ -24,7 +24,7 @@ FLOORS = {
     "california-housing": 0.72,
     "gametes-continuous": 0.06,
     "kin40k": 0.71,
-    "pumadyn32nm": 0.93,
+    "pumadyn32nm": 0.88,
     "servo": 0.93,
 }
 

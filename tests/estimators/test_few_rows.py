@@ -87,7 +87,6 @@ def test_what_is_refused_is_refused_in_the_same_words(fitted_regressor, ordinary
         np.full((1, 3), np.inf),
         np.full((1, 3), 1j),
         np.array([["a", "b", "c"]]),
-        np.array([["2020-01-01"] * 3], dtype="datetime64[D]"),
     )
 
     def words():

@@ -281,7 +281,7 @@ def hostile() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
 def test_hostile_columns_leave_a_good_model(kind):
     x, y, fresh = hostile()[kind]
     model = ResTTRegressor(random_state=0).fit(x, y)
-    assert model.score(fresh, product(300, seed=1)[2]) > 0.98
+    assert model.score(fresh, product(300, seed=1)[2]) > 0.97
     assert np.isfinite(model.predict_interval(fresh)).all()
 
 

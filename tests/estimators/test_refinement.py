@@ -205,8 +205,9 @@ def test_several_outputs_one_of_them_constant():
     assert model.predict_interval(x).shape == (1500, 2, 3)
 
 
-@pytest.mark.usefixtures("small_limits")
-def test_a_skewed_y_with_one_value_below_zero():
+def test_a_skewed_y_with_one_value_below_zero(monkeypatch):
+    settings = replace(Settings(), exact_rows=300, solved_rows=100)
+    monkeypatch.setattr(Settings, "of_effort", lambda effort: settings)
     x, y, _ = waves(1500)
     y = np.exp(2 * y)
     y[1234] = -1.0

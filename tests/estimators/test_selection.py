@@ -149,12 +149,15 @@ def test_too_few_rows_are_left_to_gradients():
 
 
 def test_two_dozen_rows_are_not_taken_for_certain():
-    """Gradients alone had a log-loss of 1.08, where the shares of the classes have 0.69."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((1024, 6))
-    y = np.where(x[:, 0] + rng.standard_normal(1024) > 0, "up", "down")
-    model = ResTTClassifier(random_state=0).fit(x[:24], y[:24])
-    assert log_loss(y[24:], model.predict_proba(x[24:])) < 0.75
+    """In the mean no worse than the shares of the classes, which have 0.69; gradients alone had up to 1.08."""
+    losses = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_normal((1024, 6))
+        y = np.where(x[:, 0] + rng.standard_normal(1024) > 0, "up", "down")
+        model = ResTTClassifier(random_state=0).fit(x[:24], y[:24])
+        losses.append(log_loss(y[24:], model.predict_proba(x[24:])))
+    assert np.mean(losses) < 0.69
 
 
 def test_borders_may_be_thresholds():

@@ -28,8 +28,9 @@ def test_is_the_same_wherever_it_is_fitted(rows, sizes):
     here = prior.fit(x, y, levels=levels, settings=settings)
     with pretended_gpu():
         there = prior.fit(x, y, levels=levels, device=GPU, settings=settings)
-    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-6)
-    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-6)
+    # Against y's scale: conjugate gradients in float32 leave values near 0 fewer digits.
+    np.testing.assert_allclose(there.predict(x), here.predict(x), rtol=1e-6, atol=1e-6 * y.std())
+    np.testing.assert_allclose(there.predict_interval(x), here.predict_interval(x), rtol=1e-6, atol=1e-6 * y.std())
     kept = [value for value in _held(there) if isinstance(value, torch.Tensor)]
     assert len(kept) > 20
     assert not any(isinstance(value, Elsewhere) for value in kept), "it comes back"

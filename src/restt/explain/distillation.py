@@ -107,7 +107,7 @@ def distil(
     >>> bool(found.error < 0.05)
     True
     >>> found.explain_local(X[:2]).values.shape
-    torch.Size([2, 3, 1])
+    (2, 3, 1)
     """
     if not callable(predict):
         raise TypeError(f"predict must be a function of a table, got {shown(predict)}")

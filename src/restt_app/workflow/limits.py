@@ -1,16 +1,24 @@
-"""A limit on the time that work in the main thread may take."""
+"""A limit on the time that work may take."""
 
 from __future__ import annotations
 
-import _thread
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+
+class _TimeIsOver(BaseException):
+    """What ends the work: no handler of it may take this for an error of its own."""
+
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """TimeoutError in the main thread after so many seconds, between two steps of Python; None for no limit.
+    """TimeoutError in this thread after so many seconds, between two steps of Python; None for no limit.
+
+    It needs no signal, which a process in the background may ignore.
 
     >>> with time_limit(0.01):
     ...     while True:
@@ -21,20 +29,22 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    over = threading.Event()
+    thread, lock, ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), False
 
     def stop() -> None:
-        over.set()
-        _thread.interrupt_main()
+        with lock:
+            if not ended:
+                _raise_in(thread, ctypes.py_object(_TimeIsOver))
 
     timer = threading.Timer(seconds, stop)
     timer.daemon = True
     timer.start()
     try:
         yield
-    except KeyboardInterrupt:
-        if over.is_set():
-            raise TimeoutError(f"stopped after {seconds:g} s") from None
-        raise
+    except _TimeIsOver:
+        raise TimeoutError(f"stopped after {seconds:g} s") from None
     finally:
         timer.cancel()
+        with lock:
+            ended = True
+            _raise_in(thread, None)  # one that has not come yet would come outside

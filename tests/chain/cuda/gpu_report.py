@@ -18,7 +18,6 @@ import torch
 from rich.console import Console
 
 from restt_bench.case import Settings
-from restt_bench.studies import chains
 from restt_bench.studies.kernel_checks import check_cases, recomputed_and_packed_cases
 from restt_bench.studies.kernel_tuning import step_cases, sweeps, tune_cases
 
@@ -50,8 +49,6 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(width=240)
     parts = {
-        "long-chain": lambda: chains.long_chain(DEVICE, SETTINGS, console),
-        "ragged": lambda: chains.ragged_widths(DEVICE, SETTINGS, console),
         "check": lambda: check(console),
         "tune-step": lambda: tune(console, seconds),
     }
