@@ -11,6 +11,7 @@ from restt import chain, data
 from restt._common.devices import available_memory, gibibytes
 from restt._common.files import user_cache
 from restt._common.provenance import describe_device, provenance
+from restt.data.files import search_folders
 
 # Extra -> the packages it brings, by the names they are imported under.
 EXTRAS = {
@@ -46,7 +47,7 @@ def info() -> dict[str, Any]:
         "backends": [_backend(name) for name in devices],
         "cache": str(user_cache()),
         "data": {
-            "folders": [str(folder) for folder in data.files.search_folders()],
+            "folders": [str(folder) for folder in search_folders()],
             "sets": {name: data.describe(name).ready for name in data.available()},
         },
         "extras": {
