@@ -11,7 +11,7 @@ _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class _TimeIsOver(BaseException):
-    """What ends the work: no handler of it may take this for an error of its own."""
+    """Raised in the thread whose time is over; a BaseException, so that no handler of errors catches it."""
 
 
 @contextmanager
