@@ -21,7 +21,7 @@ FULL = Settings().components[0]
 
 def unit_tables(kernel: Kernel, theta: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Tables of the smooth and the rough kernel of every column, out of the factors 1 + a k of the two products."""
-    h, (tables, _) = kernel.layout.split(theta), kernel.tables(theta)
+    h, (tables, _) = kernel.layout.split(theta), kernel.tables_with_average(theta)
     found = []
     for n, table in enumerate(tables):
         kind, places = ("number", kernel.numbers) if n in kernel.numbers else ("level", kernel.categories)
@@ -46,7 +46,7 @@ def test_columns_are_centred_under_the_rows_with_a_mean_variance_of_1(seed):
 def test_the_sum_is_of_the_same_kernels_with_sizes_of_its_own():
     kernel, _, _, theta = random_problem(3, rows=40)
     h = kernel.layout.split(theta)
-    tables = kernel.tables(theta)[0]
+    tables = kernel.tables_with_average(theta)[0]
     for n, (smooth, rough) in enumerate(unit_tables(kernel, theta)):
         kind, k = ("number", n) if n in kernel.numbers else ("level", 0)
         b, r = (torch.exp(h[q] + h[f"{kind}.relevance"][k] + h[f"{kind}.{q}"][k]) for q in ("b", "r"))
@@ -57,7 +57,7 @@ def test_the_sum_is_of_the_same_kernels_with_sizes_of_its_own():
 def test_the_covariance_is_symmetric_and_positive(seed):
     kernel, _, data, theta = random_problem(seed, rows=60, numbers=3, categories=2)
     # Each table, too: a missing value has a place among the knots of its column.
-    for table in kernel.tables(theta)[0]:
+    for table in kernel.tables_with_average(theta)[0]:
         values = torch.linalg.eigvalsh(table.permute(2, 0, 1))
         assert (values[:, 0] > -1e-12 * values[:, -1]).all()
     for component in Settings().components:
@@ -69,7 +69,7 @@ def test_the_covariance_is_symmetric_and_positive(seed):
 def test_the_average_state_is_the_mean_over_the_rows():
     kernel, _, data, theta = random_problem(0, rows=30)
     share = data.weights / data.weights.sum()
-    for n, table in enumerate(kernel.tables(theta)[0]):
+    for n, table in enumerate(kernel.tables_with_average(theta)[0]):
         mean = share @ data.rows.vectors(n, len(table) - 1)
         torch.testing.assert_close(table[-1, :-1], torch.einsum("i,ijk->jk", mean, table[:-1, :-1]))
         torch.testing.assert_close(table[-1, -1], torch.einsum("i,ijk,j->k", mean, table[:-1, :-1], mean))
@@ -77,10 +77,12 @@ def test_the_average_state_is_the_mean_over_the_rows():
 
 def test_tables_without_the_average_are_the_same():
     kernel, _, _, theta = random_problem(0, rows=30, numbers=2, categories=2)
-    whole, scale = kernel.tables(theta)
-    for table, plain in zip(whole, kernel.tables(theta, average=False)[0], strict=True):
+    whole, scale = kernel.tables_with_average(theta)
+    tables, plain_scale = kernel.tables(theta)
+    for table, padded in zip(whole, tables.split(), strict=True):
+        plain = padded[: len(table) - 1, : len(table) - 1]
         assert torch.equal(table[:-1, :-1], plain)
-    assert torch.equal(kernel.tables(theta, average=False)[1], scale)
+    assert torch.equal(plain_scale, scale)
 
 
 def own_covariance(column: np.ndarray, theta: torch.Tensor | None = None) -> torch.Tensor:
@@ -90,7 +92,7 @@ def own_covariance(column: np.ndarray, theta: torch.Tensor | None = None) -> tor
     kernel = Kernel.measured(sites, rows, torch.ones(len(column), dtype=torch.float64), 1)
     at = theta if theta is not None else kernel.layout.densities(FULL.densities, rows.share)[0]
     tables, scale = kernel.tables(at)
-    return covariance([table.contiguous() for table in tables], scale, rows)
+    return covariance(tables, scale, rows)
 
 
 @pytest.mark.parametrize("change", [lambda x: -x, lambda x: 1e6 * x, lambda x: x + 1000, lambda x: 3 - 1e-5 * x])
@@ -109,7 +111,7 @@ def test_a_column_of_one_value_contributes_nothing(column):
     sites = fit_sites(numbers, np.ones(30), beyond=True)
     kernel = Kernel.measured(sites, rows_of(sites, numbers), torch.ones(30, dtype=torch.float64), 1)
     theta = kernel.layout.densities(FULL.densities, kernel.means[0])[0]
-    table = kernel.tables(theta)[0][1]
+    table = kernel.tables_with_average(theta)[0][1]
     # Of a column with no values, the knot that no row is at may be as it likes.
     seen = [len(table) - 2, len(table) - 1]
     part = table[seen][:, seen]
@@ -121,7 +123,8 @@ def test_a_category_of_one_level_contributes_nothing():
     numbers = np.zeros((30, 1))
     sites = fit_sites(numbers, np.ones(30), [1])
     kernel = Kernel.measured(sites, rows_of(sites, numbers), torch.ones(30, dtype=torch.float64), 1)
-    table = kernel.tables(kernel.layout.densities(FULL.densities, kernel.means[0])[0])[0][0]
+    theta = kernel.layout.densities(FULL.densities, kernel.means[0])[0]
+    table = kernel.tables_with_average(theta)[0][0]
     torch.testing.assert_close(table[..., :3], torch.ones(2, 2, 3, dtype=torch.float64), rtol=1e-14, atol=0)
     assert table[..., 3].abs().max() < 1e-14
 

@@ -11,7 +11,7 @@ import torch
 
 from restt.chain.cpu import build
 from restt.prior import pairs
-from restt.prior.pairs import Rows, covariance, pull_back
+from restt.prior.pairs import Rows, Tables, covariance, pull_back
 from tests.chain.cpu.compiled import needs_compiler
 
 RNG = np.random.default_rng(0)
@@ -20,10 +20,10 @@ WIDTHS = {"numbers": (6, 9), "categories": (3, 5), "one column": (7,), "all kind
 LEVELS = [("x86-64-v2", "sse4_2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512vl")]
 
 
-def tables_of(widths: tuple[int, ...]) -> tuple[list[torch.Tensor], torch.Tensor]:
+def tables_of(widths: tuple[int, ...]) -> tuple[Tables, torch.Tensor]:
     """Symmetric tables, and scales."""
     parts = [torch.from_numpy(RNG.standard_normal((w, w, 4))) for w in widths]
-    return [0.5 * (part + part.transpose(0, 1)) for part in parts], torch.tensor([0.7, -1.2, 0.4, 1.5]).double()
+    return Tables.of([0.5 * (part + part.transpose(0, 1)) for part in parts]), torch.tensor([0.7, -1.2, 0.4, 1.5]).double()
 
 
 def rows_in(widths: tuple[int, ...], count: int) -> Rows:
@@ -33,8 +33,8 @@ def rows_in(widths: tuple[int, ...], count: int) -> Rows:
     return Rows(torch.from_numpy(code), torch.from_numpy(np.where(code == np.array(widths) - 1, 0.0, share)))
 
 
-def written_out(tables: list[torch.Tensor], scale: torch.Tensor, rows: Rows, others: Rows) -> torch.Tensor:
-    plain, sizes = [table.numpy() for table in tables], scale.numpy()
+def written_out(tables: Tables, scale: torch.Tensor, rows: Rows, others: Rows) -> torch.Tensor:
+    plain, sizes = [table.numpy() for table in tables.split()], scale.numpy()
     found = np.zeros((len(rows), len(others)))
     for i in range(len(rows)):
         for j in range(len(others)):
@@ -52,7 +52,7 @@ def written_out(tables: list[torch.Tensor], scale: torch.Tensor, rows: Rows, oth
 
 def by_definition(tables, scale, rows, grad):
     """Gradients by automatic differentiation of whole matrices."""
-    leaves = [table.clone().requires_grad_() for table in tables]
+    leaves = [table.clone().requires_grad_() for table in tables.split()]
     scales = scale.clone().requires_grad_()
     factors = torch.stack(
         [
@@ -63,6 +63,11 @@ def by_definition(tables, scale, rows, grad):
     matrix = factors[..., :3].prod(0) @ scales[:3] + factors[..., 3].sum(0) * scales[3]
     *by_table, by_scale = torch.autograd.grad((matrix * grad).sum(), [*leaves, scales])
     return by_table, by_scale
+
+
+def symmetric(count: int) -> torch.Tensor:  # (B, B)
+    matrix = torch.from_numpy(RNG.standard_normal((count, count)))
+    return matrix + matrix.T
 
 
 def symmetrised(parts):
@@ -107,10 +112,10 @@ def test_covariances_are_those_of_the_definition(name, count, threads):
 def test_gradients_are_those_of_automatic_differentiation(name, count, threads):
     threads(count)
     tables, scale = tables_of(WIDTHS[name])
-    rows, grad = rows_in(WIDTHS[name], 17), torch.from_numpy(RNG.standard_normal((17, 17)))
+    rows, grad = rows_in(WIDTHS[name], 17), symmetric(17)
     by_table, by_scale = pull_back(tables, scale, rows, grad)
     expected, scales = by_definition(tables, scale, rows, grad)
-    for found, wanted in zip(symmetrised(by_table), symmetrised(expected), strict=True):
+    for found, wanted in zip(symmetrised(tables.split(by_table)), symmetrised(expected), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(by_scale, scales, rtol=1e-11, atol=1e-11)
 
@@ -118,31 +123,31 @@ def test_gradients_are_those_of_automatic_differentiation(name, count, threads):
 @pytest.mark.usefixtures("path")
 def test_a_factor_of_zero_leaves_other_gradients_finite_and_right():
     tables, scale = tables_of((4, 3))
-    tables[0][:] = 0.0
+    tables.split()[0][:] = 0.0
     rows, grad = rows_in((4, 3), 10), torch.ones(10, 10, dtype=torch.float64)
     found, expected = pull_back(tables, scale, rows, grad)[0], by_definition(tables, scale, rows, grad)[0]
     assert expected[0].abs().max() > 1
-    for one, wanted in zip(symmetrised(found), symmetrised(expected), strict=True):
+    for one, wanted in zip(symmetrised(tables.split(found)), symmetrised(expected), strict=True):
         torch.testing.assert_close(one, wanted, rtol=1e-11, atol=1e-11)
 
 
 def test_torch_takes_blocks_of_rows_as_it_takes_all(monkeypatch):
     monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
     tables, scale = tables_of((6, 4))
-    rows, grad = rows_in((6, 4), 30), torch.from_numpy(RNG.standard_normal((30, 30)))
-    whole = covariance(tables, scale, rows), *pull_back(tables, scale, rows, grad)[0]
+    rows, grad = rows_in((6, 4), 30), symmetric(30)
+    whole = covariance(tables, scale, rows), pull_back(tables, scale, rows, grad)[0]
     monkeypatch.setattr(pairs, "_BLOCK", 4 * 2 * 30 * 7)  # seven rows at a time
-    blocks = covariance(tables, scale, rows), *pull_back(tables, scale, rows, grad)[0]
+    blocks = covariance(tables, scale, rows), pull_back(tables, scale, rows, grad)[0]
     for found, wanted in zip(blocks, whole, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @needs_compiler
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_threads_change_no_bit_of_a_covariance(symmetric, threads):
+@pytest.mark.parametrize("among", [True, False])
+def test_threads_change_no_bit_of_a_covariance(among, threads):
     widths = WIDTHS["all kinds"]
     tables, scale = tables_of(widths)
-    rows, others = rows_in(widths, 61), None if symmetric else rows_in(widths, 40)
+    rows, others = rows_in(widths, 61), None if among else rows_in(widths, 40)
     found = []
     for count in (1, 2, 3):
         threads(count)
@@ -157,7 +162,7 @@ def test_columns_and_rows_may_come_from_views():
     rows = rows_in((5, 4), 20)
     some = torch.arange(0, 20, 2)
     expected = covariance(tables, scale, rows)[some][:, some]
-    assert torch.equal(covariance([t.transpose(0, 1) for t in tables], scale, rows.take(slice(0, None, 2))), expected)
+    assert torch.equal(covariance(Tables.of([t.transpose(0, 1) for t in tables.split()]), scale, rows.take(slice(0, None, 2))), expected)
     assert torch.equal(covariance(tables, scale, rows.take(some)), expected)
 
 

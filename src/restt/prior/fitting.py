@@ -22,6 +22,7 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from restt.prior.gp import Posterior, Process, condition
+from restt.prior.hyper import GLOBAL
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import Settings
@@ -68,7 +69,7 @@ def fit_members(
     first, *others = settings.components
     given = settings.constant, settings.least_noise
     start = Objective(kernel, first, data.take(sample), *given)
-    theta = _best_of(start, start.starts, settings.first_iterations, threads)
+    theta = _best_of(start, start.starts[: settings.starts], settings.first_iterations, threads)
     count = round((len(sample) * len(y)) ** 0.5)
     middle = Objective(kernel, first, data.take(torch.arange(count, device=sample.device)), *given)
     theta = climb(middle, theta, settings.iterations)
@@ -79,9 +80,10 @@ def fit_members(
     part = data.take(sample)
     objectives = [Objective(kernel, first, data, *given)]
     objectives += [Objective(kernel, one, part, *given, warp_at) for one in others]
-    starts = [theta, *(one.centre for one in objectives[1:])]
+    starts = [theta, *(_begun(one, theta) if settings.warm_others else one.centre for one in objectives[1:])]
+    counts = [settings.last_iterations] + [settings.other_iterations] * len(others)
     tasks = [
-        partial(climb, one, begin, settings.last_iterations) for one, begin in zip(objectives, starts, strict=True)
+        partial(climb, one, begin, count) for one, begin, count in zip(objectives, starts, counts, strict=True)
     ]
     # A search on many rows fills all threads by itself.
     alone = int(len(y) > _ALONE * len(sample))
@@ -99,6 +101,16 @@ def fit_members(
     weights = weights[kept] / weights[kept].sum()
     evaluations = sum(one.evaluations for one in (start, middle, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
+
+
+def _begun(objective: Objective, theta: Tensor) -> Tensor:
+    """Where another component begins: the first one's noise and columns, not further than its own prior is wide."""
+    start = objective.centre.clone()
+    place = slice(len(GLOBAL) + objective.kernel.layout.outputs, None)
+    scale = objective.scale[place]
+    start[place] += (theta[place] - start[place]).clamp(-scale, scale)
+    start[GLOBAL.index("noise")] = theta[GLOBAL.index("noise")]
+    return start
 
 
 def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, log_noise, term_mask
-from restt.prior.pairs import Rows, covariance
+from restt.prior.pairs import Rows, Tables, covariance
 from restt.prior.settings import Component, Settings
 
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
@@ -31,8 +31,12 @@ class Process:
     @cached_property
     def _tables(self) -> tuple[list[Tensor], Tensor]:
         with torch.no_grad():
-            tables, scale = self.kernel.tables(self.theta)
-            return [table.contiguous() for table in tables], scale * term_mask(self.component, scale)
+            tables, scale = self.kernel.tables_with_average(self.theta)
+            return tables, scale * term_mask(self.component, scale)
+
+    @cached_property
+    def _in_one(self) -> Tables:
+        return Tables.of(self.tables)
 
     @property
     def tables(self) -> list[Tensor]:  # N of (I_n + 1, I_n + 1, 4)
@@ -50,7 +54,7 @@ class Process:
 
     def covariance(self, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
         """The kernel between rows."""
-        return covariance(self.tables, self.scale, rows, others).add_(self.settings.constant)
+        return covariance(self._in_one, self.scale, rows, others).add_(self.settings.constant)
 
     def variance(self, rows: Rows) -> Tensor:  # (B,)
         """The kernel of each row with itself; a level that the fit did not see is as far from the average as others."""

@@ -51,12 +51,16 @@ class Layout:
 
     def split(self, theta: Tensor) -> dict[str, Tensor]:
         """Scalars of the globals, (O,) of the warp, one entry a column of the others."""
-        found, start = dict(zip(GLOBAL, theta, strict=False)), len(GLOBAL)
-        groups = [("warp", self.outputs), *((f"number.{name}", self.numbers) for name in NUMBER)]
-        for name, count in (*groups, *((f"level.{name}", self.categories) for name in LEVELS)):
-            found[name] = theta[start : start + count]
-            start += count
-        return found
+        common, warp, numbers, levels = self.blocks(theta)
+        found = {**dict(zip(GLOBAL, common.unbind(), strict=True)), "warp": warp}
+        found |= {f"number.{name}": part for name, part in zip(NUMBER, numbers.unbind(), strict=True)}
+        return found | {f"level.{name}": part for name, part in zip(LEVELS, levels.unbind(), strict=True)}
+
+    def blocks(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # (10,), (O,), (11, K), (6, L)
+        """The globals, the warp, and those of all numbers and of all categories, a row for each name."""
+        sizes = len(GLOBAL), self.outputs, len(NUMBER) * self.numbers, len(LEVELS) * self.categories
+        common, warp, numbers, levels = theta.split(sizes)
+        return common, warp, numbers.view(len(NUMBER), -1), levels.view(len(LEVELS), -1)
 
     def densities(self, named: Mapping[str, Density], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Centres, scales and degrees of freedom of all entries."""

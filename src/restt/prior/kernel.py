@@ -17,13 +17,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from restt.prior.hyper import Layout
-from restt.prior.pairs import Rows
+from restt.prior.hyper import GLOBAL, NUMBER, Layout
+from restt.prior.pairs import Rows, Tables
 from restt.prior.settings import Settings
 from restt.prior.sites import Site
 
 # Less variance is that of a column of one value.
 _LEAST = 1e-12
+# Places of hyper-parameters: scales of the products, relevances that columns share and their own, lengths, shares.
+_SCALES = slice(GLOBAL.index("smooth"), GLOBAL.index("joint") + 1)
+_SHARED = slice(GLOBAL.index("a"), GLOBAL.index("w") + 1)
+_OWN = slice(NUMBER.index("a"), NUMBER.index("w") + 1)
+_LENGTHS = slice(NUMBER.index("length"), NUMBER.index("rough_length") + 1)
+_SHARES = slice(NUMBER.index("line"), NUMBER.index("position") + 1)
 
 
 class Kernel:
@@ -46,22 +52,40 @@ class Kernel:
         constant = sum(float(mean.max()) > 1 - _LEAST for mean in means)
         self.layout = Layout(len(self.numbers), len(self.categories), outputs, constant)
         like = means[0]
-        width = max([sites[n].seen for n in self.numbers], default=1)
+        width = max([sites[n].seen for n in self.numbers], default=0)
         count = len(self.numbers)
-        self._value, self._rank, mean = (like.new_zeros(count, width) for _ in range(3))
+        value, rank, self._mean = (like.new_zeros(count, width) for _ in range(3))
         self._moment = like.new_zeros(count, width, width)
         known = torch.zeros(count, width, dtype=torch.bool, device=like.device)
         for k, n in enumerate(self.numbers):
             seen, knots = sites[n].seen, len(sites[n].positions)
-            value, position = (like.new_tensor(each) for each in (sites[n].values, sites[n].positions))
-            self._value[k, :knots], self._rank[k, :knots] = value, 2 * position - value
-            mean[k, :seen], self._moment[k, :seen, :seen] = means[n], moments[n]
+            value[k, :knots] = like.new_tensor(sites[n].values)
+            rank[k, :knots] = 2 * like.new_tensor(sites[n].positions) - value[k, :knots]
+            self._mean[k, :seen], self._moment[k, :seen, :seen] = means[n], moments[n]
             known[k, :knots] = True
-        eye = torch.eye(width, dtype=like.dtype, device=like.device)
+        self._value = value
+        self._far, far_ranks = (each[:, :, None] - each[:, None, :] for each in (value, rank))
+        self._further = far_ranks - self._far
         self._known = known[:, :, None] & known[:, None, :]
-        self._same = eye.bool() & ~self._known
-        self._mean = mean
-        self._line = self._unit(self._value[:, :, None] * self._value[:, None, :] * self._known)
+        same = torch.eye(width, dtype=torch.bool, device=like.device) & ~self._known
+        self._same = same.to(like)
+        # A missing value is as far from the middle as others, in a direction of its own: these are distances.
+        self._apart = (~(self._known | same)).to(like)
+        self._line = self._unit((value[:, :, None] * value[:, None, :] * self._known)[None])[0]
+        # Of the levels, entry by entry: the table is a constant plus a multiple of another one.
+        sizes = [len(means[n]) for n in self.categories]
+        parts = [_level_parts(means[n]) for n in self.categories]
+        self._level_base, self._level_rise = (
+            torch.cat([like.new_zeros(0, 4), *(part[k].reshape(-1, 4) for part in parts)]) for k in (0, 1)
+        )
+        entries = torch.tensor([size**2 for size in sizes], dtype=torch.int64)
+        self._entries = torch.repeat_interleave(torch.arange(len(sizes)), entries).to(like.device)
+        widths, starts = [width] * len(sites), [0] * len(sites)
+        for k, n in enumerate(self.numbers):
+            starts[n] = k * width**2
+        for n, size, start in zip(self.categories, sizes, entries.cumsum(0) - entries, strict=True):
+            widths[n], starts[n] = size, count * width**2 + int(start)
+        self._widths, self._starts = tuple(widths), tuple(starts)
 
     @classmethod
     def measured(cls, sites: Sequence[Site], rows: Rows, weights: Tensor, outputs: int) -> Kernel:
@@ -88,60 +112,51 @@ class Kernel:
         ]
         return torch.stack(found, 1) if found else rows.share.new_zeros(len(rows), 0)
 
-    def _unit(self, table: Tensor) -> Tensor:  # (K, I, I): centred, mean variance 1
+    def _unit(self, table: Tensor) -> Tensor:  # (…, K, I, I): centred, mean variance 1
         means = (table @ self._mean[:, :, None])[..., 0]
-        whole = (means * self._mean).sum(1)[:, None, None]
-        table = table - means[:, :, None] - means[:, None, :] + whole
-        variance = (self._moment * table).sum((1, 2))
-        return table * torch.where(variance > _LEAST, 1 / variance.clamp(min=_LEAST), 0.0)[:, None, None]
+        whole = (means * self._mean).sum(-1)[..., None, None]
+        table = table - means[..., :, None] - means[..., None, :] + whole
+        variance = (self._moment * table).sum((-2, -1))
+        return table * torch.where(variance > _LEAST, 1 / variance.clamp(min=_LEAST), 0.0)[..., None, None]
 
-    def tables(self, theta: Tensor, *, average: bool = True) -> tuple[list[Tensor], Tensor]:  # N of (I, I, 4), (4,)
-        """Tables, with ``average`` the average of the states as one more of them, and the scales of the four terms."""
-        h = self.layout.split(theta)
-        found: list[Tensor] = [theta] * len(self.sites)
+    def tables(self, theta: Tensor) -> tuple[Tables, Tensor]:  # (4,)
+        """Tables over the states that rows of the fit can be in, and the scales of the four terms."""
+        common, _, numbers, levels = self.layout.blocks(theta)
+        scale = torch.cat([common[_SCALES].exp(), torch.ones_like(common[:1])])
+        parts = []
         if self.numbers:
-            mix = torch.sigmoid(h["number.position"])[:, None]
-            place = (1 - mix) * self._value + mix * self._rank
-            far = place[:, :, None] - place[:, None, :]
+            sizes = (common[_SHARED, None] + numbers[:1] + numbers[_OWN]).exp()[..., None, None]  # (5, K, 1, 1)
+            length, rough_length = (-numbers[_LENGTHS]).exp()[..., None, None]
+            share, mix = numbers[_SHARES].sigmoid()[..., None, None]
+            far = torch.addcmul(self._far, mix, self._further)
+            square = far.square()
+            both = torch.stack([(-0.5 * length.square() * square).exp(), (-rough_length * far.abs()).exp()])
+            smooth, rough = self._unit(torch.where(self._known, both, self._same)).unbind()
+            smooth = torch.lerp(smooth, self._line, share)
+            joint = (-0.5 * sizes[4] * (square + self._apart)).exp()
+            sums = sizes[2] * smooth + sizes[3] * rough
+            parts.append(torch.stack([1 + sizes[0] * smooth, 1 + sizes[1] * rough, joint, sums], -1).reshape(-1, 4))
+        if self.categories:
+            a, j, b, r, w = (common[_SHARED, None] + levels[:1] + levels[_OWN]).exp()
+            factors = torch.stack([a, j, (-0.5 * w).exp(), b + r], -1)  # (L, 4)
+            parts.append(torch.addcmul(self._level_base, self._level_rise, factors[self._entries]))
+        return Tables(torch.cat(parts), self._widths, self._starts), scale
 
-            def inside(table: Tensor) -> Tensor:
-                return torch.where(self._known, table, self._same.to(table))
+    def tables_with_average(self, theta: Tensor) -> tuple[list[Tensor], Tensor]:  # N of (I, I, 4), (4,)
+        """Tables that have the average of the states as one more of them, last, and the scales of the four terms."""
+        tables, scale = self.tables(theta)
+        found = []
+        for table, mean in zip(tables.split(), self.means, strict=True):
+            part = table[: len(mean), : len(mean)]
+            part = torch.cat([part, torch.tensordot(mean, part, 1)[None]])
+            found.append(torch.cat([part, torch.einsum("ijk,j->ik", part, mean)[:, None]], 1))
+        return found, scale
 
-            smooth = self._unit(inside(torch.exp(-0.5 * (far * torch.exp(-h["number.length"])[:, None, None]) ** 2)))
-            rough = self._unit(inside(torch.exp(-far.abs() * torch.exp(-h["number.rough_length"])[:, None, None])))
-            share = torch.sigmoid(h["number.line"])[:, None, None]
-            smooth = (1 - share) * smooth + share * self._line
-            # A missing value is as far from the middle as others, in a direction of its own: these are distances.
-            square = far**2 + (~(self._known | self._same)).to(far)
-            joint = torch.exp(-0.5 * square * torch.exp(h["w"] + h["number.relevance"] + h["number.w"])[:, None, None])
-            tables = self._combined(h, "number", smooth, rough, joint, self._mean if average else None)
-            # Taken apart at once: the gradient of each part alone would be as large as the whole.
-            for n, table in zip(self.numbers, tables.unbind(0), strict=True):
-                seen = self.sites[n].seen
-                keep = [*range(seen), len(table) - 1] if average else slice(seen)
-                found[n] = table if seen + average == len(table) else table[keep][:, keep]
-        for k, n in enumerate(self.categories):
-            p = self.means[n]
-            eye = torch.eye(len(p), dtype=theta.dtype, device=theta.device)
-            unit = (eye - p - p[:, None] + p.square().sum())[None]
-            variance = 1 - p.square().sum()
-            unit = unit / variance if variance > _LEAST else unit * 0
-            other = torch.exp(-0.5 * torch.exp(h["w"] + h["level.relevance"][k] + h["level.w"][k]))
-            joint = (eye + (1 - eye) * other)[None]
-            own = {f"level.{name}": h[f"level.{name}"][k : k + 1] for name in ("a", "j", "b", "r", "relevance")}
-            found[n] = self._combined({**h, **own}, "level", unit, unit, joint, p[None] if average else None)[0]
-        one = torch.ones((), dtype=theta.dtype, device=theta.device)
-        return found, torch.stack([h["smooth"].exp(), h["rough"].exp(), h["joint"].exp(), one])
 
-    @staticmethod
-    def _combined(
-        h: dict[str, Tensor], kind: str, smooth: Tensor, rough: Tensor, joint: Tensor, mean: Tensor | None
-    ) -> Tensor:
-        logs = {name: h[name] + h[f"{kind}.relevance"] + h[f"{kind}.{name}"] for name in "ajbr"}
-        size = {name: log.exp()[:, None, None] for name, log in logs.items()}
-        parts = [1 + size["a"] * smooth, 1 + size["j"] * rough, joint, size["b"] * smooth + size["r"] * rough]
-        if mean is not None:
-            # The average of the states as one more of them, last.
-            parts = [torch.cat([part, mean[:, None] @ part], 1) for part in parts]
-            parts = [torch.cat([part, part @ mean[:, :, None]], 2) for part in parts]
-        return torch.stack(parts, -1)
+def _level_parts(mean: Tensor) -> tuple[Tensor, Tensor]:  # (I,) -> (I, I, 4), (I, I, 4)
+    """Base and rise of a category's table, which is linear in the four sizes of its terms."""
+    eye = torch.eye(len(mean)).to(mean)
+    unit, variance = eye - mean - mean[:, None] + mean.square().sum(), 1 - mean.square().sum()
+    unit = unit / variance if variance > _LEAST else 0 * unit
+    one, none = torch.ones_like(eye), torch.zeros_like(eye)
+    return torch.stack([one, one, eye, none], -1), torch.stack([unit, unit, 1 - eye, unit], -1)

@@ -11,7 +11,7 @@ takes it back to the tables, automatic differentiation from there to the hyper-p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -113,7 +113,7 @@ class Objective:
     def _evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
         theta = theta.requires_grad_()
         data, h = self.data, self.kernel.layout.split(theta)
-        tables, scale = self.kernel.tables(theta, average=False)
+        tables, scale = self.kernel.tables(theta)
         scale = scale * self.mask
         power = power_of(h["warp"] if self.fixed_warp is None else self.fixed_warp)
         value = yeo_johnson(data.z, power)
@@ -128,7 +128,7 @@ class Objective:
         # The part that automatic differentiation sees: the prior, the Jacobian and the weights.
         rest = total * std.log().sum() - ((power - 1) * self._slopes).sum() + repeated
         rest = rest - log_prior(theta, self.centre, self.scale, self.degrees)
-        plain, plain_scale = [table.detach() for table in tables], scale.detach()
+        plain, plain_scale = replace(tables, flat=tables.flat.detach()), scale.detach()
         matrix = covariance(plain, plain_scale, data.rows).add_(self.constant)
         matrix.diagonal().add_(noise.detach())
         lower = torch.linalg.cholesky(matrix)
@@ -137,8 +137,8 @@ class Objective:
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (targets.detach() * solved).sum()
         slope = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)
         by_table, by_scale = pull_back(plain, plain_scale, data.rows, slope)
-        ends = [*tables, scale, noise, targets, rest]
-        slopes = [*by_table, by_scale, slope.diagonal().clone(), solved, torch.ones_like(rest)]
+        ends = [tables.flat, scale, noise, targets, rest]
+        slopes = [by_table, by_scale, slope.diagonal().clone(), solved, torch.ones_like(rest)]
         learned = [(end, by) for end, by in zip(ends, slopes, strict=True) if end.requires_grad]
         torch.autograd.backward([end for end, _ in learned], [by for _, by in learned])
         assert theta.grad is not None

@@ -11,9 +11,11 @@ On the CPU a C function does it in one pass over half of the pairs, without an a
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -55,6 +57,29 @@ class Rows:
         return found[:, :width]
 
 
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Tables (I_n, I_n, 4) of all columns in one array."""
+
+    flat: Tensor  # (entries, 4)
+    widths: tuple[int, ...]  # N: I_n
+    starts: tuple[int, ...]  # N: the first entry of each
+
+    @classmethod
+    def of(cls, tables: Sequence[Tensor]) -> Tables:  # N of (I_n, I_n, 4)
+        """Tables one after the other."""
+        widths = tuple(len(table) for table in tables)
+        ends = itertools.accumulate(width**2 for width in widths)
+        starts = tuple(end - width**2 for end, width in zip(ends, widths, strict=True))
+        return cls(torch.cat([table.reshape(-1, 4) for table in tables]), widths, starts)
+
+    def split(self, flat: Tensor | None = None) -> list[Tensor]:  # N of (I_n, I_n, 4)
+        """The tables of each column, or parts of an array like theirs."""
+        flat = self.flat if flat is None else flat
+        places = zip(self.starts, self.widths, strict=True)
+        return [flat[start : start + width**2].reshape(width, width, 4) for start, width in places]
+
+
 class _Pairs(ctypes.Structure):
     """``struct pairs`` of pairs.c."""
 
@@ -71,12 +96,13 @@ class _Pairs(ctypes.Structure):
 
 
 @torch.no_grad()
-def covariance(tables: Sequence[Tensor], scale: Tensor, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
+def covariance(tables: Tables, scale: Tensor, rows: Rows, others: Rows | None = None) -> Tensor:  # (B, B2)
     """The kernel between rows and others, or among the rows themselves."""
     library = _library(scale)
     if library is None:
-        blocks = _blocks(rows, others, tables)
-        return torch.cat([_combine(_factors(tables, mine, theirs), scale) for mine, theirs, _ in blocks])
+        parts = tables.split()
+        blocks = _blocks(rows, others, len(parts))
+        return torch.cat([_combine(_factors(parts, mine, theirs), scale) for mine, theirs, _ in blocks])
     out = scale.new_empty(len(rows), len(rows if others is None else others))
     _call(library.pairs_forward, tables, scale, rows, others, out=out)
     return out
@@ -84,28 +110,30 @@ def covariance(tables: Sequence[Tensor], scale: Tensor, rows: Rows, others: Rows
 
 @torch.no_grad()
 def pull_back(
-    tables: Sequence[Tensor],  # N of (I_n, I_n, 4)
+    tables: Tables,
     scale: Tensor,  # (4,)
     rows: Rows,
-    grad: Tensor,  # (B, B): by the covariance
-) -> tuple[list[Tensor], Tensor]:  # N of (I_n, I_n, 4), (4,)
+    grad: Tensor,  # (B, B), symmetric: by the covariance
+) -> tuple[Tensor, Tensor]:  # (entries, 4), (4,)
     """Gradients by the tables and by the scales of an objective of the rows' covariance."""
     library = _library(scale)
     if library is not None:
-        return _call(library.pairs_backward, tables, scale, rows, None, grad=grad.contiguous())
-    by_table = [torch.zeros_like(table) for table in tables]
-    by_scale = torch.zeros_like(scale)
-    for mine, theirs, place in _blocks(rows, None, tables):
-        factors = _factors(tables, mine, theirs)  # (N, b, B, 4)
+        # LAPACK's matrices are column by column, which is the same for a symmetric one.
+        grad = grad.mT if grad.mT.is_contiguous() else grad.contiguous()
+        return _call(library.pairs_backward, tables, scale, rows, None, grad=grad)
+    parts, by_table, by_scale = tables.split(), torch.zeros_like(tables.flat), torch.zeros_like(scale)
+    by_part = tables.split(by_table)
+    for mine, theirs, place in _blocks(rows, None, len(parts)):
+        factors = _factors(parts, mine, theirs)  # (N, b, B, 4)
         before, after = torch.ones_like(factors), torch.ones_like(factors)
         before[1:, ..., :3] = factors[:-1, ..., :3].cumprod(0)
         after[:-1, ..., :3] = factors[1:, ..., :3].flip(0).cumprod(0).flip(0)
         by_scale[:3] += (factors[..., :3].prod(0) * grad[place, :, None]).sum((0, 1))
         by_scale[3] += (factors[..., 3].sum(0) * grad[place]).sum()
         slopes = before.mul_(after).mul_(grad[place, :, None] * scale)
-        for n, table in enumerate(tables):
-            left, right = mine.vectors(n, len(table)), theirs.vectors(n, len(table))
-            by_table[n] += torch.einsum("bi,bck,cj->ijk", left, slopes[n], right)
+        for n, part in enumerate(by_part):
+            left, right = mine.vectors(n, len(part)), theirs.vectors(n, len(part))
+            part += torch.einsum("bi,bck,cj->ijk", left, slopes[n], right)
     return by_table, by_scale
 
 
@@ -122,9 +150,9 @@ def _combine(factors: Tensor, scale: Tensor) -> Tensor:  # (N, B, B2, 4) -> (B, 
     return factors[..., :3].prod(0) @ scale[:3] + factors[..., 3].sum(0) * scale[3]
 
 
-def _blocks(rows: Rows, others: Rows | None, tables: Sequence[Tensor]) -> list[tuple[Rows, Rows, slice]]:
+def _blocks(rows: Rows, others: Rows | None, columns: int) -> list[tuple[Rows, Rows, slice]]:
     theirs = rows if others is None else others
-    step = max(1, _BLOCK // max(1, 4 * len(tables) * len(theirs)))
+    step = max(1, _BLOCK // max(1, 4 * columns * len(theirs)))
     places = (slice(start, start + step) for start in range(0, len(rows), step))
     return [(rows.take(place), theirs, place) for place in places]
 
@@ -133,38 +161,42 @@ def _library(scale: Tensor) -> ctypes.CDLL | None:
     return build.library(SOURCE) if scale.device.type == "cpu" else None
 
 
+@cache
+def _places(widths: tuple[int, ...], starts: tuple[int, ...]) -> Tensor:  # (3, N)
+    """First state of each column among all states, number of states, and first entry of its table."""
+    offsets = [end - width for end, width in zip(itertools.accumulate(widths), widths, strict=True)]
+    return torch.tensor([offsets, widths, starts])
+
+
 def _call(
     function: Callable[..., int],
-    tables: Sequence[Tensor],
+    tables: Tables,
     scale: Tensor,
     rows: Rows,
     others: Rows | None,
     *,
     out: Tensor | None = None,
     grad: Tensor | None = None,
-) -> tuple[list[Tensor], Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Run one of the C functions on torch's number of threads, every so many rows in each."""
-    theirs = rows if others is None else others
-    widths = torch.tensor([len(table) for table in tables])
-    states = int(widths.sum())
-    offsets = widths.cumsum(0) - widths
-    starts = widths.square().cumsum(0) - widths.square()
-    flat = torch.cat([table.reshape(-1, 4) for table in tables])
-    threads = torch.get_num_threads() if len(rows) * len(theirs) * len(tables) > _SERIAL else 1
-    by_table = [flat.new_zeros(0)] * threads if grad is None else [torch.zeros_like(flat) for _ in range(threads)]
+    theirs, columns = rows if others is None else others, len(tables.widths)
+    flat = tables.flat.contiguous()
+    threads = torch.get_num_threads() if len(rows) * len(theirs) * columns > _SERIAL else 1
+    by_table = flat.new_zeros(threads, *(flat.shape if grad is not None else ()))
     by_scale = scale.new_zeros(threads, 4)
-    held = [offsets, widths, starts, rows.code, theirs.code, rows.share, theirs.share, flat, scale, by_scale]
+    places = _places(tables.widths, tables.starts)
+    held = [*places, rows.code, theirs.code, rows.share, theirs.share, flat, scale]
 
     def one(thread: int) -> int:
         given = _Pairs(
-            *(len(tables), len(rows), len(theirs), others is None, thread, threads),
-            *(tensor.data_ptr() for tensor in held[:9]),
+            *(columns, len(rows), len(theirs), others is None, thread, threads),
+            *(tensor.data_ptr() for tensor in held),
             0 if out is None else out.data_ptr(),
             0 if grad is None else grad.data_ptr(),
-            by_table[thread].data_ptr() if grad is not None else 0,
+            by_table[thread].data_ptr(),
             by_scale[thread].data_ptr(),
         )
-        return function(ctypes.byref(given), ctypes.c_int64(states))
+        return function(ctypes.byref(given), ctypes.c_int64(sum(tables.widths)))
 
     if threads == 1:
         failed = one(0)
@@ -173,8 +205,4 @@ def _call(
             failed = max(pool.map(one, range(threads)))
     if failed:
         raise MemoryError("no memory for a line of states")
-    if grad is None:
-        return [], by_scale
-    total = torch.stack(by_table).sum(0)
-    parts = total.split([int(width) ** 2 for width in widths])
-    return [part.reshape(table.shape) for part, table in zip(parts, tables, strict=True)], by_scale.sum(0)
+    return by_table.sum(0), by_scale.sum(0)

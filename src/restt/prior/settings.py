@@ -73,6 +73,9 @@ class Settings:
     first_iterations: int = 13
     iterations: int = 40
     last_iterations: int = 20
+    other_iterations: int = 20
+    starts: int = 2
+    warm_others: bool = False
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
