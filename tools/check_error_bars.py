@@ -31,9 +31,8 @@ from restt.explain import variance_shares
 from restt.explain.shapley import quadrature
 from restt.prior.functionals import product_covariance
 from restt.prior.gp import Process
-from restt.prior.hyper import Density
 from restt.prior.kernel import Kernel
-from restt.prior.settings import Settings
+from restt.prior.settings import Density, Settings
 from restt.prior.sites import fit_sites, rows_of
 
 RECORD = Path(__file__).resolve().parent.parent / "results" / "explain" / "error_bars.json"

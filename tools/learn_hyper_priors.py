@@ -40,10 +40,9 @@ from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.prior.fitting import climb
 from restt.prior.gp import Process, condition
-from restt.prior.hyper import Density
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
-from restt.prior.settings import Component, Settings, learned_components
+from restt.prior.settings import Component, Density, Settings, learned_components
 from restt.prior.sites import fit_sites, rows_of
 from restt.prior.warp import Warp
 

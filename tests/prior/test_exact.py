@@ -9,8 +9,8 @@ import torch
 import restt
 from restt import prior
 from restt.prior import Settings
-from restt.prior.exact import diagonal_module
 from restt.prior.gp import Process, condition
+from restt.prior.rounding import diagonal_module
 from tests.prior.problems import LEVELS, mixed_table
 from tests.prior.test_gp import COMPONENTS, made
 from tests.prior.test_model import posterior_mean

@@ -8,11 +8,10 @@ import torch
 
 from restt.prior import Settings
 from restt.prior.gp import Process
-from restt.prior.hyper import GLOBAL, LEVELS, NUMBER, Layout, log_prior
 from restt.prior.kernel import Kernel
 from restt.prior.objective import term_mask
 from restt.prior.pairs import covariance
-from restt.prior.settings import TERMS
+from restt.prior.settings import GLOBAL, LEVELS, NUMBER, TERMS, Layout, log_prior
 from restt.prior.sites import fit_sites, rows_of
 from tests.prior.problems import random_problem
 

@@ -68,10 +68,9 @@ def test_columns_that_go_together_are_within_the_tolerance_too():
     assert found.rounding.bond_dim < Settings().largest_bond
 
 
-def test_a_given_bond_and_order_are_kept():
+def test_a_given_bond_is_kept():
     numbers, y = mixed_table(50)
-    large = prior.fit(numbers, y, levels=LEVELS, bond_dim=40, site_order=[2, 0, 1], settings=QUICK)
-    assert large.order == (2, 0, 1)
+    large = prior.fit(numbers, y, levels=LEVELS, bond_dim=40, settings=QUICK)
     assert large.rounding.distance < 1e-6
     small = prior.fit(numbers, y, levels=LEVELS, bond_dim=2, settings=QUICK)
     assert small.module.bond_dim == 2
@@ -324,8 +323,6 @@ def test_one_y_beyond_all_measure_is_left_out_with_a_warning():
         ),
         ({"levels": [2, None]}, r"column 0 of numbers must hold levels 0…1 or NaN, got 0\.\d"),
         ({"bond_dim": 0}, "bond_dim must be at least 1"),
-        ({"site_order": [0, 0]}, 'site_order must be "auto" or an order of the 2 columns'),
-        ({"site_order": "reversed"}, "site_order must be"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):

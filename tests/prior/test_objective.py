@@ -12,8 +12,8 @@ from scipy.stats import yeojohnson
 from restt.chain.cpu import build
 from restt.prior import Settings
 from restt.prior.gp import Process
-from restt.prior.hyper import log_prior
 from restt.prior.objective import _WORST, Data, Objective, log_noise, power_of
+from restt.prior.settings import log_prior
 from tests.prior.problems import dense_covariance, random_problem
 
 FULL, *OTHERS = Settings().components

@@ -23,7 +23,9 @@ LEVELS = [("x86-64-v2", "sse4_2"), ("x86-64-v3", "avx2"), ("x86-64-v4", "avx512v
 def tables_of(widths: tuple[int, ...]) -> tuple[Tables, torch.Tensor]:
     """Symmetric tables, and scales."""
     parts = [torch.from_numpy(RNG.standard_normal((w, w, 4))) for w in widths]
-    return Tables.of([0.5 * (part + part.transpose(0, 1)) for part in parts]), torch.tensor([0.7, -1.2, 0.4, 1.5]).double()
+    return Tables.of([0.5 * (part + part.transpose(0, 1)) for part in parts]), torch.tensor(
+        [0.7, -1.2, 0.4, 1.5]
+    ).double()
 
 
 def rows_in(widths: tuple[int, ...], count: int) -> Rows:
@@ -162,7 +164,10 @@ def test_columns_and_rows_may_come_from_views():
     rows = rows_in((5, 4), 20)
     some = torch.arange(0, 20, 2)
     expected = covariance(tables, scale, rows)[some][:, some]
-    assert torch.equal(covariance(Tables.of([t.transpose(0, 1) for t in tables.split()]), scale, rows.take(slice(0, None, 2))), expected)
+    assert torch.equal(
+        covariance(Tables.of([t.transpose(0, 1) for t in tables.split()]), scale, rows.take(slice(0, None, 2))),
+        expected,
+    )
     assert torch.equal(covariance(tables, scale, rows.take(some)), expected)
 
 

@@ -14,10 +14,10 @@ from scipy.stats import t as student
 
 from restt import prior
 from restt.prior import Predictive, Settings, Warp
+from restt.prior.calibration import root_of
 from restt.prior.distribution import LEVELS, standard_quantile
 from restt.prior.gp import Process
 from restt.prior.predictive import _constant_part, residual_quantiles
-from restt.prior.root import root_of
 from restt.prior.sites import rows_of
 from tests.prior.problems import LEVELS as CATEGORIES
 from tests.prior.problems import dense_covariance, mixed_table, random_problem

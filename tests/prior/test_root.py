@@ -9,7 +9,7 @@ from torch import Tensor
 
 from restt import prior
 from restt.prior import Settings
-from restt.prior.root import root_of
+from restt.prior.calibration import root_of
 
 
 def problem(rows: int = 30, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,7 +29,7 @@ from restt.features import FeatureMap
 from restt.interop import load_module, save_module
 from restt.module import ResTT
 from restt.prior import Predictive, Prior
-from restt.prior.fit_rows import FitRows
+from restt.prior.rows import FitRows
 from restt.topology import Topology
 from restt.train import Penalty
 

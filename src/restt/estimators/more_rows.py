@@ -19,9 +19,8 @@ from restt.estimators.posterior import MOST_LEVELS, FitTable, Solved, fit_prior,
 from restt.estimators.tables import Table
 from restt.features.levels import read_level
 from restt.prior import Predictive, Settings, Warp
-from restt.prior.fit_rows import FitRows
 from restt.prior.more_rows import condition_on, surprise, with_levels, with_new
-from restt.prior.rows import ordinary_range
+from restt.prior.rows import FitRows, ordinary_range
 
 if TYPE_CHECKING:
     from restt.estimators.regressor import ResTTRegressor

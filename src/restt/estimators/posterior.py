@@ -22,8 +22,7 @@ from restt.estimators.modelled import Modelled
 from restt.estimators.refinement import Rows, held_out, outputs_of, refine
 from restt.module import ResTT
 from restt.prior import Predictive, Prior, Settings
-from restt.prior.fit_rows import FitRows
-from restt.prior.rows import drop_implausible_targets, ordinary_range
+from restt.prior.rows import FitRows, drop_implausible_targets, ordinary_range
 
 if TYPE_CHECKING:
     from restt.estimators.regressor import ResTTRegressor

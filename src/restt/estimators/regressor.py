@@ -20,7 +20,7 @@ from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
 from restt.estimators.targets import read_values
 from restt.prior import Predictive, Prior, Warp
-from restt.prior.fit_rows import FitRows
+from restt.prior.rows import FitRows
 
 
 class ResTTRegressor(RegressorMixin, ClosedForm):

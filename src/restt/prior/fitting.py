@@ -22,10 +22,9 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from restt.prior.gp import Posterior, Process, condition
-from restt.prior.hyper import GLOBAL
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
-from restt.prior.settings import Settings
+from restt.prior.settings import GLOBAL, Settings
 from restt.prior.warp import Warp
 
 # So many times the rows of the first searches take one thread as long as those of the other components together.
@@ -82,9 +81,7 @@ def fit_members(
     objectives += [Objective(kernel, one, part, *given, warp_at) for one in others]
     starts = [theta, *(_begun(one, theta) if settings.warm_others else one.centre for one in objectives[1:])]
     counts = [settings.last_iterations] + [settings.other_iterations] * len(others)
-    tasks = [
-        partial(climb, one, begin, count) for one, begin, count in zip(objectives, starts, counts, strict=True)
-    ]
+    tasks = [partial(climb, one, begin, count) for one, begin, count in zip(objectives, starts, counts, strict=True)]
     # A search on many rows fills all threads by itself.
     alone = int(len(y) > _ALONE * len(sample))
     thetas = [task() for task in tasks[:alone]] + side_by_side(tasks[alone:], threads)

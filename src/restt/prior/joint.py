@@ -2,8 +2,8 @@
 
     C(x, x') = Σ_m w_m C_m(x, x') + Σ_m w_m (μ_m(x) - μ(x)) (μ_m(x') - μ(x')),       C_m = k - k_Z WᵀW k_Z
 
-Of the members' posteriors, by their roots W over inducing rows Z (:mod:`restt.prior.root`), and of their means: what
-members disagree on is unknown too. Outputs are averaged.
+Of the members' posteriors, by their roots W over inducing rows Z (:mod:`restt.prior.calibration`), and of their means:
+what members disagree on is unknown too. Outputs are averaged.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from restt.prior.hyper import GLOBAL, NUMBER, Layout
 from restt.prior.pairs import Rows, Tables
-from restt.prior.settings import Settings
+from restt.prior.settings import GLOBAL, NUMBER, Layout, Settings
 from restt.prior.sites import Site
 
 # Less variance is that of a column of one value.

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
-from restt._common.errors import check_choice, check_int, shown
+from restt._common.errors import check_int
 from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.calibration import fit_predictive
-from restt.prior.exact import diagonal_module
-from restt.prior.fit_rows import NORMAL_TAIL, FitRows, dense_states, side_by_side, tail_precision
 from restt.prior.fitting import Members, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
@@ -23,8 +21,24 @@ from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.predictive import Predictive
 from restt.prior.report import Prior
-from restt.prior.rounding import Rounding, effects_as_products, residual_module, round_products, train_values
-from restt.prior.rows import check_levels, checked, content_order, drop_implausible_targets, merge_copies
+from restt.prior.rounding import (
+    Rounding,
+    diagonal_module,
+    effects_as_products,
+    residual_module,
+    round_products,
+    train_values,
+)
+from restt.prior.rows import (
+    NORMAL_TAIL,
+    FitRows,
+    check_levels,
+    checked,
+    content_order,
+    drop_implausible_targets,
+    merge_copies,
+    tail_precision,
+)
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, fit_sites, rows_of, site_vectors
 from restt.prior.warp import Warp
@@ -84,7 +98,6 @@ def fit(
     *,
     names: Sequence[str] | None = None,
     bond_dim: int | str = "auto",
-    site_order: Sequence[int] | str = "auto",
     average: bool = True,
     seed: int = 0,
     device: torch.device | None = None,
@@ -110,8 +123,6 @@ def fit(
     bond_dim : "auto" or int
         r. ``"auto"`` is the least that keeps the train within a small share of the noise. To an integer it is rounded
         whatever the error, which ``rounding`` reports.
-    site_order : "auto" or a permutation of the columns
-        ``"auto"`` is the order of falling relevance.
     average : bool
         Whether categories have a state for levels that the fit did not see.
     seed : int
@@ -145,7 +156,6 @@ def fit(
             levels,
             names,
             bond_dim,
-            site_order,
             average,
             seed,
             device or _CPU,
@@ -162,7 +172,6 @@ def _fit(
     levels: Sequence[int | None] | None,
     names: Sequence[str] | None,
     bond_dim: int | str,
-    site_order: Sequence[int] | str,
     average: bool,
     seed: int,
     place: torch.device,
@@ -189,7 +198,7 @@ def _fit(
     data = members.data if len(table) == count else _with_rest(members, rows, weight, targets)
     labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
     seen = FitRows.of(table, targets, used, data, members.tail, seed)
-    return finish(kernel, members, data, seen, labels, bond_dim, site_order, settings, dense)
+    return finish(kernel, members, data, seen, labels, bond_dim, settings, dense)
 
 
 def _with_rest(members: Members, rows: Rows, weight: Tensor, targets: np.ndarray) -> Data:
@@ -211,7 +220,6 @@ def finish(
     seen: FitRows,  # the same as a table
     labels: tuple[str, ...],
     bond_dim: int | str,
-    site_order: Sequence[int] | str,
     settings: Settings,
     dense: bool,
 ) -> Fitted:
@@ -228,21 +236,19 @@ def finish(
     prior = Prior.of(members, labels)
     noise = weighted([one.process.noise(some_rows, members.data.level) for one in posteriors], members.weights).mean()
     tolerance = settings.tolerance * float(noise) ** 0.5
-    places = dense_states(kernel, some_rows.to(_CPU))
-    wanted = bond_dim, site_order, places, exact, used[:count], tolerance, settings
-    cores, site_places, rounding = _rounded(posteriors, members.weights, kernel, prior.relevance, *wanted)
-    if bond_dim == "auto" and not dense and (rounding.distance or 0.0) > tolerance:
-        module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, site_places)
-        states = module.bond_dim
-        rounding = Rounding(states, (states,) * (len(sites) - 1), 0.0, kind="diagonal")
+    order = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
+    places = _dense_states(kernel, some_rows.to(_CPU))
+    wanted = [places[n] for n in order], exact, used[:count], tolerance, bond_dim, settings
+    cores, rounding = _rounded(posteriors, members.weights, kernel, order, *wanted)
+    if bond_dim == "auto" and not dense and rounding.distance > tolerance:
+        module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, order)
+        rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(sites) - 1), 0.0, 0.0, kind="diagonal")
     else:
-        module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in site_places]))
-    ordered = tuple(sites[n] for n in site_places)
-    distance = _distance(module(side_by_side([places[n] for n in site_places])), exact, used[:count])
+        module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in order]))
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, settings.MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
-    given = table[:count], residuals * growth, used[:count], distance**2, settings
+    given = table[:count], residuals * growth, used[:count], rounding.distance**2, settings
     predictive, spread_error = fit_predictive(members, kernel, *given, module.num_parameters())
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
@@ -254,11 +260,12 @@ def finish(
         predictive = predictive.recalibrated(residuals, table[some], left_out, used[some])
         warp = warp.smeared(residuals, used[some])
     error = _relative_error(warp.predict(left_out), targets[some], used[some])
-    told = replace(rounding, distance=distance), error, members.evaluations, tolerance, spread_error
+    measured = rounding, error, members.evaluations, tolerance, spread_error
     if not len(seen.means):
         variance = float(members.left_out_variance.mean())
         seen = replace(seen, variance=variance, inducing=predictive.numbers, means=predictive.means)
-    return Fitted(module, site_places, ordered, warp, prior, predictive, *told, seen)
+    ordered = tuple(sites[n] for n in order)
+    return Fitted(module, order, ordered, warp, prior, predictive, *measured, seen)
 
 
 def _given_all(
@@ -284,25 +291,28 @@ def _relative_error(predicted: np.ndarray, targets: np.ndarray, weights: np.ndar
     return float((errors / np.where(variance > 0, variance, 1.0)).mean())
 
 
-def _distance(found: Tensor, exact: Tensor, weights: np.ndarray) -> float:  # (B, O), (B, O), (B,)
-    """Root mean square difference."""
-    return float(np.sqrt(np.average((found - exact).numpy() ** 2, axis=0, weights=weights).mean()))
+def _dense_states(kernel: Kernel, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
+    """Site vectors of rows; a value that no state holds is the mean of the column, or the average state."""
+    found = []
+    for n, site in enumerate(kernel.sites):
+        vectors, mean = rows.vectors(n, site.seen + 1), kernel.means[n]
+        found.append(vectors if site.average else vectors[:, :-1] + vectors[:, -1:] * mean)
+    return found
 
 
 def _rounded(
     posteriors: Sequence[Posterior],
     member_weights: np.ndarray,
     kernel: Kernel,
-    relevance: np.ndarray,  # (N,)
-    bond_dim: int | str,
-    site_order: Sequence[int] | str,
-    states: Sequence[Tensor],  # N of (B, I_n)
+    order: tuple[int, ...],
+    states: Sequence[Tensor],  # N of (B, I_n), in the order
     exact: Tensor,  # (B, O): the mean there
     weights: np.ndarray,  # (B,)
     tolerance: float,
+    bond_dim: int | str,
     settings: Settings,
-) -> tuple[list[Tensor], tuple[int, ...], Rounding]:
-    """Cores of the members' mean in the best of the orders tried."""
+) -> tuple[list[Tensor], Rounding]:
+    """Cores of the members' mean, of the least of the bonds tried that holds the tolerance, or of the largest."""
     bonds = [bond for bond in settings.FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
     if bond_dim != "auto":
         bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
@@ -314,26 +324,19 @@ def _rounded(
     scaled = [(float(w) * part[0], part[1]) for w, part in zip(member_weights, parts, strict=True)]
     scaled.append(effects_as_products(effects))
     coefficients = torch.cat([part[0] for part in scaled])
-    factors = [torch.cat([part[1][n] for part in scaled]) for n in range(len(effects))]
-    moments = [_moment(kernel, n, float(weights.sum())) for n in range(len(effects))]
+    factors = [torch.cat([part[1][n] for part in scaled]) for n in order]
+    moments = [_moment(kernel, n, float(weights.sum())).to(coefficients) for n in order]
+    sites = [(kernel.sites[n], kernel.means[n]) for n in order]
+
+    def distance(cores: list[Tensor]) -> float:
+        away = (train_values(_with_average(cores, sites), states) - exact).numpy()
+        return float(np.sqrt(np.average(away**2, axis=0, weights=weights).mean()))
+
     for largest in bonds:
-        found = []
-        for order in _orders(relevance, site_order):
-            sites, rows = [(kernel.sites[n], kernel.means[n]) for n in order], [states[n] for n in order]
-
-            def distance(
-                cores: list[Tensor], sites: list[tuple[Site, Tensor]] = sites, rows: list[Tensor] = rows
-            ) -> float:
-                return _distance(train_values(_with_average(cores, sites), rows), exact, weights)
-
-            measured = distance if bond_dim == "auto" else None
-            given = [factors[n] for n in order], [moments[n].to(factors[n]) for n in order]
-            found.append((*round_products(coefficients, *given, largest, tolerance, distance=measured), order))
-        held = [one for one in found if one[1].distance is None or one[1].distance <= tolerance]
-        if held:
+        cores, rounding = round_products(coefficients, factors, moments, largest, tolerance, distance)
+        if rounding.distance <= tolerance:
             break
-    cores, rounding, order = min(held or found, key=lambda one: (sum(one[1].bonds), one[1].discarded))
-    return cores, order, rounding
+    return cores, rounding
 
 
 def _moment(kernel: Kernel, n: int, rows: float) -> Tensor:  # (seen, seen) or (seen,)
@@ -345,17 +348,6 @@ def _moment(kernel: Kernel, n: int, rows: float) -> Tensor:  # (seen, seen) or (
     for place in (*range(below), *range(knots - above, knots)):
         moment[place, place] += 1 / (rows + 1)
     return moment
-
-
-def _orders(relevance: np.ndarray, site_order: Sequence[int] | str) -> list[tuple[int, ...]]:
-    columns = len(relevance)
-    if isinstance(site_order, str):
-        check_choice("site_order", site_order, ("auto",))
-        return [tuple(np.argsort(-relevance, kind="stable").tolist())]
-    order = tuple(int(n) for n in site_order)
-    if sorted(order) != list(range(columns)):
-        raise ValueError(f'site_order must be "auto" or an order of the {columns} columns, got {shown(site_order)}')
-    return [order]
 
 
 def _with_average(cores: Sequence[Tensor], sites: Sequence[tuple[Site, Tensor]]) -> list[Tensor]:

@@ -18,7 +18,6 @@ import torch
 from scipy.stats import gamma
 
 from restt._common.devices import fitting_threads
-from restt.prior.fit_rows import NORMAL_TAIL, FitRows, tail_precision
 from restt.prior.fitting import Members, weighted
 from restt.prior.gp import Process, cholesky, condition
 from restt.prior.joint import Joint, members_of
@@ -26,7 +25,7 @@ from restt.prior.kernel import Kernel
 from restt.prior.model import Fitted, finish
 from restt.prior.objective import Data
 from restt.prior.predictive import Predictive
-from restt.prior.rows import content_order, copies
+from restt.prior.rows import NORMAL_TAIL, FitRows, content_order, copies, tail_precision
 from restt.prior.settings import Settings
 from restt.prior.sites import rows_of
 from restt.prior.warp import Warp
@@ -129,4 +128,4 @@ def condition_on(
     with fitting_threads(float(count) ** 2 * len(kernel.sites) * settings.knots):
         posteriors = tuple(condition(process, some, some.z) for process in _processes(spread, kernel, settings))
         members = Members(posteriors, spread.weights, warp, some, some.z, seen.tail, 0)
-        return finish(kernel, members, data, seen, names, bond_dim, "auto", settings, dense=False)
+        return finish(kernel, members, data, seen, names, bond_dim, settings, dense=False)

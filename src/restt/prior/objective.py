@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.prior.hyper import GLOBAL, log_prior
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows, covariance, pull_back
-from restt.prior.settings import TERMS, Component, Settings
+from restt.prior.settings import GLOBAL, TERMS, Component, Settings, log_prior
 from restt.prior.warp import log_slope, yeo_johnson
 
 _WORST = 1e10

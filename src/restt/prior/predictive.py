@@ -42,7 +42,7 @@ class Predictive:
     weights: np.ndarray  # (S,)
     settings: Settings
     numbers: np.ndarray  # (M, C): inducing rows
-    roots: np.ndarray  # (S, M, M): of the members' posterior variances, see :mod:`restt.prior.root`
+    roots: np.ndarray  # (S, M, M): of the members' posterior variances, see :mod:`restt.prior.calibration`
     means: np.ndarray  # (S, M, O): weights of the inducing rows in the members' means
     rows: int  # of the fit
     quantiles: np.ndarray  # (len(LEVELS), O)

@@ -1,4 +1,4 @@
-"""A sum of products over sites as a residual train of bond r.
+"""The posterior mean as a residual train: rounded to bond r, or as it is with diagonal cores.
 
 The posterior mean Σ_j c_j Π_n (1 + k_n(x_n, z_jn)) is a train with diagonal cores of bond = terms. It is compressed in
 two steps, neither of which holds a core of that size:
@@ -17,10 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from restt.diagonal import DiagonalTT
 from restt.module import ResTT
+from restt.prior.gp import Posterior
 
 # Bonds beyond the wanted one that the random train has.
 _OVERSAMPLING = 10
@@ -40,14 +43,14 @@ class Rounding:
 
     ``kind``: ``"rounded"`` to a dense train of bond r, or ``"diagonal"``, with one state per row and product.
     ``discarded``: root mean square over independent sites of what was cut away, in standard deviations of the target.
-    ``distance``: root mean square distance from the exact posterior mean on the rows of the fit, in the same unit; None
+    ``distance``: root mean square distance from the exact posterior mean on the rows of the fit, in the same unit; 0
     where it was not measured. The prior lives on the knots, so they add no error of their own.
     """
 
     bond_dim: int
     bonds: tuple[int, ...]  # N - 1
     discarded: float
-    distance: float | None = None
+    distance: float
     kind: str = "rounded"
 
 
@@ -58,7 +61,6 @@ def round_products(
     moments: Sequence[Tensor],  # N of (I_n, I_n): mean over rows of x xᵀ; (I_n,) where it is diagonal
     largest_bond: int,
     tolerance: float,
-    seed: int = 0,
     distance: Callable[[list[Tensor]], float] | None = None,
 ) -> tuple[list[Tensor], Rounding]:
     """Cores (left, I_n, right) of Σ_j c_j Π_n factor_n(j), of bond at most ``largest_bond``, on the CPU.
@@ -69,21 +71,20 @@ def round_products(
     """
     roots = [_root(moment) for moment in moments]
     whitened = [f * root if root.dim() == 1 else f @ root for f, root in zip(factors, roots, strict=True)]
-    compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING, seed)
+    compressed = _compressed(coefficients, whitened, largest_bond + _OVERSAMPLING)
     # From here on matrices are small, and singular values of small matrices are slow on a GPU.
     compressed, roots = ([one.cpu() for one in each] for each in (compressed, roots))
 
-    def cut(share: float) -> tuple[list[Tensor], float, float | None]:
+    def cut(share: float) -> tuple[list[Tensor], float, float]:
         cores, lost = _truncated(compressed, largest_bond, tolerance * share)
         cores = [_unwhitened(core, root) for core, root in zip(cores, roots, strict=True)]
-        return cores, lost, None if distance is None else distance(cores)
+        return cores, lost, 0.0 if distance is None else distance(cores)
 
-    cores, lost, away = cut(1.0 if distance is None else _TIGHTEST)
+    cores, lost, away = cut(_TIGHTEST)
     # Where the tightest does not hold, no looser one does.
-    share = 1.0 if away is not None and away <= tolerance else 0.0
+    share = 1.0 if away <= tolerance else 0.0
     while share > _TIGHTEST:
         looser = cut(share)
-        assert looser[2] is not None
         if looser[2] <= tolerance:
             cores, lost, away = looser
             break
@@ -132,9 +133,9 @@ def _unwhitened(core: Tensor, root: Tensor) -> Tensor:  # (l, I, r)
     return torch.linalg.solve_triangular(root.T, core, upper=True)
 
 
-def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int, seed: int) -> list[Tensor]:
+def _compressed(coefficients: Tensor, factors: list[Tensor], bond: int) -> list[Tensor]:
     """A train of bond ≤ ``bond`` whose cores but the last are orthonormal from the left."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     sketches = [coefficients]  # of the sites right of each bond, the last first
     for factor in reversed(factors[1:]):
         shape = (sketches[-1].shape[1], factor.shape[1], bond)
@@ -210,3 +211,39 @@ def residual_module(
     assert module.last_chain is not None
     module.last_chain[: widths[-1], : cores[-1].shape[0]] = cores[-1].transpose(0, 1)
     return module
+
+
+@torch.no_grad()
+def diagonal_module(
+    posteriors: Sequence[Posterior],
+    weights: np.ndarray,  # (members,)
+    order: Sequence[int],
+) -> DiagonalTT:
+    """The members' weighted mean, on the CPU; its sites are the columns in ``order``.
+
+    Members are conditioned on the same rows, so they share codes; each product term of each member is a group.
+    """
+    rows, sites = posteriors[0].rows, posteriors[0].process.kernel.sites
+    groups = [
+        (float(weight) * float(scale) * one.alpha, one.process.tables, term)
+        for weight, one in zip(weights, posteriors, strict=True)
+        for term, scale in enumerate(one.process.scale[:3])
+        if float(scale) > 0
+    ]
+    if not groups:  # main effects alone
+        groups = [(0 * posteriors[0].alpha, posteriors[0].process.tables, 0)]
+    shares = [float(weight) * one.alpha for weight, one in zip(weights, posteriors, strict=True)]
+    tables, effects = [], []
+    for n in order:
+        width = sites[n].width
+        tables.append(torch.stack([table[n][:, :width, term] for _, table, term in groups]))
+        states = rows.vectors(n, len(posteriors[0].process.tables[n]))
+        effect = shares[0].new_zeros(shares[0].shape[1], width)
+        for share, one in zip(shares, posteriors, strict=True):
+            effect += one.process.scale[3] * share.T @ (states @ one.process.tables[n][:, :width, 3])
+        effects.append(effect)
+    constants = [one.process.settings.constant * share.sum(0) for share, one in zip(shares, posteriors, strict=True)]
+    constant = torch.stack(constants).sum(0)
+    place = torch.tensor(order, device=rows.code.device)
+    coefficients = torch.stack([part for part, _, _ in groups])
+    return DiagonalTT(tables, rows.code[:, place], rows.share[:, place], coefficients, effects, constant).cpu()
