@@ -18,8 +18,16 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
-from restt.estimators.columns import AVERAGE, Column, fit_columns, plain_numbers, read_each, read_numbers, site_columns
-from restt.estimators.scaling import mean_and_spread
+from restt.estimators.columns import (
+    AVERAGE,
+    Column,
+    fit_columns,
+    mean_and_spread,
+    plain_numbers,
+    read_each,
+    read_numbers,
+    site_columns,
+)
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64

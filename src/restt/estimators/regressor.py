@@ -11,10 +11,9 @@ from sklearn.utils import Tags
 from restt._common.compat_sklearn import fit_context
 from restt.estimators.base import of_one_fit
 from restt.estimators.closed import ClosedForm
-from restt.estimators.distribution import Distribution
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
-from restt.estimators.modelled import Modelled
+from restt.estimators.modelled import Distribution, Modelled
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from restt._common.errors import shown
-from restt.estimators.scaling import binary_exponents, mean_and_spread
+from restt.estimators.columns import binary_exponents, mean_and_spread
 from restt.features.inputs import unmasked
 
 # Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a

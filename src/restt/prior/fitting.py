@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from restt.prior.objective import Data, Objective, power_of
 from restt.prior.settings import GLOBAL, Settings
 from restt.prior.warp import Warp
 
+T = TypeVar("T")
 # So many times the rows of the first searches take one thread as long as those of the other components together.
 _ALONE = 1.5
 
@@ -112,11 +114,11 @@ def _begun(objective: Objective, theta: Tensor) -> Tensor:
 
 def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:
     """The best hyper-parameters that searches from the starts found."""
-    found = side_by_side([partial(climb, objective, start, iterations) for start in starts], threads)
-    return min(found, key=lambda theta: objective(objective.units(theta))[0])
+    found = side_by_side([partial(_climbed, objective, start, iterations) for start in starts], threads)
+    return min(found, key=lambda end: end[0])[1]
 
 
-def side_by_side(tasks: Sequence[Callable[[], Tensor]], threads: int) -> list[Tensor]:
+def side_by_side(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Results of searches, so many at a time, each on one of torch's threads: their matrices are small."""
     before = torch.get_num_threads()
     if threads == 1:
@@ -130,6 +132,10 @@ def side_by_side(tasks: Sequence[Callable[[], Tensor]], threads: int) -> list[Te
 
 def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
     """The best hyper-parameters that L-BFGS saw from ``start``."""
+    return _climbed(objective, start, iterations)[1]
+
+
+def _climbed(objective: Objective, start: Tensor, iterations: int) -> tuple[float, Tensor]:
     best: list[tuple[float, np.ndarray]] = [(np.inf, objective.units(start))]
     reached: list[float] = []
 
@@ -152,7 +158,7 @@ def climb(objective: Objective, start: Tensor, iterations: int) -> Tensor:
         callback=after_step,
         options={"maxiter": iterations, "maxfun": int(1.5 * iterations), "maxcor": 20},
     )
-    return objective.theta(best[0][1])
+    return best[0][0], objective.theta(best[0][1])
 
 
 def _warped(warp: Warp, at: Tensor, y: np.ndarray, data: Data) -> tuple[Warp, Tensor]:

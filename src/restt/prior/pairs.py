@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parent / "pairs.c"
 # Entries of the largest array of a block of pairs that torch makes at once.
 _BLOCK = 2**22
 # Pairs times columns below which a second thread costs more than it saves.
-_SERIAL = 5_000_000
+_SERIAL = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
