@@ -199,7 +199,14 @@ def _path(
         own[part] = rows.weights[part]
     for penalty in penalties:
         modes = class_modes(
-            axes, rows.labels, weights, rows.classes, penalty, modes, iterations=rows.settings.mode_iterations
+            axes,
+            rows.labels,
+            weights,
+            rows.classes,
+            penalty,
+            modes,
+            rows.settings.mode_tolerance,
+            rows.settings.mode_iterations,
         )
         found.append(modes)
     return np.stack(found)

@@ -45,7 +45,9 @@ class ClassSettings:
     centres: int = 1000
     fewest_axes: int = 50
     mode_work: float = 8e6
+    # L-BFGS steps of a mode, and the share of its objective that a step gains where it ends.
     mode_iterations: int = 60
+    mode_tolerance: float = 1e-6
     # How far the train of the products may be from their logits: an error of 0.03 costs about 0.03²/8 nats a row.
     tolerance: float = 0.03
     largest_bond: int = 40
