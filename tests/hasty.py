@@ -12,21 +12,21 @@ import pytest
 def hasty_solvers() -> Iterator[None]:
     """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
     from restt.estimators.class_settings import ClassSettings
-    from restt.prior import Settings, softmax
+    from restt.prior import Settings
 
     with pytest.MonkeyPatch.context() as patch:
         hasty = Settings(knots=12, first_iterations=2, iterations=2, last_iterations=2, largest_bond=16)
         patch.setattr(Settings, "of_effort", lambda effort: hasty)
         few = ClassSettings(
             folds=3,
-            logistic_penalties=(10.0, 0.01),
             first_iterations=1,
             iterations=3,
-            process_penalties=(1 / 8, 1 / 512),
+            penalties=(1 / 8, 1 / 512),
+            mode_iterations=10,
             steps=20,
+            refining_steps=5,
             line_penalties=(0.003,),
             hat_penalties=(0.0005,),
         )
         patch.setattr(ClassSettings, "of_effort", lambda effort: few)
-        patch.setattr(softmax, "_ITERATIONS", 10)
         yield

@@ -75,3 +75,10 @@ def test_temperature_stays_within_its_bounds():
     scores = np.array([[0.0, 1.0], [1.0, 0.0]])
     assert fitted_temperature(scores, np.array([1, 0]), np.ones(2), (0.5, 2.0)) == pytest.approx(0.5, rel=1e-3)
     assert fitted_temperature(scores, np.array([0, 1]), np.ones(2), (0.5, 2.0)) == pytest.approx(2.0, rel=1e-3)
+
+
+def test_costs_count_less_with_more_rows():
+    logits = np.stack([np.tile([1.0, 0.0], (40, 1)), np.tile([1.5, 0.0], (40, 1))])
+    labels, costs = np.zeros(40, dtype=int), np.array([0.0, 3.0])
+    assert greedy_weights(logits, labels, np.ones(40), costs=costs).argmax() == 1
+    assert greedy_weights(logits[:, :10], labels[:10], np.ones(10), costs=costs).argmax() == 0

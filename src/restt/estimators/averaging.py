@@ -62,20 +62,23 @@ def greedy_weights(
     weights: np.ndarray,  # (B,)
     *,
     doubt: float | np.ndarray = 0.0,
+    costs: np.ndarray | None = None,  # (C,)
     rounds: int = ROUNDS,
 ) -> np.ndarray:  # (C,), summing to one
     """Weights of the average of logits with the least log-loss found by adding one candidate at a time.
 
     It begins with the best one; each round adds the candidate, perhaps again, that lowers the loss of the average most.
     The weights are those of the best round. A candidate with more than :data:`MOST_LOSS` times the best one's loss
-    takes no part: it has been far off somewhere, and may be on other rows.
+    takes no part: it has been far off somewhere, and may be on other rows. ``costs``: by how many nats, over all rows
+    together, a candidate has to be better than one without costs; -log of its prior odds.
 
     >>> right = np.array([[0.0, 2.0], [2.0, 0.0]])
     >>> greedy_weights(np.stack([right, -right]), np.array([1, 0]), np.ones(2))
     array([1., 0.])
     """
     counts = np.zeros(len(logits))
-    losses = log_loss(logits, numbers, weights, doubt)
+    prior = np.zeros(len(logits)) if costs is None else costs / weights.sum()
+    losses = log_loss(logits, numbers, weights, doubt) + prior
     barred = losses > MOST_LOSS * losses.min()
     chosen = int(losses.argmin())
     total, best, kept = np.zeros_like(logits[0]), np.inf, counts
@@ -84,7 +87,10 @@ def greedy_weights(
         total = total + logits[chosen]
         if losses[chosen] < best:
             best, kept = float(losses[chosen]), counts.copy()
-        losses = np.where(barred, np.inf, log_loss((total + logits) / (size + 1), numbers, weights, doubt))
+        losses = log_loss((total + logits) / (size + 1), numbers, weights, doubt) + (counts @ prior + prior) / (
+            size + 1
+        )
+        losses[barred] = np.inf
         chosen = int(losses.argmin())
     return kept / kept.sum()
 

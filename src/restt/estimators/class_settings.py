@@ -1,4 +1,4 @@
-"""Every number behind a classifier's fit of up to 5,000 rows, with its source."""
+"""Every number behind a classifier's fit, with its source."""
 
 from __future__ import annotations
 
@@ -16,34 +16,54 @@ class ClassSettings:
     # Folds that judge candidates, and rows below which there is nothing to judge by.
     folds: int = 5
     fewest_rows: int = 10
+    # Rows that candidates are judged on, and that kernels with a share are conditioned on: limits of time and memory.
+    most_rows: int = 2500
+    solved_rows: int = 20_000
     # Knots of a column's grid, on which all members live; trained hats are at 8 of them.
     knots: int = 16
     hat_knots: int = 8
-    # L2 penalties of the logistic regression on straight lines, for columns of variance 1.
-    logistic_penalties: tuple[float, ...] = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
+    # Levels of a category that have a state of their own, and states of all columns.
+    most_levels: int = 500
+    most_states: int = 3000
+    # Columns beyond which straight lines are the only candidate: trains of so many sites explode or learn nothing.
+    most_columns: int = 500
     # Rows on which hyper-parameters are learned, L-BFGS steps from either start and then from the better one, and
     # entries of all columns' covariances together: limits of time. Scales that are not learned to the end did no
     # worse on held-out rows. Every fold begins anew: from a start that all rows had found, out-of-fold log-losses of
     # small tables were too good.
-    first_rows: int = 330
+    learning_rows: int = 330
     first_iterations: int = 8
     iterations: int = 20
     learning_entries: float = 3e6
+    # In products of straight lines a column with less than this share of the largest relevance takes no part.
+    relevant: float = 0.02
+    # w of the kernels exp(-w d²/2), times the number of columns: 2 is scikit-learn's gamma="scale".
+    widths: tuple[float, ...] = (2.0,)
     # Penalties of a mode: how many times smaller than 1 the variance of the logits is taken to be.
-    process_penalties: tuple[float, ...] = (1.0, 1 / 16, 1 / 256, 1 / 4096)
-    # Rows over which a mode is a sum; there are fewer where passes · rows · centres · classes would be more work.
+    penalties: tuple[float, ...] = (1.0, 1 / 16, 1 / 256, 1 / 4096)
+    # Rows over which a mode is a sum, and its axes: fewer where rows · axes · classes were more.
     centres: int = 1000
-    fewest_centres: int = 150
-    mode_work: float = 5e10
-    mode_passes: int = 6300
-    # How far the train of the processes may be from their logits: an error of 0.03 costs about 0.03²/8 nats a row.
+    fewest_axes: int = 50
+    mode_work: float = 8e6
+    # L-BFGS steps of a mode, and the share of its objective that a step gains where it ends.
+    mode_iterations: int = 60
+    mode_tolerance: float = 1e-6
+    # How far the train of the products may be from their logits: an error of 0.03 costs about 0.03²/8 nats a row.
     tolerance: float = 0.03
     largest_bond: int = 40
+    first_bonds: tuple[int, ...] = (8, 20)
     # Trained candidates: steps, Adam's rate, bonds and penalties over straight lines and over hats, those first that
     # stay where there is no time for all, and runs that train side by side (more do not fit in the caches of a CPU).
     # 400 steps in place of 150 were a little better, and bond 4 over lines no worse than 10: 24 splits of 14 tables.
     steps: int = 150
     rate: float = 0.05
+    # Trains with a share are trained on with all rows: so many steps, or batches where rows are many, with Adam's rate
+    # there and the most passes over the rows.
+    refining_steps: int = 100
+    batch: int = 512
+    batch_rate: float = 0.01
+    many_steps: int = 4000
+    most_epochs: int = 20
     line_bond: int = 4
     hat_bond: int = 10
     line_penalties: tuple[float, ...] = (0.001, 0.01, 0.0001)
@@ -51,11 +71,16 @@ class ClassSettings:
     runs_at_once: int = 30
     # Where straight lines become flat, in standard deviations, so that no tail decides alone.
     furthest: float = 2.5
-    # Multiplications (rows · Σ widths · r² · runs · steps) of all trained candidates, and of the logistic regressions
-    # (about 720 passes of each fold over the rows): about 25 seconds each.
+    # Site vectors that hardly vary would be given huge initial weights; for the initialisation they vary this much.
+    least_second_moment: float = 0.1
+    # Multiplications (rows · Σ widths · r² · runs · steps) of all trained candidates: about 25 seconds.
     trained_work: float = 1e11
-    line_passes: int = 720
-    line_work: float = 1e11
+    # By how many nats on all held-out rows together a train has to be better than a kernel: two dozen rows are too few
+    # to tell a lucky train from a good one.
+    train_cost: float = 4.0
+    # Bounds of the temperature: an average may be made less sure, never more, since on small tables that are nearly
+    # free of errors the held-out rows would ask for it and the next error be paid dearly.
+    temperatures: tuple[float, float] = (1.0, 3.0)
     # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
     most_weights: int = 2**23
 
@@ -69,14 +94,14 @@ class ClassSettings:
         if effort == "quick":
             return cls(
                 folds=3,
-                first_rows=150,
-                iterations=8,
+                learning_rows=150,
                 first_iterations=3,
-                process_penalties=(1 / 8, 1 / 256),
+                iterations=8,
+                penalties=(1 / 8, 1 / 256),
                 centres=400,
                 line_penalties=(0.01,),
                 hat_penalties=(0.001,),
             )
         if effort == "best":
-            return cls(first_rows=660, first_iterations=16, iterations=40, steps=300)
+            return cls(learning_rows=660, first_iterations=16, iterations=40, steps=300)
         return cls()

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from restt._common.compat_sklearn import StrOptions, fit_context
 from restt.estimators.classes import LabelPredictions, new_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
-from restt.estimators.gradient import Examples
-from restt.estimators.many_rows import MANY_ROWS, fit_many, fit_one
-from restt.estimators.net_classifier import ResTTNetClassifier
-from restt.estimators.selection import select, suffices
+from restt.estimators.selection import select
 
 
 class ResTTClassifier(LabelPredictions, ClosedForm):
     """Classification by a residual tensor train over the columns of a table.
 
-    It averages Gaussian processes of the logits, under the kernel of :class:`ResTTRegressor` and three simpler ones,
-    low-bond trains that are trained over hats and over straight lines, logistic regressions and the classes' shares.
-    Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows
-    inside are averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they
-    come. The average is one module, whose members' logits are averaged before the softmax: its explanations are exact.
-    Of more than 5,000 rows a sample chooses among settings of a training that then sees all rows but a tenth, which
-    keeps the best epoch. One train is fitted where there are fewer than 10 different rows or a single class, and of up
-    to 5,000 rows for more than 5,000 columns, or more than 500 that together have more than 2.5 million entries. Of
-    more than 500 columns the candidates are the logistic regressions alone.
+    It averages Gaussian processes of the logits (the kernel of :class:`ResTTRegressor` and simpler ones, down to
+    logistic regression), low-bond trains that are trained over hats and over straight lines, and the classes' shares.
+    Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows inside are
+    averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they come. The
+    chosen are then fitted to all rows. The average is one module, whose members' logits are averaged before the
+    softmax: its explanations are exact. Of more than 2,500 rows a sample of so many chooses. Of more than 500 columns
+    the candidates are logistic regressions alone; fewer than 10 different rows are one.
 
     :class:`ResTTNetClassifier` is one model trained by gradients, with all that training has to choose.
 
@@ -42,7 +36,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
         As in :class:`ResTTRegressor`, with fewer levels in a table of many columns: 500, but at most 3,000 divided by
-        the number of columns and at least 100; of more than 5,000 rows 250, 1,000 and 100.
+        the number of columns and at least 100.
     handle_missing : {"average", "error"}
         As in :class:`ResTTRegressor`.
     device : "auto", str or torch.device
@@ -61,8 +55,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     temperature_ : float
         What outputs are divided by.
     candidates_ : dict of str to (float, float)
-        Of each candidate the log-loss on rows that it was not fitted to, and its share in the average. Only where
-        candidates were tried, and not kept in a saved model.
+        Log-loss of each candidate on rows that it was not fitted to (NaN where rows are too few to judge by), and its
+        share in the average. Not kept in a saved model.
     fit_report_ : dict
         What was done: seconds, rows, members and their weights, bond, out-of-fold log-loss, and by how much rounding
         the processes moved the average's logits on the rows. It prints as a few lines.
@@ -129,44 +123,24 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         """
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
-        made.__dict__.pop("candidates_", None)
-        if len(given) <= MANY_ROWS and suffices(given, made):
-            made._select(given, seed)
-        else:
-            made._train(given, seed)
-        report = made.fit_report_
-        spent = {"effort": self.effort, "seconds": round(time.monotonic() - began, 2), "rows": len(given)}
-        made.fit_report_ = FitReport(spent | report | {"bond_dim": made.module_.bond_dim})
+        found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
+        made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
+        made.precision_, made.candidates_ = found.precision, found.candidates
+        made.site_means_ = found.encoding.site_means
+        made.site_covariances_ = site_covariances(found.encoding, found.encoding.numbers(given.table), given.weights)
+        made.fit_report_ = FitReport(
+            effort=self.effort,
+            seconds=round(time.monotonic() - began, 2),
+            rows=len(given),
+            members=_shares(found.candidates),
+            out_of_fold_log_loss=found.loss,
+            rounding_error=found.rounding_error,
+            bond_dim=found.module.bond_dim,
+        )
         self._become(made)
         if self._shown:
             print(str(self.fit_report_), flush=True)
         return self
-
-    def _select(self, given: Examples, seed: int) -> None:
-        found = select(given, self, new_labels(given.y, given.weights, self.class_weight), seed)
-        self.module_, self.encoding_, self.target_ = found.module, found.encoding, found.target
-        self.precision_, self.candidates_ = found.settings.precision, found.candidates
-        self.site_means_ = found.encoding.site_means
-        numbers = found.encoding.numbers(given.table)
-        self.site_covariances_ = site_covariances(found.encoding, numbers, given.weights)
-        self.fit_report_ = FitReport(
-            members=_shares(found.candidates), out_of_fold_log_loss=found.loss, rounding_error=found.rounding_error
-        )
-
-    def _train(self, given: Examples, seed: int) -> None:
-        """Training by gradients, with settings that held-out rows choose where there are many rows."""
-        made: ResTTNetClassifier
-        if len(given) > MANY_ROWS:
-            made, self.candidates_, temperature = fit_many(self, given, seed)
-            target = replace(made.target_, temperature=temperature)
-            loss = min(loss for loss, share in self.candidates_.values() if share)
-            self.fit_report_ = FitReport(members=_shares(self.candidates_), held_out_log_loss=loss)
-        else:
-            made = fit_one(self, given, seed)
-            target, self.fit_report_ = made.target_, FitReport(members={"one train": 1.0})
-        self.module_, self.encoding_, self.target_ = made.module_, made.encoding_, target
-        self.precision_, self.site_means_ = made.precision_, made.site_means_
-        self.site_covariances_ = made.site_covariances_
 
 
 def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:

@@ -15,7 +15,6 @@ from scipy.optimize import minimize
 
 # Axes with less than this share of the largest variance are as good as absent.
 _SMALLEST_SHARE = 1e-6
-_ITERATIONS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +32,14 @@ class Axes:
         return cls(left[:, kept] * sizes[kept], right[kept].T)
 
     @classmethod
-    def of_covariance(cls, covariance: np.ndarray) -> Axes:
-        """Of features with this covariance (B, B); a mode with coefficients u is K α with α = ``directions`` u."""
+    def of_covariance(cls, covariance: np.ndarray, most: int | None = None) -> Axes:
+        """Of features with this covariance (B, B); a mode with coefficients u is K α with α = ``directions`` u.
+
+        ``most``: the largest number of axes.
+        """
         squares, vectors = np.linalg.eigh(covariance)
         kept = _large(squares)
+        kept[: max(0, len(kept) - (most or len(kept)))] = False
         roots = np.sqrt(squares[kept])
         return cls(vectors[:, kept] * roots, vectors[:, kept] / roots)
 
@@ -45,45 +48,50 @@ def _large(squares: np.ndarray) -> np.ndarray:
     return squares > _SMALLEST_SHARE * max(float(squares.max(initial=0.0)), np.finfo(float).tiny)
 
 
-def class_mode(
+def class_modes(
     axes: Axes,
-    numbers: np.ndarray,  # (B,) which class each row is
-    weights: np.ndarray,  # (B,); 0 leaves a row out
+    labels: np.ndarray,  # (B,): numbers of classes
+    weights: np.ndarray,  # (F, B); 0 leaves a row out
     classes: int,
     penalty: float,
-    start: np.ndarray | None = None,  # (M + 1, K)
+    start: np.ndarray | None = None,  # (F, M + 1, K)
     tolerance: float = 1e-6,
-) -> np.ndarray:  # (M + 1, K)
-    """Coefficients of the logits, the last row a constant that is not penalised.
+    iterations: int = 60,
+) -> np.ndarray:  # (F, M + 1, K)
+    """Coefficients of the logits under each of several weights of the rows, the last row a constant.
 
     They minimise Σ_i w_i (-log softmax(φ_i u + b)_(y_i)) + penalty/2 ‖u‖², until a step gains less than ``tolerance``
-    of it.
+    of it. The searches go side by side: rows' features are read once for all of them.
 
     >>> axes = Axes.of_features(np.array([[-1.0], [0.0], [1.0]]))
-    >>> mode = class_mode(axes, np.array([0, 1, 1]), np.ones(3), 2, 1.0)
+    >>> mode = class_modes(axes, np.array([0, 1, 1]), np.ones((1, 3)), 2, 1.0)[0]
     >>> bool((axes.values @ mode[:-1] + mode[-1]).argmax(axis=1)[-1] == 1)
     True
     """
-    used = weights > 0
-    values, count = axes.values[used], weights[used]
-    target = np.zeros((len(values), classes))
-    rows, own, weight = np.arange(len(values)), numbers[used], float(count.sum())
-    target[rows, own] = 1.0
-    curvature = 0.25 * np.append(count @ values**2, weight) + np.append(np.full(values.shape[1], penalty), 0.0)
-    roots = np.sqrt(curvature)[:, None]
+    searches, rows = weights.shape
+    width = axes.values.shape[1]
+    target = np.eye(classes)[labels][:, None]  # (B, 1, K)
+    each = weights.T[:, :, None]  # (B, F, 1)
+    squares = weights @ axes.values**2  # (F, M)
+    curvature = 0.25 * np.column_stack([squares, weights.sum(axis=1)])
+    curvature[:, :-1] += penalty
+    roots = np.sqrt(curvature)[:, :, None]
 
     def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-        found = scaled.reshape(-1, classes) / roots
-        logits = values @ found[:-1] + found[-1]
-        logits -= logits.max(axis=1, keepdims=True)
+        found = scaled.reshape(searches, width + 1, classes) / roots
+        slopes = found[:, :-1].transpose(1, 0, 2).reshape(width, -1)
+        logits = (axes.values @ slopes).reshape(rows, searches, classes) + found[:, -1]
+        logits -= logits.max(axis=2, keepdims=True)
         likely = np.exp(logits)
-        total = likely.sum(axis=1, keepdims=True)
-        loss = float(count @ (np.log(total[:, 0]) - logits[rows, own])) + 0.5 * penalty * float((found[:-1] ** 2).sum())
-        slope = (likely / total - target) * count[:, None]
-        gradient = np.vstack([values.T @ slope + penalty * found[:-1], slope.sum(axis=0)])
+        total = likely.sum(axis=2, keepdims=True)
+        loss = float((each * (np.log(total) - (logits * target).sum(axis=2, keepdims=True))).sum())
+        loss += 0.5 * penalty * float((found[:, :-1] ** 2).sum())
+        residuals = (likely / total - target) * each  # (B, F, K)
+        by_slope = (axes.values.T @ residuals.reshape(rows, -1)).reshape(width, searches, classes).transpose(1, 0, 2)
+        gradient = np.concatenate([by_slope + penalty * found[:, :-1], residuals.sum(axis=0)[:, None]], axis=1)
         return loss, (gradient / roots).ravel()
 
-    first = np.zeros((len(roots), classes)) if start is None else start
-    options = {"maxiter": _ITERATIONS, "gtol": 1e2 * tolerance * np.sqrt(weight), "ftol": tolerance}
+    first = np.zeros((searches, width + 1, classes)) if start is None else start
+    options = {"maxiter": iterations, "gtol": 1e2 * tolerance * np.sqrt(weights[0].sum()), "ftol": tolerance}
     found = minimize(objective, (first * roots).ravel(), jac=True, method="L-BFGS-B", options=options)
-    return found.x.reshape(-1, classes) / roots
+    return found.x.reshape(searches, width + 1, classes) / roots

@@ -1,4 +1,4 @@
-"""Equal rows: copies are held out together, observations are not."""
+"""Equal rows and folds: copies are held out together, observations are not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from restt.estimators import ResTTClassifier
-from restt.estimators.candidates import stratified_folds
-from restt.estimators.merged import pieces
+from restt.estimators.class_rows import pieces, stratified_folds
 
 
 def few_cells(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,3 +49,12 @@ def test_pieces_of_a_row_are_in_different_folds():
     folds = stratified_folds(np.array([0, 0, 1, 1, 1]), 5, sizes)
     for own in np.split(folds, np.cumsum(sizes)[:-1]):
         assert len(set(own)) == len(own)
+
+
+def test_folds_spread_every_class_and_keep_single_rows_out():
+    labels = np.repeat([0, 1, 2, 3], [23, 7, 2, 1])
+    folds = stratified_folds(labels, 5)
+    for label in range(3):
+        counts = np.bincount(folds[labels == label], minlength=5)
+        assert counts.max() - counts.min() <= 1
+    assert folds[labels == 3].tolist() == [-1]

@@ -1,0 +1,129 @@
+"""Gaussian processes of the logits: their modes, their kernels, and the trains that hold their average."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+
+from restt.estimators.class_kernels import (
+    KernelCandidates,
+    fixed_kernels,
+    kernel_candidates,
+    learned_kernels,
+    principal_axes,
+)
+from restt.estimators.class_rows import ClassRows
+from restt.estimators.class_settings import ClassSettings
+from restt.prior import Settings
+from restt.prior.rounding import train_values
+from tests.estimators.class_problems import class_rows
+
+SETTINGS = ClassSettings(folds=3, first_iterations=3, iterations=6, penalties=(1.0, 1 / 16))
+ORDER = (2, 0, 1)
+
+
+def some_rows(classes: int) -> ClassRows:
+    """Two numbers, of which the first decides, and a category, in rows of several weights."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([rng.standard_normal((60, 2)), rng.integers(0, 3, 60)])
+    cuts = np.quantile(table[:, 0], np.linspace(0, 1, classes + 1)[1:-1])
+    labels = np.digitize(table[:, 0] + 0.3 * rng.standard_normal(60), cuts)
+    rows = class_rows(table, labels, [2], SETTINGS)
+    return replace(rows, weights=rng.integers(1, 3, 60).astype(float))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def candidates(request) -> KernelCandidates:
+    return kernel_candidates(some_rows(request.param), Settings())
+
+
+def test_a_mode_is_where_the_posterior_is_flat(candidates):
+    """K α with α = w (y - p)/penalty over all rows, once it has a share."""
+    settings = replace(SETTINGS, mode_tolerance=1e-12, mode_iterations=1000)
+    rows, place = replace(candidates.rows, settings=settings), candidates.names.index("process, factor 16")
+    solved = candidates.solve(np.eye(len(candidates.names))[place], rows)
+    (posterior,) = solved.posteriors
+    covariance = posterior.process.covariance(rows.codes).numpy()
+    size = covariance.diagonal().mean() - covariance.mean()
+    logits = posterior.mean(rows.codes).numpy() + solved.constant
+    residuals = rows.weights[:, None] * (np.eye(rows.classes)[rows.labels] - softmax(logits, axis=1))
+    expected = covariance @ residuals * 16 / size + solved.constant
+    assert logits == pytest.approx(expected, abs=0.01 * logits.std())
+
+
+def test_held_out_rows_are_judged_by_a_regression_that_did_not_see_them(candidates):
+    """Straight lines of standardised columns: scikit-learn's logistic regression."""
+    rows, fold = candidates.rows, 1
+    process = fixed_kernels(_kernel_of(candidates), Settings(), SETTINGS)["linear"]
+    axes, _ = principal_axes(rows, process)
+    own = rows.folds == fold
+    reference = LogisticRegression(C=1.0, tol=1e-8, max_iter=10_000)
+    reference.fit(axes.values[~own], rows.labels[~own], sample_weight=rows.weights[~own])
+    if rows.classes == 2:  # whose penalty scikit-learn counts once, not for each class
+        reference.set_params(C=2.0).fit(axes.values[~own], rows.labels[~own], sample_weight=rows.weights[~own])
+    held_out = candidates.held_out[candidates.names.index("linear, factor 1")]
+    assert softmax(held_out[own], axis=1) == pytest.approx(reference.predict_proba(axes.values[own]), abs=5e-3)
+
+
+def test_the_trains_are_the_average_of_all_modes_within_the_tolerance(candidates):
+    rows = candidates.rows
+    shares = np.linspace(0, 1, len(candidates.names))
+    solved = candidates.solve(shares / shares.sum(), rows)
+    expected = sum(one.mean(rows.codes) for one in solved.posteriors).numpy() + solved.constant
+    states = [rows.states[n] for n in ORDER]
+    products, error = solved.product_cores(ORDER, 40)
+    additive = solved.additive_cores(ORDER, 40)
+    assert max(core.shape[2] for core in additive[:-1]) <= rows.classes + 1
+    got = (train_values(products, states) + train_values(additive, states)).numpy()
+    away = np.sqrt(np.average(((got - expected) ** 2).mean(1), weights=rows.weights))
+    assert away <= SETTINGS.tolerance
+    assert away == pytest.approx(error, rel=1e-3, abs=1e-9)
+
+
+def test_main_effects_alone_need_no_products(candidates):
+    chosen = [float(name.startswith(("linear", "curves"))) for name in candidates.names]
+    solved = candidates.solve(np.array(chosen), candidates.rows)
+    assert solved.product_cores(ORDER, 40) == ([], 0.0)
+
+
+def test_the_column_that_decides_is_the_most_relevant(candidates):
+    assert candidates.relevance.argmax() == 0
+
+
+def _kernel_of(candidates: KernelCandidates):
+    assert candidates.learned is not None
+    return candidates.learned.kernel
+
+
+def test_kernels_of_one_process():
+    rows = some_rows(2)
+    candidates = kernel_candidates(rows, Settings())
+    kinds = learned_kernels(candidates.learned, 0.02) | fixed_kernels(_kernel_of(candidates), Settings(), SETTINGS)
+    assert set(kinds) == {"process", "curves", "straight process", "linear", "gaussian 2"}
+    # Along one number, at its knots, products of straight lines are straight.
+    knots = torch.tensor(rows.sites[0].values, dtype=torch.float64)
+    first = rows.codes.take(torch.zeros(len(knots), dtype=torch.long))
+    first.code[:, 0], first.share[:, 0] = torch.arange(len(knots), dtype=torch.int32), 0.0
+    for kind in ("straight process", "linear"):
+        line = kinds[kind].covariance(first)[0]
+        bend = line - line[0] - (knots - knots[0]) / (knots[-1] - knots[0]) * (line[-1] - line[0])
+        assert float(bend.abs().max()) < 1e-6 * float(line.abs().max())
+    # All columns count the same: another level is a distance of 1.
+    category = rows.codes.take(torch.zeros(2, dtype=torch.long))
+    category.share.zero_()
+    category.code[1, 2] = (category.code[0, 2] + 1) % 3
+    gaussian = kinds["gaussian 2"].covariance(category)
+    assert gaussian[0].tolist() == pytest.approx([1.0, np.exp(-1 / 3)])
+    # Main effects alone: the mixed difference over two columns is 0.
+    corners = rows.codes.take(torch.zeros(4, dtype=torch.long))
+    corners.code[:, 0] = torch.tensor([0, 1, 0, 1])
+    corners.code[:, 2] = torch.tensor([0, 0, 1, 1])
+    corners.share.zero_()
+    for kind in ("curves", "linear"):
+        effects = kinds[kind].covariance(corners)[0]
+        assert float(effects[0] - effects[1] - effects[2] + effects[3]) == pytest.approx(0.0, abs=1e-12)
