@@ -13,8 +13,6 @@ import pytest
 import torch
 
 import restt
-from restt import chain
-from restt.chain.precision import current_precision
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import Checkpoints
 from tests.train.problems import assert_same_bits, classification, regression, small_module
@@ -71,34 +69,6 @@ def test_values_train_by_the_squared_error():
     list(train(one, *regression(), config=CONFIG))
     list(train(other, *regression(), config=TrainConfig(epochs=3, batch_size=16, lr=1e-2, seed=4, loss="mse")))
     assert_same_bits(one, other)
-
-
-@pytest.mark.parametrize("asked", [None, "bf16", "tf32"])
-def test_precision_holds_for_the_computation_only(monkeypatch, asked):
-    seen = []
-    forward = restt.ResTT.forward
-
-    def noting(self, x):
-        seen.append(current_precision())
-        return forward(self, x)
-
-    monkeypatch.setattr(restt.ResTT, "forward", noting)
-    config = TrainConfig(epochs=2, batch_size=None, precision=asked)
-    outside = current_precision()
-    stream = train(small_module(), *regression(), config=config, validation=regression())
-    seen.clear()
-    for _ in stream:
-        assert current_precision() == outside
-    assert set(seen) == {asked or outside}
-    seen.clear()
-    with chain.precision("float32"):
-        list(train(small_module(), *regression(), config=config))
-    assert seen[-1] == (asked or "float32")
-
-
-def test_an_unknown_precision_is_named():
-    with pytest.raises(ValueError, match=r"precision must be one of .*got 'fp8'"):
-        TrainConfig(precision="fp8")
 
 
 def test_an_empty_checkpoint_dir_is_refused(tmp_path, monkeypatch):

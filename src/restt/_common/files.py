@@ -27,10 +27,11 @@ _ABANDONED_AFTER_SECONDS = 24 * 3600  # where the process cannot be asked for, b
 
 
 @contextmanager
-def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
-    """A file to write that takes its place, on disk, once the block ends, and none where the block raises.
+def whole_file(path: str | PathLike[str], *, text: bool = False, keep_as: Path | None = None) -> Iterator[IO[Any]]:
+    """Open a file to write that takes its place, on disk, once the block ends, and none where the block raises.
 
-    A reader, or a crash, never sees half of it; missing folders are made. Text is UTF-8 with line ends as written.
+    A reader, or a crash, never sees half of it; missing folders are made. Text is UTF-8 with line ends as written. An
+    old file gets the name ``keep_as`` where given.
 
     >>> folder = getfixture("tmp_path")
     >>> with whole_file(folder / "new" / "a.txt", text=True) as file:
@@ -49,6 +50,8 @@ def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep_as is not None and target.exists():
+            os.replace(target, keep_as)
         os.replace(made, target)
     except BaseException:
         made.unlink(missing_ok=True)
@@ -72,8 +75,8 @@ def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:
     """Write ``content`` as readable JSON, atomically. NaN and infinity are refused: JSON has no word for them.
 
     >>> folder = getfixture("tmp_path")
-    >>> write_json_atomic(folder / "a.json", {"r": 20}).read_text()
-    '{\\n  "r": 20\\n}\\n'
+    >>> json.loads(write_json_atomic(folder / "a.json", {"r": 20}).read_text())
+    {'r': 20}
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return write_bytes_atomic(path, text.encode())

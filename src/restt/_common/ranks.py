@@ -25,7 +25,7 @@ class LostRank(RuntimeError):
 
 
 class Ranks:
-    """This process among those of a group; without a group it is the only one, and nothing is ever sent."""
+    """Place of this process in a group; without a group it is the only one, and nothing is ever sent."""
 
     def __init__(self, group: Any = None) -> None:
         self.group = group
