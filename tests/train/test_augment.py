@@ -68,7 +68,7 @@ def test_shear_moves_rows_sideways_in_proportion_to_their_height():
     assert column.abs().amax(1).min() > 0.9 * most
     assert column.mean(1).abs().max() < 0.15
     assert centre(middle.flatten(2)).abs().max() < 1e-3
-    with pytest.raises(ValueError, match=r"augment\.shear must be below 90 degrees, got 90\.0"):
+    with pytest.raises(ValueError, match=r"augment\.shear must be below 90, got 90\.0"):
         Augmentation(shear=90.0)
 
 
@@ -76,7 +76,6 @@ def test_shear_leaves_the_other_numbers_what_they_were():
     images = torch.rand(1, 6, 81, generator=torch.Generator().manual_seed(3))
     hardly = Augmentation(shear=1e-6, shift=1.0)(images[:, :1], KEYS)
     assert torch.allclose(hardly, Augmentation(shift=1.0)(images[:, :1], KEYS), atol=1e-4)
-    assert "shear" not in Augmentation(shift=1.0).to_dict()
     assert Augmentation(**Augmentation(shear=5.0).to_dict()) == Augmentation(shear=5.0)
 
 

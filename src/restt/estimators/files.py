@@ -201,8 +201,9 @@ def _try_spread(estimator: Any, outputs: np.ndarray, row: np.ndarray) -> None:
     One of 0.8 is asked with two of its rows: the covariance of all would take longer than loading the model.
     """
     spread, encoding = estimator.spread_, estimator.encoding_
-    if not all(isinstance(name, str) for name in estimator.prior_.names):
-        raise ValueError(f"the prior's names of columns must be text, got {shown(estimator.prior_.names)}")
+    names = estimator.prior_.names
+    if len(names) != len(encoding.columns) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"the prior must name {len(encoding.columns)} columns, got {shown(names)}")
     if isinstance(spread, SavedSpread):
         few: Any = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
         few.held(np.full_like(outputs, np.inf), row)

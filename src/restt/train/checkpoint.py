@@ -33,6 +33,8 @@ CHECKPOINT = Kind("restt-checkpoint-2", "state")
 LAST, PREVIOUS, LOCK = "last.safetensors", "previous.safetensors", ".training.lock"
 # Writing takes at most one part in this many of the time: epochs shorter than that share a checkpoint.
 WORK_PER_WRITE = 20.0
+# Errors of reading values of the wrong kind or shape.
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 # The trainings of this process by folder: a newer one takes a folder over from an older one that was left.
 _trainings: weakref.WeakValueDictionary[Path, Checkpoints] = weakref.WeakValueDictionary()
@@ -132,18 +134,20 @@ class Checkpoints:
                 raise self._failure("read", error) from error
             try:
                 lines = self._differences(plain, state.published.runs)
-                if not lines:
-                    self._acquire_once()
-                    state.restore(tensors, plain)
-                    self.seeds = list(plain["seeds"])
-                    self._lengthen(state)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
+            except UNREADABLE as error:
                 raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
             if lines:
                 raise ValueError(
                     f"checkpoint_dir {self.folder} holds another training; choose another folder or set back:\n  "
                     + "\n  ".join(lines)
                 )
+            self._acquire_once()
+            try:
+                state.restore(tensors, plain)
+                self.seeds = list(plain["seeds"])
+                self._lengthen(state)
+            except UNREADABLE as error:
+                raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
             self.saved_epoch = state.epoch
             self._last_is_good = name == LAST
             events = [Event("checkpoint-refused", f"{text}; {name} is used instead") for text in refused]
