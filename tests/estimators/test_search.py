@@ -220,7 +220,7 @@ def test_verbose_counts_the_fits(numbers, capsys):
 
 
 def test_scikit_learns_own_checks():
-    search = ResTTSearchCV(regressor(epochs=25), {"lr": [0.1]}, cv=2, error_score="raise")
+    search = ResTTSearchCV(regressor(epochs=20), {"lr": [0.15]}, cv=2, error_score="raise")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(search, on_fail=None, on_skip=None)

@@ -1,4 +1,4 @@
-"""Which device a computation runs on, on how many threads, and how much memory there is."""
+"""Devices, threads and memory of a computation."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def read_device(device: Any, work: float) -> torch.device:
     if chosen is None or chosen.type not in DEVICES:
         raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
     count = _count_devices(chosen.type)
-    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has what was asked for.
+    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has the index.
     if max(chosen.index or 0, int(str(device).partition(":")[2] or 0)) >= count:
-        found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
-        raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
+        known = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
+        raise ValueError(f"device is {shown(str(device))}, but torch finds {known}")
     return chosen
 
 

@@ -45,7 +45,7 @@ def read_files(
     A file with the wrong hash is passed over. ``FileNotFoundError`` names every file that is missing, the place to
     put it and its hash.
     """
-    found, missing, reasons = [], [], []
+    contents, missing, reasons = [], [], []
     for file in files:
         hit, notes = _on_disk(file, folders)
         if hit is None and may_download:
@@ -55,10 +55,10 @@ def read_files(
             missing.append(file)
             reasons += notes
         else:
-            found.append(hit)
+            contents.append(hit)
     if missing:
         raise FileNotFoundError(_how_to_get(missing, folders, reasons, may_download))
-    return found
+    return contents
 
 
 def locate(files: Sequence[RemoteFile], folders: Sequence[Path]) -> Path | None:
@@ -106,7 +106,7 @@ def _how_to_get(
 def download(
     file: RemoteFile, folder: Path, progress: Progress | None = None
 ) -> tuple[tuple[Path, bytes] | None, list[str]]:
-    """Try each mirror of ``file``; its path under ``folder`` and content, or ``None``, and what went wrong on the way.
+    """Try each mirror of ``file``; returns its path under ``folder`` and content, or ``None``, and all failures.
 
     ``progress(path, bytes so far, bytes in all)`` is called while it arrives.
     """

@@ -184,7 +184,7 @@ def _authors(images: Tensor) -> Tensor:
 
 
 def image_blocks(images: Tensor) -> Tensor:  # (…, H, W) -> (…, H·W/4, 4)
-    """The 2×2 blocks of images with even sides, row by row, each block's rows one after the other."""
+    """Cut images with even sides into 2×2 blocks, row by row, each block's rows one after the other."""
     lead, (height, width) = images.shape[:-2], images.shape[-2:]
     blocks = images.reshape(*lead, height // 2, 2, width // 2, 2).transpose(-3, -2)
     return blocks.reshape(*lead, height * width // 4, 4)

@@ -145,7 +145,8 @@ class BaseResTT(BaseEstimator):
     @of_one_fit
     def _members(self, X: Any, at_least: int = 1) -> np.ndarray:  # (S, B, O)
         """Return the outputs of every member; ValueError where there are fewer than ``at_least``."""
-        members = member_outputs(self.module_, self.encoding_, self.numbers(X), self.precision_)
+        numbers = self.numbers(X)
+        members = member_outputs(self.module_, self.encoding_, numbers, self.precision_)
         if len(members) < at_least:
             raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
         return members
@@ -193,8 +194,8 @@ class BaseResTT(BaseEstimator):
             )
         from restt.explain import sobol_indices
 
-        found = sobol_indices(self._standardised(), max_order=1)
-        total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
+        indices = sobol_indices(self._standardised(), max_order=1)
+        total = np.nan_to_num((indices.total * indices.variance).numpy()).sum(axis=1)
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
     @of_one_fit

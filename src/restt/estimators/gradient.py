@@ -102,7 +102,6 @@ class Prepared:
     """A training that can begin, with everything that its estimator keeps."""
 
     fit: Fit
-    given: Examples
     encoding: Encoding
     target: Target
     kept: Examples

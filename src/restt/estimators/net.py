@@ -12,7 +12,6 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
@@ -22,7 +21,6 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
-from restt.estimators.columns import chosen_columns
 from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
 from restt.estimators.gradient import (
     EncodedExamples,
@@ -47,8 +45,7 @@ from restt.estimators.progress import (
     with_callbacks,
 )
 from restt.estimators.settings import TRAINING, Settings, check_fits, settle
-from restt.estimators.streams import Sample, survey
-from restt.estimators.tables import ArrayTable
+from restt.estimators.streams import read_stream
 from restt.estimators.targets import Target
 from restt.features import FeatureMap
 from restt.topology import Topology
@@ -126,7 +123,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         y : (B,) targets
             For regression also (B, O).
         sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+            Weights of the rows: a row of weight 2 is two rows, one of weight 0 is left out.
 
         Returns
         -------
@@ -196,7 +193,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         if isinstance(X, Stream):
             if once:
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-            X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
+            X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         held_out = None if validation is None else self._read_validation(validation)
         return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
@@ -216,7 +213,7 @@ class BaseNet(CallbackSupport, BaseResTT):
             prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
             folder = None if once else self.checkpoint_dir
             records = begin_training(prepared.fit, folder, shared=self.__dict__.get("_cloned", False))
-            # Only now that nothing can be refused any more does the estimator change.
+            # Nothing can be refused any more.
             self._adopt(prepared, fresh=fresh)
             settings = prepared.fit.settings
             if fresh:
@@ -243,7 +240,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         if like is not None:
             encoding, target = like.encoding, like.target
         elif fresh:
-            # Known to be too large before columns are looked at one by one.
+            # Before columns are read one by one: a table may be too large for that.
             likely = self._settings(given.rows, KNOTS * given.table.width)
             self._check_size(given, KNOTS, likely, outputs=1)
             encoding = fit_encoding(
@@ -294,7 +291,7 @@ class BaseNet(CallbackSupport, BaseResTT):
             once=once,
         )
         fit = Fit(module, rows, held_rows, config, settings, streamed)
-        return Prepared(fit, given, encoding, target, kept, held, seed)
+        return Prepared(fit, encoding, target, kept, held, seed)
 
     def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
         """Take over what was prepared."""
@@ -313,7 +310,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         before, known = self.n_iter_, len(self.history_)
         try:
             while True:
-                # Both hold for the epoch only, not for what the consumer does between epochs.
+                # For the epoch only, not between epochs.
                 with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
                     record = next(records, None)
                 if record is None:
@@ -337,17 +334,6 @@ class BaseNet(CallbackSupport, BaseResTT):
         if reason:
             advice = "Try a smaller lr, more epochs or another penalty"
             warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
-
-    def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
-        """Return columns, y and weights of a stream's sample and its place, None where it is the whole stream."""
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
-        named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
-        chosen = set(chosen_columns("categorical_features", self.categorical_features, named))
-        every = isinstance(self.feature_map, str) and self.feature_map == "onehot"
-        names = {name for column, name in enumerate(X.columns) if every or column in chosen}
-        return survey(X, names, is_classifier(self), self.handle_unknown == "error")
 
     def _settings(self, rows: int, width: int) -> Settings:
         return settle(

@@ -6,16 +6,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from torch import Tensor
 
+from restt._common.errors import shown
 from restt.data import Stream
-from restt.estimators.columns import MOST_REMEMBERED
+from restt.estimators.columns import MOST_REMEMBERED, chosen_columns
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import ArrowTable, Table
+from restt.estimators.tables import ArrayTable, ArrowTable, Table
+
+if TYPE_CHECKING:
+    from restt.estimators.net import BaseNet
 
 # Rows of a sample; fewer where with all columns they would be more than SAMPLE_NUMBERS, but at least FEWEST_SAMPLED.
 SAMPLE_ROWS, SAMPLE_NUMBERS, FEWEST_SAMPLED = 50_000, 2**22, 10_000
@@ -33,6 +38,20 @@ class Sample:
     def take(self, rows: np.ndarray) -> Sample:
         """Keep some of the rows."""
         return Sample(self.stream, self.numbers[rows])
+
+
+def read_stream(
+    parameters: BaseNet, X: Stream, y: Any, sample_weight: Any
+) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
+    """Return columns, y and weights of a stream's sample and its place, None where it is the whole stream."""
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
+    named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
+    chosen = set(chosen_columns("categorical_features", parameters.categorical_features, named))
+    every = isinstance(parameters.feature_map, str) and parameters.feature_map == "onehot"
+    names = {name for column, name in enumerate(X.columns) if every or column in chosen}
+    return survey(X, names, is_classifier(parameters), parameters.handle_unknown == "error")
 
 
 def survey(

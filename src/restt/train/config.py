@@ -90,7 +90,7 @@ class TrainConfig:
     dropout : PerRun
         Probability with which a site is dropped, at sites with a full skip.
     ema : float, optional
-        Decay of a moving average of the weights, which is then what is evaluated and returned.
+        Decay of a moving average of the weights, which is then evaluated and returned in their place.
     augment : Augmentation, optional
         Changes each batch of images before the feature map.
     patience : int, optional

@@ -1,4 +1,4 @@
-"""Training data: rows on the device or in blocks of a source, which of them each run sees, the batches of an epoch."""
+"""Training data in memory: rows on the device, the subset of each run, the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """M rows on the device and, for each of S runs, which of them are its own."""
+    """M rows on the device and the subset of each of S runs."""
 
     x: Tensor  # (M, N, I) features, or raw values (M, …) where a map is applied to each batch
     target: Tensor  # (M, O)

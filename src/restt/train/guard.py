@@ -1,4 +1,4 @@
-"""What happens to each run after an epoch: rolled back after an explosion, stopped early, at a lower rate, or done.
+"""The end of an epoch for each run: rolled back after an explosion, stopped early, at a lower rate, or done.
 
 A run that explodes is rolled back and continues with half the rate and a gradient clipped at the norm it had before.
 Half the rate alone is often not enough. Late in a training Adam's second moments are small, and one batch with a
@@ -57,7 +57,7 @@ class RunState:
 
 
 def judge(run: RunState, loss: float, epoch: int, epochs: int, config: TrainConfig) -> tuple[list[Event], bool]:
-    """Note the monitored loss of an epoch: what it means for the run, and whether it is the run's best.
+    """Note the monitored loss of an epoch; returns events and whether it is the run's best.
 
     ``epochs`` are all that the run is to have.
     """
@@ -152,7 +152,7 @@ class Guard:
 
 
 def has_exploded(run: RunState, loss: float) -> bool:
-    """Whether an epoch's mean loss is beyond the reach of noise.
+    """Whether an epoch's mean loss is larger than noise can make it.
 
     >>> run = RunState(0, reference=1.0, lowest=0.005)
     >>> [has_exploded(run, loss) for loss in (0.004, 0.3, 2.0, 1e24, math.nan)]

@@ -77,7 +77,7 @@ class TrainState:
         return any(not run.ended for run in self.runs)
 
     def _note_epoch(self) -> None:
-        """Remember what a step changes, at the end of an epoch."""
+        """Copy the state of the end of an epoch, for :meth:`rewind`."""
         self._epoch_runs = [replace(run) for run in self.runs] if self.saved else []
         self._epoch_micro_batch = self.micro_batch
         if self._epoch_tensors:

@@ -151,7 +151,7 @@ class Update(NamedTuple):
 
 
 class TrainStep:
-    """Updates the working runs by one batch and adds up what the epoch's record needs.
+    """Updates the working runs by one batch and adds up losses and gradient norms for the record.
 
     ``totals`` (3, S) holds, per run, the sum over the epoch of rows · loss, the sum of gradient norms, and the first
     batch's loss.
