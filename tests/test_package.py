@@ -93,17 +93,7 @@ SURFACE = {
     "restt.tasks": {"TASK", "Shared", "as_task", "join", "join_outputs", "shared"},
     "restt.testing": {"assert_multilinear"},
     "restt.train": {
-        *(
-            "Augmentation",
-            "CapturedStep",
-            "EpochRecord",
-            "Event",
-            "PAPER_RATES",
-            "Penalty",
-            "TrainConfig",
-            "live_table",
-        ),
-        *("load_weights", "train", "write_jsonl"),
+        *("Augmentation", "EpochRecord", "Event", "PAPER_RATES", "Penalty", "TrainConfig", "train"),
     },
     "restt.workflow": {
         *("Card", "FittedTable", "Predictions", "Table", "check_table", "compare_tables", "explain_table", "fit_table"),

@@ -1,10 +1,7 @@
-import os
-import time
-
 import pytest
 import torch
 
-from restt._common.tensorfile import BadFile, Kind, full_digest, open_file, remove_leftovers, write_file
+from restt._common.tensorfile import BadFile, Kind, full_digest, open_file, write_file
 
 KIND = Kind("a-kind", "values")
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(True), "c": torch.zeros(0, 2, dtype=torch.bfloat16)}
@@ -49,15 +46,3 @@ def test_the_file_before_is_kept_under_its_second_name(tmp_path):
         write_file(path, KIND, {}, {"number": number}, keep_as=before)
     assert [open_file(each, KIND).load()[1]["number"] for each in (path, before)] == [2, 1]
     assert sorted(tmp_path.iterdir()) == [before, path]
-
-
-def test_only_old_leftovers_of_the_same_file_go(tmp_path):
-    names = (".file.old.part", ".file.new.part", ".other.old.part", "file")
-    for name in names:
-        (tmp_path / name).touch()
-        if "old" in name:
-            os.utime(tmp_path / name, (time.time() - 100,) * 2)
-    remove_leftovers(tmp_path / "file", older_than=50.0)
-    assert {path.name for path in tmp_path.iterdir()} == set(names) - {".file.old.part"}
-    remove_leftovers(tmp_path / "file")
-    assert {path.name for path in tmp_path.iterdir()} == {".other.old.part", "file"}

@@ -120,11 +120,8 @@ def test_equal_streams_have_equal_configs(folder, tmp_path_factory):
     assert stream(other, "y").to_config() == config
     assert stream(folder, "y", seed=1).to_config() != config
     assert stream(folder, "y", shuffle_block=3).to_config() != config
-    early = stream(other, "y")
     pq.write_table(table(7, 300), other / "part-1.parquet", row_group_size=50)
     assert stream(other, "y").to_config() != config
-    with pytest.raises(ValueError, match=r"part-1\.parquet has changed since the stream was made of it"):
-        early.to_config()
 
 
 @pytest.mark.parametrize(
@@ -158,21 +155,14 @@ def test_damage_within_a_file_is_named_when_it_is_read(folder):
         list(stream(folder, "y").tables())
 
 
-def test_a_file_that_changes_is_named(folder):
-    rows = stream(folder, "y")
-    pq.write_table(table(0, 100), folder / "part-0.parquet")
-    with pytest.raises(ValueError, match=r"part-0\.parquet has changed since the stream was made"):
-        list(rows.tables())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"target": "z"}, "target names 'z', which is no column of"),
         ({"target": "y", "columns": ["a", "z"]}, "columns names 'z'"),
         ({"target": "y", "columns": ["a", "y"]}, "columns and target both name 'y'"),
-        ({"target": "y", "columns": ["a", "a"]}, "columns must name each column once"),
-        ({"target": "y", "columns": []}, "columns must name at least one column"),
+        ({"target": "y", "columns": ["a", "a"]}, "columns must name at least one column, each once"),
+        ({"target": "y", "columns": []}, "columns must name at least one column, each once"),
         ({"target": "y", "shuffle_block": 0}, "shuffle_block must be at least 1"),
         ({"target": "y", "seed": -1}, "seed must be at least 0"),
     ],

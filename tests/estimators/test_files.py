@@ -305,7 +305,6 @@ FORGED_BEFORE = [
     ((*CONFIG, "theta"), None),
     ((*CONFIG, "names"), ["size"]),
     ((*CONFIG, "names"), [1, 2, 3]),
-    ((*CONFIG, "target_scale"), "cube"),
     ((*CONFIG, "reach", "low"), [0.0, 0.0, 0.0]),
     ((*TENSORS, "weights"), files._packed(torch.ones(1))),
 ]

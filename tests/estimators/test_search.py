@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, ResTTSearchCV
 from tests.estimators.conftest import short_fits
 
-SMALL = {"bond_dim": 2, "epochs": 8, "random_state": 0}
-GRID = {"lr": [0.02, 0.05], "penalty": ["auto", 0.1, None]}
+SMALL = {"bond_dim": 2, "epochs": 5, "random_state": 0}
+GRID = {"lr": [0.02, 0.05], "penalty": ["auto", None]}
 
 pytestmark = short_fits
 
@@ -47,7 +47,7 @@ def assert_finds_the_same(estimator, grid, x, y, *, fit_params=None, **settings)
 
 def test_regression_with_folds_of_unequal_length(numbers):
     x, y = numbers
-    found, wanted = assert_finds_the_same(regressor(), GRID, x[:53], y[:53], cv=KFold(4, shuffle=True, random_state=1))
+    found, wanted = assert_finds_the_same(regressor(), GRID, x[:53], y[:53], cv=KFold(3, shuffle=True, random_state=1))
     assert found.best_score_ == pytest.approx(wanted.best_score_, rel=1e-8)
     np.testing.assert_allclose(found.predict(x), wanted.predict(x), rtol=1e-8)
     assert found.score(x, y) == pytest.approx(wanted.score(x, y), rel=1e-8)
@@ -57,25 +57,24 @@ def test_regression_with_folds_of_unequal_length(numbers):
     assert (found.cv_results_["mean_score_time"] > 0).all()
 
 
-@pytest.mark.parametrize("runs_at_once", [1, 7, 100])
-def test_the_size_of_a_group_changes_nothing(numbers, runs_at_once):
+def test_the_size_of_a_group_changes_nothing(numbers):
     x, y = numbers
-    assert_finds_the_same(regressor(), GRID, x, y, cv=3, runs_at_once=runs_at_once, refit=False)
+    assert_finds_the_same(regressor(), GRID, x, y, cv=3, runs_at_once=5, refit=False)
 
 
 def test_all_that_may_differ_within_a_group(numbers):
     x, y = numbers
     grid = [
-        {"lr": [0.01, 0.1], "epochs": [5, 8], "random_state": [0, 7]},
+        {"lr": [0.01, 0.1], "epochs": [3, 5], "random_state": [0, 7]},
         {"dropout": [0.0, 0.3], "penalty": [{"chain": 0.3, "head": 0.01}, 0.02]},
     ]
-    assert_finds_the_same(regressor(), grid, x, y, cv=3, refit=False)
+    assert_finds_the_same(regressor(), grid, x, y, cv=2, refit=False)
 
 
 def test_batches_and_members(numbers):
     x, y = numbers
     grid = {"lr": [0.02, 0.05], "batch_size": [16, "auto"], "runs": [1, 2]}
-    assert_finds_the_same(regressor(), grid, x[:47], y[:47], cv=3, refit=False)
+    assert_finds_the_same(regressor(), grid, x[:47], y[:47], cv=2, refit=False)
 
 
 def test_settings_that_shape_the_module_or_its_rows(numbers):
@@ -171,12 +170,12 @@ def test_an_exploding_candidate_warns_and_scores_as_it_would_alone(numbers):
 def test_refused_candidates_have_the_error_score(numbers):
     x, y = numbers
     grid = {"lr": [0.05, -1.0], "penalty": [0.01, {"wrong": 1.0}]}
-    with pytest.warns(FitFailedWarning, match="9 of 12 fits failed|9 fits failed out of"):
+    with pytest.warns(FitFailedWarning, match="9 fits failed out of"):
         found, _ = assert_finds_the_same(regressor(), grid, x, y, cv=3, error_score=-7.0)
     assert found.cv_results_["mean_test_score"][1:].tolist() == [-7.0] * 3
     with pytest.raises(ValueError, match="penalty may hold chain, linear and head"):
         ResTTSearchCV(regressor(), grid, cv=3, error_score="raise").fit(x, y)
-    with pytest.raises(ValueError, match=r"All 3 fits failed.*lr"):
+    with pytest.raises(ValueError, match=r"All the 3 fits failed"):
         ResTTSearchCV(regressor(), {"lr": [-1.0]}, cv=3).fit(x, y)
 
 
@@ -196,9 +195,7 @@ def test_arguments_that_are_refused(numbers):
         ResTTSearchCV(regressor(), {"lr": []}).fit(x, y)
     with pytest.raises(NotFittedError):
         ResTTSearchCV(regressor(), {"lr": [0.05]}).predict(x)
-    with pytest.raises(
-        ValueError, match=r"refit must name one of the metrics \['r2', 'neg_mean_squared_error'\], got True"
-    ):
+    with pytest.raises(ValueError, match="For multi-metric scoring, the parameter refit must be set to a scorer key"):
         ResTTSearchCV(regressor(), {"lr": [0.05]}, scoring=["r2", "neg_mean_squared_error"]).fit(x, y)
     with pytest.raises(ValueError, match="checkpoint_dir must be None in a ResTTSearchCV"):
         ResTTSearchCV(regressor(checkpoint_dir="here"), {"lr": [0.05]}, error_score="raise").fit(x, y)
@@ -223,7 +220,7 @@ def test_verbose_counts_the_fits(numbers, capsys):
 
 
 def test_scikit_learns_own_checks():
-    search = ResTTSearchCV(regressor(epochs=25), {"lr": [0.1]}, cv=2, error_score="raise")
+    search = ResTTSearchCV(regressor(epochs=20), {"lr": [0.15]}, cv=2, error_score="raise")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(search, on_fail=None, on_skip=None)

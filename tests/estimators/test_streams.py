@@ -77,26 +77,24 @@ def test_a_stream_of_few_rows_is_the_table(frame, folder, model, target):
 
 
 def test_a_sample_holds_ends_missing_values_and_every_level(folder, frame, small_samples):
-    found = survey(stream(folder, "y", columns=COLUMNS), set(), classes=False, all_levels=False)
-    assert 800 < len(found.frame) < 820
-    assert found.sample is not None
-    assert (np.diff(found.sample.numbers) > 0).all()
-    pd.testing.assert_frame_equal(
-        found.frame, frame.iloc[found.sample.numbers][COLUMNS].reset_index(drop=True), check_dtype=False
-    )
-    assert (found.y == frame["y"].to_numpy()[found.sample.numbers]).all()
-    assert set(found.frame["kind"]) == {"red", "green", "blue", "violet"}
-    assert found.frame["a"].max() == 7.0
-    assert found.frame["c"].min() == frame["c"].min()
-    assert ROWS - 1 in found.sample.numbers
-    assert sorted(set(found.weights)) == [800 / ROWS, 1.0]
+    rows, y, weights, sample = survey(stream(folder, "y", columns=COLUMNS), set(), classes=False, all_levels=False)
+    assert 800 < len(rows) < 820
+    assert sample is not None
+    assert (np.diff(sample.numbers) > 0).all()
+    pd.testing.assert_frame_equal(rows, frame.iloc[sample.numbers][COLUMNS].reset_index(drop=True), check_dtype=False)
+    assert (y == frame["y"].to_numpy()[sample.numbers]).all()
+    assert set(rows["kind"]) == {"red", "green", "blue", "violet"}
+    assert rows["a"].max() == 7.0
+    assert rows["c"].min() == frame["c"].min()
+    assert ROWS - 1 in sample.numbers
+    assert sorted(set(weights)) == [800 / ROWS, 1.0]
 
 
 def test_all_classes_are_in_a_sample(folder, tmp_path_factory, small_samples):
     other = made(seed=1)
     other.loc[1234, "label"] = "unique"
-    found = survey(stream(written(other, tmp_path_factory.mktemp("rare")), "label", columns=["a"]), set(), True, False)
-    assert set(found.y) == {"high", "low", "unique"}
+    rows = stream(written(other, tmp_path_factory.mktemp("rare")), "label", columns=["a"])
+    assert set(survey(rows, set(), True, False)[1]) == {"high", "low", "unique"}
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
@@ -125,8 +123,8 @@ def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small
 def test_blocks_are_what_pandas_reads_of_them(folder, columns):
     """To the bit: numbers straight out of pyarrow, some of them missing, and a category beside them."""
     rows = stream(folder, "y", columns=columns, shuffle_block=500)
-    found = survey(rows, set(), classes=False, all_levels=False)
-    encoding = fit_encoding(PandasTable(found.frame), found.weights)
+    sampled, _, weights, _ = survey(rows, set(), classes=False, all_levels=False)
+    encoding = fit_encoding(PandasTable(sampled), weights)
 
     def vectors(table):
         assert isinstance(table, ArrowTable)

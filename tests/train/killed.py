@@ -20,7 +20,7 @@ from restt.train.checkpoint import LAST, PREVIOUS, Checkpoints
 from tests.train.problems import regression, small_module, weights
 
 CONFIG = TrainConfig(
-    epochs=250, batch_size=16, lr=(1e-2, 2.0, 1e-2), dropout=0.2, ema=0.9, schedule="cosine", max_failures=50, seed=1
+    epochs=120, batch_size=16, lr=(1e-2, 2.0, 1e-2), dropout=0.2, ema=0.9, schedule="cosine", max_failures=50, seed=1
 )
 
 

@@ -43,9 +43,9 @@ def small_samples() -> None:
 
 
 def surveyed(folder: Path) -> dict[str, Any]:
-    found = streams.survey(stream(folder, "y"), {"kind"}, classes=False, all_levels=False)
-    assert found.sample is not None
-    return {"numbers": found.sample.numbers, "weights": found.weights, "y": found.y, "kind": list(found.frame["kind"])}
+    frame, y, weights, sample = streams.survey(stream(folder, "y"), {"kind"}, classes=False, all_levels=False)
+    assert sample is not None
+    return {"numbers": sample.numbers, "weights": weights, "y": y, "kind": list(frame["kind"])}
 
 
 def fitted(folder: Path) -> np.ndarray:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from restt.train.adam import Adam
+from restt.train.step import Adam
 
 SHAPES = {"a": (3, 4, 5), "b": (3, 2), "c": (3,)}
 

@@ -15,9 +15,9 @@ pytest.importorskip(
 
 import restt
 from restt.train import Penalty, TrainConfig, train
-from restt.train import adam as optimizers
-from restt.train.adam import MOST_TENSORS, Adam
+from restt.train import step as optimizers
 from restt.train.adam_kernel import BLOCK, Update
+from restt.train.step import MOST_TENSORS, Adam
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -33,14 +33,14 @@ if not ON_GPU:
     mend_interpreter()
 
 
-def by_kernel(weights, optimizer="adam", betas=(0.9, 0.999), eps=1e-8):
-    adam = Adam(weights, optimizer, betas, eps)
-    adam._kernel = Update(betas, eps, decoupled=optimizer == "adamw")
+def by_kernel(weights, optimizer="adam"):
+    adam = Adam(weights, optimizer)
+    adam._kernel = Update(optimizers.BETAS, optimizers.EPS, decoupled=optimizer == "adamw")
     return adam
 
 
-def by_torch(weights, *settings):
-    adam = Adam(weights, *settings)
+def by_torch(weights, optimizer="adam"):
+    adam = Adam(weights, optimizer)
     adam._kernel = None
     return adam
 
@@ -61,9 +61,11 @@ def random_tensors(seed, dtype, runs=3, scale=1.0):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.5)])
-def test_updates_are_those_of_torchs_fused_kernel(optimizer, dtype, betas):
+def test_updates_are_those_of_torchs_fused_kernel(optimizer, dtype, betas, monkeypatch):
+    monkeypatch.setattr(optimizers, "BETAS", betas)
+    monkeypatch.setattr(optimizers, "EPS", 1e-6)
     found, expected = random_tensors(0, dtype), doubled(random_tensors(0, dtype))
-    ours, torchs = by_kernel(found, optimizer, betas, 1e-6), by_torch(expected, optimizer, betas, 1e-6)
+    ours, torchs = by_kernel(found, optimizer), by_torch(expected, optimizer)
     groups = ours.groups([0, 1, 1], [0.0, 0.1, 0.1], [0, 5, 5])
     rates, numbers = [1e-3, 3e-2], [1, 6]
     for step in range(3):
@@ -134,17 +136,18 @@ def test_a_training_is_the_same_with_either(name, monkeypatch):
     """Weights, losses and the norms of the records, which come from other places."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(40, 4, 2, generator=generator), torch.randint(0, 3, (40,), generator=generator)
-    config = TrainConfig(epochs=2, batch_size=16, seed=3, precision="float32", **CONFIGS[name])
+    config = TrainConfig(epochs=2, batch_size=16, seed=3, **CONFIGS[name])
     found = {}
     for kind in (Update, None):
         monkeypatch.setattr(
             optimizers,
             "_kernel",
-            lambda weights, optimizer, betas, eps, kind=kind: kind and kind(betas, eps, optimizer == "adamw"),
+            lambda weights, optimizer, kind=kind: kind and kind((0.9, 0.999), 1e-8, optimizer == "adamw"),
         )
         module = restt.ResTT(4, 2, 3, 3, runs=3, device=DEVICE)
         module.reset_parameters(seed=1)
-        records = list(train(module, x.to(DEVICE), y.to(DEVICE), config=config))
+        with restt.chain.precision("float32"):
+            records = list(train(module, x.to(DEVICE), y.to(DEVICE), config=config))
         found[kind] = records, dict(module.named_parameters())
     for role, value in found[None][1].items():
         torch.testing.assert_close(found[Update][1][role], value, rtol=1e-4, atol=1e-5)

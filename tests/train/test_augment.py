@@ -68,7 +68,7 @@ def test_shear_moves_rows_sideways_in_proportion_to_their_height():
     assert column.abs().amax(1).min() > 0.9 * most
     assert column.mean(1).abs().max() < 0.15
     assert centre(middle.flatten(2)).abs().max() < 1e-3
-    with pytest.raises(ValueError, match=r"augment\.shear must be below 90 degrees, got 90\.0"):
+    with pytest.raises(ValueError, match=r"augment\.shear must be below 90, got 90\.0"):
         Augmentation(shear=90.0)
 
 
@@ -76,7 +76,6 @@ def test_shear_leaves_the_other_numbers_what_they_were():
     images = torch.rand(1, 6, 81, generator=torch.Generator().manual_seed(3))
     hardly = Augmentation(shear=1e-6, shift=1.0)(images[:, :1], KEYS)
     assert torch.allclose(hardly, Augmentation(shift=1.0)(images[:, :1], KEYS), atol=1e-4)
-    assert "shear" not in Augmentation(shift=1.0).to_dict()
     assert Augmentation(**Augmentation(shear=5.0).to_dict()) == Augmentation(shear=5.0)
 
 
@@ -101,18 +100,6 @@ def test_elastic_fields_are_torchs_bicubic_interpolation():
     torch.testing.assert_close(smooth_fields(points, 7, 10), expected)
 
 
-def test_images_need_not_be_square():
-    image = torch.zeros(1, 1, 5, 11)
-    image[0, 0, 2, 8] = 1.0
-    turned = Augmentation(rotation=90.0, image=(5, 11))(image.flatten(2).expand(1, 200, 55), KEYS).view(2, 200, 5, 11)
-    rows, columns = torch.arange(5) - 2.0, torch.arange(11) - 5.0
-    seen = turned.sum((-1, -2)) > 0.8
-    row = (turned.sum(-1) * rows).sum(-1)[seen]
-    column = (turned.sum(-2) * columns).sum(-1)[seen]
-    total = turned.sum((-1, -2))[seen]
-    assert ((row / total) ** 2 + (column / total) ** 2).sqrt().mean() == pytest.approx(3.0, abs=0.3)
-
-
 def test_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
     image = torch.rand(1, 1, 81, generator=torch.Generator().manual_seed(2))
     seen = Augmentation(flip=True)(image.expand(1, 200, 81), KEYS).view(2, 200, 9, 9)
@@ -134,10 +121,8 @@ def test_a_split_batch_is_changed_in_the_same_way():
 
 
 def test_images_of_the_wrong_size_are_named():
-    with pytest.raises(ValueError, match=r"80 pixels per image, which is not square, set augment\.image"):
+    with pytest.raises(ValueError, match=r"pixels of each image must form a square .* got 80"):
         Augmentation(shift=1.0)(torch.zeros(1, 1, 80), KEYS)
-    with pytest.raises(ValueError, match="81 pixels per image, which is not 8×10"):
-        Augmentation(shift=1.0, image=(8, 10))(torch.zeros(1, 1, 81), KEYS)
     with pytest.raises(ValueError, match=r"flat images, x of shape \(M, H·W\), got \(5, 9, 2\)"):
         Augmentation(shift=1.0).check((5, 9, 2))
     with pytest.raises(ValueError, match=r"augment\.scale must be below 1"):

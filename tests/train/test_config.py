@@ -17,14 +17,14 @@ def test_the_papers_settings():
 
 
 def test_a_config_is_frozen_and_plain():
-    config = TrainConfig(lr=(0.1, 0.2), penalty=Penalty(chain=(1.0, 2.0)), augment=Augmentation(shift=1, image=(2, 3)))
+    config = TrainConfig(lr=(0.1, 0.2), penalty=Penalty(chain=(1.0, 2.0)), augment=Augmentation(shift=1))
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.lr = 1.0
     plain = config.to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["lr"] == [0.1, 0.2]
-    assert plain["penalty"] == {"chain": [1.0, 2.0], "linear": 0.0, "head": 0.0}
-    assert plain["augment"]["image"] == [2, 3]
+    assert plain["penalty"] == {"chain": [1.0, 2.0], "linear": 0.0, "head": 0.0, "towards": "zero"}
+    assert plain["augment"]["shift"] == 1
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,6 @@ def test_a_config_is_frozen_and_plain():
         ({"penalty": 0.1}, TypeError, "penalty must be a restt.train.Penalty, got 0.1"),
         ({"max_failures": -1}, ValueError, "max_failures"),
         ({"seed": -1}, ValueError, "seed"),
-        ({"betas": (0.9,)}, ValueError, "betas must be two"),
         ({"lr": "fast"}, TypeError, "lr must be a number"),
         ({"epochs": (1, True)}, TypeError, "epochs must be an integer, got True"),
         ({"lr": (0.1, [0.1])}, TypeError, "lr must be a number"),

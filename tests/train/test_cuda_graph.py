@@ -193,7 +193,7 @@ def test_a_capture_that_fails_has_ended(monkeypatch):
 @pytest.mark.parametrize("batch_size", [16, None])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_on_a_gpu_the_graph_trains_as_the_plain_step_does(name, batch_size, monkeypatch):
-    options = {"epochs": 4, "batch_size": batch_size, "seed": 3, "precision": "float32", **CONFIGS[name]}
+    options = {"epochs": 4, "batch_size": batch_size, "seed": 3, **CONFIGS[name]}
     captures = []
 
     def noting(work, device):

@@ -6,8 +6,9 @@ import torch
 from restt import Topology
 from restt._common.seeds import stream_keys
 from restt.train import Penalty, TrainConfig, train
-from restt.train.regularisation import GRADE_OF_ROLE, SiteDropout, droppable_sites, penalty_slopes
+from restt.train.augment import SiteDropout, droppable_sites
 from restt.train.runs import RunsView
+from restt.train.step import GRADE_OF_ROLE, penalty_slopes
 from tests.train.problems import regression, small_module, weights
 
 
@@ -82,7 +83,7 @@ def test_a_heavy_penalty_towards_the_start_leaves_a_run_where_it_was():
 def test_what_a_penalty_may_pull_towards():
     with pytest.raises(ValueError, match=r"penalty\.towards must be"):
         Penalty(chain=1.0, towards="mean")
-    assert Penalty(chain=1.0).to_dict() == {"chain": 1.0, "linear": 0.0, "head": 0.0}  # as checkpoints have it
+    assert Penalty(chain=1.0).to_dict() == {"chain": 1.0, "linear": 0.0, "head": 0.0, "towards": "zero"}
     assert Penalty(chain=1.0, towards="start").to_dict()["towards"] == "start"
 
 

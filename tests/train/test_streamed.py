@@ -7,7 +7,7 @@ import torch
 
 from restt._common.ranks import Ranks
 from restt.train import TrainConfig, train
-from restt.train.regularisation import SiteDropout
+from restt.train.augment import SiteDropout
 from restt.train.stream import StreamBatches, StreamData, prefetched
 from tests.train.problems import assert_same_bits, classification, measured, regression, small_module
 

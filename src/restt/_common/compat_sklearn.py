@@ -1,4 +1,4 @@
-"""Every private name of scikit-learn that is used: what a new version of it may change is found here alone."""
+"""Every private name of scikit-learn that is used: a new version can break this file alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.base import _fit_context as fit_context
+from sklearn.model_selection._validation import _insert_error_scores as insert_error_scores
+from sklearn.model_selection._validation import _warn_or_raise_about_fit_failures as warn_or_raise_about_fit_failures
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import _safe_split as safe_split
 from sklearn.utils.validation import _check_method_params as check_method_params
@@ -17,12 +19,14 @@ __all__ = [
     "check_method_params",
     "constraints_of",
     "fit_context",
+    "insert_error_scores",
     "safe_split",
+    "warn_or_raise_about_fit_failures",
 ]
 
 
 def constraints_of(kind: type[BaseEstimator]) -> dict[str, Any]:
-    """What an estimator of scikit-learn accepts as its parameters."""
+    """Parameter constraints of an estimator of scikit-learn."""
     return dict(kind._parameter_constraints)
 
 

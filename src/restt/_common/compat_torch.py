@@ -1,4 +1,4 @@
-"""Every private name of torch that is used: what a new version of torch may change is found here alone."""
+"""Every private name of torch that is used: a new version can break this file alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._mode_utils import no_dispatch as no_dispatch
 
-# By name: some are asked in every call, and a small one takes no longer than looking them up.
+# By name: some are called in every forward pass, where looking them up costs as much.
 is_transforming = torch._C._are_functorch_transforms_active
 is_batched, is_legacy_batched = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled
@@ -20,7 +20,7 @@ foreach_norm, foreach_copy_ = torch._foreach_norm, torch._foreach_copy_
 foreach_zero_, foreach_add_ = torch._foreach_zero_, torch._foreach_add_
 fused_adam_, fused_adamw_ = torch._fused_adam_, torch._fused_adamw_
 
-# Those that describe the exporters' own workings at length.
+# Loggers of the exporters' own workings.
 EXPORT_LOGGERS = ("torch.onnx", "torch.export", "torch._export")
 
 
@@ -30,7 +30,7 @@ def in_forward_mode() -> bool:
 
 
 def has_no_values(x: Tensor) -> bool:
-    """Whether x stands for numbers that are not known yet, so that nothing can depend on them.
+    """Whether x is symbolic or traced, so that no decision can depend on its values.
 
     >>> has_no_values(torch.rand(2))
     False

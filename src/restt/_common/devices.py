@@ -1,18 +1,21 @@
-"""Which device a computation runs on, on how many threads, and how much memory there is."""
+"""Devices, threads and memory of a computation."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from restt._common.errors import shown
+
+if hasattr(os, "register_at_fork"):
+    # torch's threads do not survive a fork: the first product on several of them in the child would wait forever.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 # Kinds of devices that models train on.
 DEVICES = ("cpu", "cuda", "mps")
@@ -23,7 +26,7 @@ SMALL_FOR_THREADS = 1e8
 
 
 def read_device(device: Any, work: float) -> torch.device:
-    """A usable torch device; ``"auto"`` takes the GPU where there is one and enough to do."""
+    """Return a usable torch device; ``"auto"`` takes the GPU where there is one and enough to do."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and work > SMALL_FOR_GPU else "cpu")
     try:
@@ -33,15 +36,15 @@ def read_device(device: Any, work: float) -> torch.device:
     if chosen is None or chosen.type not in DEVICES:
         raise ValueError(f'device must be "auto", "cpu", "cuda", "cuda:N" or "mps", got {shown(device)}')
     count = _count_devices(chosen.type)
-    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has what was asked for.
+    # torch keeps an index in a byte, so "cuda:256" comes back as another one; the text still has the index.
     if max(chosen.index or 0, int(str(device).partition(":")[2] or 0)) >= count:
-        found = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
-        raise ValueError(f"device is {shown(str(device))}, but torch finds {found}")
+        known = f"{count or 'no'} {chosen.type.upper()} device{'s' if count > 1 else ''}"
+        raise ValueError(f"device is {shown(str(device))}, but torch finds {known}")
     return chosen
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
-    """Makes a GPU the one that kernels of this thread are launched on; nothing for another kind of device."""
+    """Make a GPU the one that kernels of this thread are launched on; nothing for another kind of device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -55,7 +58,7 @@ def _count_devices(kind: str) -> int:
 
 @contextmanager
 def fitting_threads(work: float) -> Iterator[None]:
-    """One thread for products so small that several would be slower, by far so on a busy machine."""
+    """Use one thread for products so small that several would be slower, by far so on a busy machine."""
     before = torch.get_num_threads()
     if work > SMALL_FOR_THREADS or before == 1:
         yield
@@ -68,7 +71,7 @@ def fitting_threads(work: float) -> Iterator[None]:
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes that can be had on a device; infinite where the system does not say."""
+    """Return the bytes that are free on a device; infinite where the system does not say."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     meminfo = Path("/proc/meminfo")
@@ -79,14 +82,6 @@ def available_memory(device: torch.device) -> float:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float("inf")
-
-
-def give_back_memory() -> None:
-    """Hand what was freed back to the system, where the C library keeps it for what may come (glibc)."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def gibibytes(size: float) -> str:

@@ -11,7 +11,7 @@ from restt._common.files import write_bytes_atomic
 
 
 def require_matplotlib() -> Any:
-    """matplotlib.pyplot, or an ImportError that says what to install."""
+    """Return matplotlib.pyplot; ImportError names the extra to install."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as missing:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def shown(value: Any) -> str:
-    """A short repr, so that a message never prints a whole array."""
+    """Return a short repr, so that a message never prints a whole array."""
     shape = getattr(value, "shape", None)
     if shape is not None and len(shape) > 0:
         return f"{type(value).__name__} of shape {tuple(shape)}"
@@ -20,7 +20,7 @@ def shown(value: Any) -> str:
 
 
 def check_int(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
-    """``value`` as an int within bounds; bool is refused since it is nearly always a mistake."""
+    """Return ``value`` as an int within bounds; bool is refused since it is nearly always a mistake."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {shown(value)} of type {type(value).__name__}")
     number = int(value)
@@ -32,7 +32,7 @@ def check_int(name: str, value: Any, *, minimum: int | None = None, maximum: int
 
 
 def check_positive(name: str, value: Any, *, allow_zero: bool = False) -> float:
-    """``value`` as a finite float above zero."""
+    """Return ``value`` as a finite float above zero."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {shown(value)} of type {type(value).__name__}")
     number = float(value)
@@ -43,7 +43,7 @@ def check_positive(name: str, value: Any, *, allow_zero: bool = False) -> float:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
-    """``value`` if it is one of ``choices``."""
+    """Return ``value`` if it is one of ``choices``."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be one of {sorted(choices)}, got {shown(value)} of type {type(value).__name__}")
     if value not in choices:
@@ -52,7 +52,7 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def check_folder(name: str, path: str | PathLike[str]) -> Path:
-    """``path`` if it is a folder or one can be made there."""
+    """Return ``path`` if it is a folder or one can be made there."""
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{name} must be a folder, got the file {str(folder)!r}")
@@ -61,7 +61,7 @@ def check_folder(name: str, path: str | PathLike[str]) -> Path:
 
 
 def check_new_file(name: str, path: str | PathLike[str]) -> Path:
-    """``path`` if it is a file or one can be written there."""
+    """Return ``path`` if it is a file or one can be written there."""
     file = Path(path)
     if file.is_dir():
         raise ValueError(f"{name} must be a file, got the folder {str(file)!r}")
@@ -70,7 +70,7 @@ def check_new_file(name: str, path: str | PathLike[str]) -> Path:
 
 
 def check_file(name: str, path: str | PathLike[str]) -> Path:
-    """``path`` if it is a file."""
+    """Return ``path`` if it is a file."""
     file = check_new_file(name, path)
     if not file.exists():
         raise FileNotFoundError(f"{name} must be a file, got {str(file)!r}, which is not there")
@@ -84,7 +84,7 @@ def _check_above(name: str, kind: str, path: Path) -> None:
 
 
 def square_side(name: str, places: int) -> int:
-    """The side of a square of this many places; ``name`` says in an error what they are.
+    """Return the side of a square of this many places; ``name`` names them in an error.
 
     >>> square_side("pixels", 784)
     28

@@ -1,7 +1,6 @@
 """Files that are either whole or absent: written beside their place, then moved into it.
 
-What is being made carries a tag of the process that makes it, so that what a killed process left behind can be told
-from what another one is writing right now.
+An unfinished file carries a tag of its process, so that the leftovers of a killed process can be removed.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ _ABANDONED_AFTER_SECONDS = 24 * 3600  # where the process cannot be asked for, b
 
 
 @contextmanager
-def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
-    """A file to write that takes its place, on disk, once the block ends, and none where the block raises.
+def whole_file(path: str | PathLike[str], *, text: bool = False, keep_as: Path | None = None) -> Iterator[IO[Any]]:
+    """Open a file to write that takes its place, on disk, once the block ends, and none where the block raises.
 
-    A reader, or a crash, never sees half of it; missing folders are made. Text is UTF-8 with line ends as written.
+    A reader, or a crash, never sees half of it; missing folders are made. Text is UTF-8 with line ends as written. An
+    old file gets the name ``keep_as`` where given.
 
     >>> folder = getfixture("tmp_path")
     >>> with whole_file(folder / "new" / "a.txt", text=True) as file:
@@ -43,12 +43,13 @@ def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[
     remove_abandoned(target.parent)
     made = unfinished(target.parent, f".{target.name}.")
     try:
-        # A plain open gives the mode of any new file, which the system cuts down by the umask. The umask cannot be
-        # asked for without setting it, for all threads.
+        # A plain open applies the umask, which cannot be read without setting it for all threads.
         with open(made, "x", encoding="utf-8", newline="") if text else open(made, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if keep_as is not None and target.exists():
+            os.replace(target, keep_as)
         os.replace(made, target)
     except BaseException:
         made.unlink(missing_ok=True)
@@ -69,18 +70,18 @@ def write_bytes_atomic(path: str | PathLike[str], content: bytes) -> Path:
 
 
 def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:
-    """Write ``content`` as readable JSON, atomically. NaN and infinity are refused: JSON has no word for them.
+    """Write ``content`` as readable JSON, atomically. NaN and infinity are refused, as in JSON itself.
 
     >>> folder = getfixture("tmp_path")
-    >>> write_json_atomic(folder / "a.json", {"r": 20}).read_text()
-    '{\\n  "r": 20\\n}\\n'
+    >>> json.loads(write_json_atomic(folder / "a.json", {"r": 20}).read_text())
+    {'r': 20}
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return write_bytes_atomic(path, text.encode())
 
 
 def unfinished(folder: Path, prefix: str) -> Path:
-    """A new name in ``folder`` for something that is being made; if this process dies, others may remove it.
+    """Return a new name in ``folder`` for an unfinished file or folder, which others remove if this process dies.
 
     >>> path = unfinished(Path("results"), ".a.json.")
     >>> path.name.startswith(".a.json."), path.suffix
@@ -90,7 +91,7 @@ def unfinished(folder: Path, prefix: str) -> Path:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete what processes that are no more had begun to make in ``folder``; what is being made stays."""
+    """Delete the unfinished files and folders of dead processes in ``folder``."""
     for entry in os.scandir(folder):
         if not entry.name.endswith(".part") or not _is_abandoned(entry):
             continue
@@ -139,7 +140,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def user_cache() -> Path:
-    """The folder of this user for what can be made or fetched again, as the platform has it."""
+    """Return the platform's cache folder of this user."""
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
         return base / "restt" / "Cache"

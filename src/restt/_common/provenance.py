@@ -1,4 +1,4 @@
-"""Where a measured number comes from: commit, versions, device. Every results file carries it."""
+"""Origin of a measured number: commit, versions, device. Every results file carries it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def provenance(
     seed: int | list[int] | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """What a results file needs to be believed and repeated. No path and no host name is in it.
+    """Describe the origin of a result, so that it can be repeated, without paths and host names.
 
-    Ask before the work begins: the commit is that of the code which is loaded, so it is looked up once in a process.
+    Call it before the work begins: the commit is that of the loaded code, looked up once in a process.
 
     Parameters
     ----------
     device : str
         The torch device the work ran on.
     seed : int or list of int, optional
-        What the run's random numbers started from.
+        Seeds of the run's random numbers.
     command : str, optional
-        The command that gives the result again.
+        The command that repeats the result.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def provenance(
 
 
 def describe_device(device: str = "cpu") -> str:
-    """The device in words: the processor's model and its cores, or the accelerator's name."""
+    """Name the processor's model and its cores, or the accelerator."""
     import torch
 
     if torch.device(device).type == "cuda":
@@ -69,7 +69,7 @@ def describe_device(device: str = "cpu") -> str:
 
 
 def _release() -> str:
-    """The system's version without what whoever built its kernel called the build, which may name a machine."""
+    """Return the system's version without the name of its build, which may name a machine."""
     numbers = re.match(r"\d+(\.\d+)*", platform.release())
     return numbers[0] if numbers else platform.release()
 
@@ -84,23 +84,22 @@ def _cpu_model() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "restt": __version__}
+    versions = {"python": platform.python_version(), "restt": __version__}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _commit() -> tuple[str, bool | None]:
-    """The commit of the checkout restt runs from and whether its files differ from it.
+    """Return the commit of the checkout restt runs from and whether its files differ from it.
 
-    RESTT_COMMIT comes first: it names the commit of a copy whose own git, if it has any, knows nothing of it. Without
-    either the commit is the version.
+    RESTT_COMMIT comes first: it names the commit of a copy outside git. Without either the commit is the version.
     """
-    if told := os.environ.get("RESTT_COMMIT"):
-        return told, None
+    if named := os.environ.get("RESTT_COMMIT"):
+        return named, None
     return _checkout(Path(__file__).resolve().parents[2]) or (f"restt {__version__}", None)
 
 
@@ -108,13 +107,13 @@ def _commit() -> tuple[str, bool | None]:
 def _checkout(source: Path) -> tuple[str, bool] | None:
     """Commit and dirty flag of the checkout whose packages lie in ``source``; None where they lie elsewhere."""
     top = _git(source, "rev-parse", "--show-toplevel")
-    # An environment inside somebody else's checkout must not lend us its commit.
+    # The checkout may be another project's that has an environment inside.
     if top is None or Path(top).resolve() / "src" != source:
         return None
     commit = _git(source, "rev-parse", "HEAD")
     if commit is None:
         return None
-    # Results are what a run writes, so they say nothing about the code that wrote them.
+    # A run writes results: they say nothing about the code.
     written = (":(exclude)results", ":(exclude)docs/results.md", ":(exclude)docs/report.html")
     changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", *written)
     added = _git(source, "ls-files", "--others", "--exclude-standard")

@@ -1,8 +1,8 @@
-"""Processes that train one model together, as torch.distributed starts them: what each does, and what they agree on.
+"""Processes of torch.distributed that train one model together.
 
 Every process is given the same arguments and rows. A batch is cut into as many parts as there are processes, each adds
 up the gradient of its part, and one sum over all makes the gradient of the batch, so that every process takes the same
-step as one process alone would. What decides anything is the same number everywhere: rank 0's.
+step as one process alone would. Every decision is made by rank 0's numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LostRank(RuntimeError):
 
 
 class Ranks:
-    """This process among those of a group; without a group it is the only one, and nothing is ever sent."""
+    """Place of this process in a group; without a group it is the only one, and nothing is ever sent."""
 
     def __init__(self, group: Any = None) -> None:
         self.group = group
@@ -40,7 +40,7 @@ class Ranks:
         return self.rank == 0
 
     def part(self, count: int) -> tuple[int, int]:
-        """Which of ``count`` rows are this rank's: from the first number to before the second.
+        """Return the range of this rank's part of ``count`` rows.
 
         >>> Ranks().part(5)
         (0, 5)
@@ -58,56 +58,56 @@ class Ranks:
             tensor.copy_(part.view_as(tensor))
 
     def same(self, value: Value) -> Value:
-        """Rank 0's ``value``, whatever Python object it is."""
+        """Return rank 0's ``value``, any Python object."""
         if self.size == 1:
             return value
-        held = [value]
+        values = [value]
         with self._answered():
-            dist.broadcast_object_list(held, src=self._root, group=self.group)
-        return held[0]
+            dist.broadcast_object_list(values, src=self._root, group=self.group)
+        return values[0]
 
     def same_tensors(self, tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-        """Rank 0's tensors by name; what the others have is not looked at."""
+        """Return rank 0's tensors by name."""
         if self.size == 1:
             return dict(tensors)
         shapes = self.same([(name, value.shape, value.dtype) for name, value in tensors.items()])
-        found = {}
+        shared = {}
         for name, shape, dtype in shapes:
-            held = tensors[name].contiguous() if self.first else torch.empty(shape, dtype=dtype, device=device)
+            tensor = tensors[name].contiguous() if self.first else torch.empty(shape, dtype=dtype, device=device)
             with self._answered():
-                dist.broadcast(held, src=self._root, group=self.group)
-            found[name] = held
-        return found
+                dist.broadcast(tensor, src=self._root, group=self.group)
+            shared[name] = tensor
+        return shared
 
     def all(self, value: Value) -> list[Value]:
-        """Every rank's ``value``, in the order of ranks."""
+        """Return every rank's ``value``, in the order of ranks."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         with self._answered():
-            dist.all_gather_object(found, value, group=self.group)
-        return found
+            dist.all_gather_object(values, value, group=self.group)
+        return values
 
     @contextmanager
     def agreed(self, what: str) -> Iterator[None]:
-        """Every rank gets through the block, or all of them raise: none is left waiting for one that cannot go on.
+        """Let all ranks get through the block or all raise, so that none waits for one that has failed.
 
-        ``what`` the block does is told to the ranks that could.
+        ``what`` describes the block in the error of the ranks that could.
         """
         failure: Exception | None = None
         try:
             yield
         except Exception as error:
             failure = error
-        told = self.all(None if failure is None else f"{type(failure).__name__}: {failure}")
+        texts = self.all(None if failure is None else f"{type(failure).__name__}: {failure}")
         if failure is not None:
             raise failure
-        for rank, text in enumerate(told):
+        for rank, text in enumerate(texts):
             if text is not None:
                 raise RuntimeError(f"rank {rank} of {self.size} could not {what}: {text}")
 
     def check_same(self, entries: Mapping[str, Any]) -> None:
-        """ValueError on every rank where one was given something else than rank 0, saying what."""
+        """Raise ValueError on every rank where one was given other entries than rank 0, with the difference."""
         everyone = self.all(dict(entries))
         lines = [
             f"{name}: {everyone[0].get(name)} on rank 0, {theirs.get(name)} on rank {rank}"
@@ -142,14 +142,13 @@ ALONE = Ranks()
 
 
 def read_group(group: Any) -> Ranks:
-    """The ranks of ``group``; of ``"auto"`` those of the default group where torch.distributed was initialised.
+    """Return the ranks of ``group``; ``"auto"`` is the default group where torch.distributed was initialised.
 
     >>> read_group("auto").size
     1
     """
     if isinstance(group, str) and group == "auto":
-        found = dist.is_available() and dist.is_initialized()
-        return Ranks(dist.group.WORLD) if found else ALONE
+        return Ranks(dist.group.WORLD) if dist.is_available() and dist.is_initialized() else ALONE
     if group is None:
         return ALONE
     if not dist.is_available() or not isinstance(group, dist.ProcessGroup):

@@ -1,7 +1,7 @@
 """Independent random streams: run k's randomness is the same alone or among many.
 
-Initial weights come from a generator of their own for each run. What a training draws on the way is a function of where
-it is used: no generator state, so nothing to save or to fall out of step. Number ``i`` of such a stream is splitmix64
+Initial weights come from a generator for each run. The draws of a training are functions of where they are used: there
+is no generator state to save or to fall out of step. Number ``i`` of such a stream is splitmix64
 (Steele, Lea, Flood 2014) at counter ``i``, computed on the device for all runs at once. A stream belongs to (seed, run,
 purpose, epoch); run k's numbers are therefore the same alone or among many, on any device, in a resumed training and in
 a batch that had to be split.
@@ -22,12 +22,12 @@ _MANTISSA = 24
 
 
 def fresh_seed() -> int:
-    """A seed drawn from torch's global generator, so that ``torch.manual_seed`` governs everything."""
+    """Draw a seed from torch's global generator, so that ``torch.manual_seed`` governs everything."""
     return int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
 
 
 def run_generator(seed: int, run: int, stream: int = 0) -> torch.Generator:
-    """The CPU generator of child ``run`` of the seed sequence ``seed``; ``stream`` separates purposes within a run."""
+    """Return the CPU generator of child ``run`` of a seed sequence; ``stream`` separates purposes within a run."""
     import numpy as np
 
     child = np.random.SeedSequence(seed, spawn_key=(run, stream))
@@ -42,7 +42,7 @@ def stream_keys(
     epoch: int,
     device: torch.device | str = "cpu",
 ) -> Tensor:  # (S,) int64
-    """One key per run for what happens in this epoch. Stream 0 of a run is its initial weights."""
+    """Return one key per run for a purpose in an epoch. Stream 0 of a run is its initial weights."""
     stream = 1 + PURPOSES.index(purpose) + len(PURPOSES) * epoch
     keys = [run_generator(seed, run, stream).initial_seed() for seed, run in zip(seeds, run_ids, strict=True)]
     return torch.tensor(keys, dtype=torch.int64).to(device)
@@ -53,7 +53,7 @@ def bits(
     shape: tuple[int, ...],
     offset: int = 0,
 ) -> Tensor:  # (S, *shape) int64
-    """64 random bits per entry: numbers ``offset`` … of each run's stream.
+    """Draw 64 random bits per entry: numbers ``offset`` … of each run's stream.
 
     >>> bits(torch.tensor([7, 8]), (3,), offset=1)[1].equal(bits(torch.tensor([8]), (4,))[0, 1:])
     True
@@ -73,7 +73,7 @@ def uniform(
     shape: tuple[int, ...],
     offset: int = 0,
 ) -> Tensor:  # (S, *shape) float32 in [0, 1)
-    """Numbers ``offset`` … of each run's stream, uniform in [0, 1).
+    """Draw numbers ``offset`` … of each run's stream, uniform in [0, 1).
 
     >>> keys = stream_keys([0, 0], [0, 1], "dropout", epoch=3)
     >>> uniform(keys, (2, 5)).shape

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from restt._common.errors import shown
-from restt._common.files import write_bytes_atomic
+from restt._common.files import whole_file
 
 Digest = Callable[[str, Mapping[str, Tensor]], str]
 
@@ -33,7 +31,7 @@ class BadFile(ValueError):
 
 
 class Kind(NamedTuple):
-    """What a file says it is: its ``format`` entry, and the header entry that holds the plain values."""
+    """A file format: its ``format`` entry, and the header entry that holds the plain values."""
 
     format: str
     entry: str
@@ -41,7 +39,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TensorFile:
-    """A file whose header was read; its tensors come with :meth:`load`."""
+    """A file whose header was read; :meth:`load` reads its tensors."""
 
     path: Path
     kind: Kind
@@ -49,7 +47,7 @@ class TensorFile:
     data: bytes
 
     def load(self, digest: Digest | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and plain values, or ``BadFile`` where they are not what was written."""
+        """Return tensors and plain values; ``BadFile`` where they are not what was written."""
         try:
             tensors = safetensors.torch.load(self.data)
         except _UNREADABLE as error:
@@ -79,20 +77,20 @@ def write_file(
 ) -> Path:
     """Write ``path`` so that it is at every moment the old file or the new one, never a part.
 
-    ``about`` are more header entries, for people and for readers of other versions. The old file goes on as
-    ``keep_as`` where given. Raises OSError with the old file untouched, TypeError where ``plain`` is not JSON-able.
+    ``about`` are more header entries, for people and for readers of other versions. Where ``keep_as`` is given, the old
+    file gets that name once the new one is written. Raises OSError with the old file untouched, TypeError where
+    ``plain`` is not JSON-able.
     """
-    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    own = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(plain)
-    header = {"format": kind.format, **(about or {}), kind.entry: text, "sha256": full_digest(text, held)}
-    data = safetensors.torch.save(held, header)
-    if keep_as is not None and path.exists():
-        _keep(path, keep_as)
-    return write_bytes_atomic(path, data)
+    header = {"format": kind.format, **(about or {}), kind.entry: text, "sha256": full_digest(text, own)}
+    with whole_file(path, keep_as=keep_as) as file:
+        file.write(safetensors.torch.save(own, header))
+    return path
 
 
 def open_file(path: Path, kind: Kind) -> TensorFile:
-    """The file with its header read, or ``BadFile`` where it was cut or is something else."""
+    """Read a file and its header; ``BadFile`` where it was cut or is something else."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
@@ -111,16 +109,6 @@ def open_file(path: Path, kind: Kind) -> TensorFile:
     return TensorFile(path, kind, header, data)
 
 
-def remove_leftovers(path: Path, older_than: float = 0.0) -> None:
-    """Delete what a killed process had begun to write beside ``path``, once that is ``older_than`` seconds old."""
-    for leftover in path.parent.glob(f".{path.name}.*.part"):
-        try:
-            if time.time() - leftover.stat().st_mtime >= older_than:
-                leftover.unlink()
-        except FileNotFoundError:  # its writer was alive after all, and has finished
-            continue
-
-
 def full_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of the plain values and of each tensor's name, dtype, shape and bytes."""
     digest = hashlib.sha256(text.encode())
@@ -132,7 +120,7 @@ def full_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def tensor_bytes(value: Tensor) -> Any:
-    """The raw bytes of a tensor, whatever its dtype and device, as something hashlib takes."""
+    """Return the raw bytes of a tensor of any dtype and device in a form that hashlib takes."""
     return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
@@ -147,16 +135,3 @@ _UNREADABLE = (
     RuntimeError,
     OverflowError,
 )
-
-
-def _keep(path: Path, keep_as: Path) -> None:
-    """Give the file at ``path`` the second name ``keep_as``, so that it outlives its replacement."""
-    link = keep_as.with_name(f".{keep_as.name}.link.part")
-    link.unlink(missing_ok=True)
-    try:
-        os.link(path, link)
-    except OSError:  # a file system without links: for a moment the file has only its second name
-        os.replace(path, keep_as)
-        return
-    os.replace(link, keep_as)
-    link.unlink(missing_ok=True)  # still there where both names already were the same file

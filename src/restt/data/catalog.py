@@ -8,21 +8,13 @@ from restt._common.errors import check_choice
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """An address of a file, or of a zip archive that has it as ``member``."""
-
-    url: str
-    member: str | None = None
-
-
-@dataclass(frozen=True)
 class RemoteFile:
-    """A file by its path inside a data home."""
+    """A file by its path inside a data home, and the addresses that have it."""
 
     path: str
     sha256: str
     size: int
-    mirrors: tuple[Mirror, ...]
+    mirrors: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,12 +40,13 @@ def available() -> tuple[str, ...]:
 
 
 def entry(name: str) -> Entry:
+    """Look up a data set by its name."""
     return CATALOG[check_choice("name", name, CATALOG)]
 
 
 def _image_files(folder: str, bases: tuple[str, ...], parts: dict[str, tuple[str, int]]) -> tuple[RemoteFile, ...]:
     return tuple(
-        RemoteFile(f"{folder}/{part}", sha256, size, tuple(Mirror(base + part) for base in bases))
+        RemoteFile(f"{folder}/{part}", sha256, size, tuple(base + part for base in bases))
         for part, (sha256, size) in parts.items()
     )
 
@@ -89,8 +82,8 @@ _BOSTON_FILE = RemoteFile(
     "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6",
     34742,
     (
-        Mirror(f"{_SKLEARN_RAW}/1.1.3/sklearn/datasets/data/boston_house_prices.csv"),
-        Mirror(f"{_SKLEARN_RAW}/1.0.2/sklearn/datasets/data/boston_house_prices.csv"),
+        f"{_SKLEARN_RAW}/1.1.3/sklearn/datasets/data/boston_house_prices.csv",
+        f"{_SKLEARN_RAW}/1.0.2/sklearn/datasets/data/boston_house_prices.csv",
     ),
 )
 
@@ -99,16 +92,7 @@ _ALE_FILE = RemoteFile(
     f"ale/{_ALE_CSV}",
     "825f9def1b19e489d199fc6669d09a46368fa09a822a32dadfb8e7839d33b4e0",
     5297,
-    (
-        Mirror(
-            "https://archive.ics.uci.edu/static/public/844/average+localization+error+(ale)+in+sensor+node"
-            "+localization+process+in+wsns.zip",
-            member=_ALE_CSV,
-        ),
-        Mirror(
-            "https://raw.githubusercontent.com/Vijayan0320/docs/8f83f22aa155715a848b23cd47e40e11c40df9a2/" + _ALE_CSV
-        ),
-    ),
+    (f"https://raw.githubusercontent.com/Vijayan0320/docs/8f83f22aa155715a848b23cd47e40e11c40df9a2/{_ALE_CSV}",),
 )
 
 CATALOG: dict[str, Entry] = {

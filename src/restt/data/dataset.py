@@ -1,4 +1,4 @@
-"""What a loader returns."""
+"""A data set in memory."""
 
 from __future__ import annotations
 
@@ -39,32 +39,38 @@ class Dataset:
 
     @property
     def x(self) -> Tensor:
+        """All rows."""
         return self._whole()[0]
 
     @property
     def y(self) -> Tensor:
+        """All targets."""
         return self._whole()[1]
 
     @property
     def x_train(self) -> Tensor:
+        """Rows of the training part."""
         return self._parts()[0]
 
     @property
     def y_train(self) -> Tensor:
+        """Targets of the training part."""
         return self._parts()[1]
 
     @property
     def x_test(self) -> Tensor:
+        """Rows of the test part."""
         return self._parts()[2]
 
     @property
     def y_test(self) -> Tensor:
+        """Targets of the test part."""
         return self._parts()[3]
 
     def split(
         self, test_size: float | int = 0.3, random_state: int | None = PAPER_SPLIT_SEED, stratify: bool = False
     ) -> Dataset:
-        """The same rows in a random training and test part, as scikit-learn's ``train_test_split`` makes them.
+        """Split the rows at random into a training and a test part by scikit-learn's ``train_test_split``.
 
         The defaults are the paper's split of the Boston and ALE tables (354/152 and 74/33 rows).
         """

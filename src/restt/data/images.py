@@ -53,7 +53,7 @@ def load_images(
     subset: str = "random",
     seed: int = 0,
 ) -> Dataset:
-    """An image set from its four files; ``fraction`` and ``subset`` thin the training part only."""
+    """Read an image set from its four files; ``fraction`` and ``subset`` thin the training part only."""
     check_choice("preprocess", preprocess, PREPROCESS)
     contents = {
         path.name.split("-ubyte")[0]: parse_idx(content, str(path), _dimensions(path)) for path, content in files
@@ -75,7 +75,7 @@ def load_images(
 
 
 def choose_rows(rows: int, fraction: float, subset: str = "random", seed: int = 0) -> Tensor | None:
-    """The indices, in order, of round(fraction · rows) rows; ``None`` for all of them.
+    """Choose round(fraction · rows) rows: their indices, in order, or ``None`` for all of them.
 
     ``"first"`` takes the first ones, as the authors' public code does. ``"random"`` draws without replacement, the
     same rows for the same seed, and a smaller fraction of a seed is part of a larger one.
@@ -109,7 +109,7 @@ def _pair(contents: dict[str, Tensor], part: str) -> tuple[Tensor, Tensor]:
 
 
 def parse_idx(content: bytes, name: str, dimensions: int) -> Tensor:
-    """An IDX file of unsigned bytes, gzipped or not, as a uint8 tensor; ``name`` is for error messages.
+    """Parse an IDX file of unsigned bytes, gzipped or not, to a uint8 tensor; ``name`` is for error messages.
 
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels", dimensions=1)
     tensor([7, 8, 9], dtype=torch.uint8)
@@ -137,16 +137,16 @@ def parse_idx(content: bytes, name: str, dimensions: int) -> Tensor:
 def _decompressed(content: bytes, name: str) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            found = packed.read(MAX_IDX_BYTES + 1)
+            unpacked = packed.read(MAX_IDX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{name} is not a whole gzip file: {error}") from None
-    if len(found) > MAX_IDX_BYTES:
+    if len(unpacked) > MAX_IDX_BYTES:
         raise ValueError(f"{name} must unpack to at most {MAX_IDX_BYTES} bytes")
-    return found
+    return unpacked
 
 
 def preprocess_images(images: Tensor, preprocess: str = "paper") -> Tensor:
-    """Images (M, 28, 28) of uint8 as columns or sites.
+    """Turn images (M, 28, 28) of uint8 into columns or sites.
 
     - ``"paper"``: mean of each 2×2 block, divided by 255, flattened: (M, 196) in [0, 1] (paper, Sec. V-B).
     - ``"authors"``: what the authors' public code does: cubic interpolation to 14×14, then (p - 127.5)/255:
@@ -183,20 +183,8 @@ def _authors(images: Tensor) -> Tensor:
     return sites
 
 
-def _patches(images: Tensor) -> Tensor:
-    return image_blocks(images).float() / FULL_SCALE
-
-
-def _full(images: Tensor) -> Tensor:
-    return images.flatten(1).float() / FULL_SCALE
-
-
-def _raw(images: Tensor) -> Tensor:
-    return images
-
-
 def image_blocks(images: Tensor) -> Tensor:  # (…, H, W) -> (…, H·W/4, 4)
-    """The 2×2 blocks of images with even sides, row by row, each block's rows one after the other."""
+    """Cut images with even sides into 2×2 blocks, row by row, each block's rows one after the other."""
     lead, (height, width) = images.shape[:-2], images.shape[-2:]
     blocks = images.reshape(*lead, height // 2, 2, width // 2, 2).transpose(-3, -2)
     return blocks.reshape(*lead, height * width // 4, 4)
@@ -205,7 +193,7 @@ def image_blocks(images: Tensor) -> Tensor:  # (…, H, W) -> (…, H·W/4, 4)
 PREPROCESS: dict[str, Callable[[Tensor], Tensor]] = {
     "paper": _paper,
     "authors": _authors,
-    "patches": _patches,
-    "full": _full,
-    "raw": _raw,
+    "patches": lambda images: image_blocks(images).float() / FULL_SCALE,
+    "full": lambda images: images.flatten(1).float() / FULL_SCALE,
+    "raw": lambda images: images,
 }

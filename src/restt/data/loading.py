@@ -26,7 +26,7 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
 
 @dataclass(frozen=True)
 class Description:
-    """What there is to know about a data set before loading it."""
+    """Properties of a data set that are known before loading it."""
 
     name: str
     task: str
@@ -44,7 +44,7 @@ class Description:
 def load(
     name: str, *, data_home: str | os.PathLike[str] | None = None, download: bool = True, **options: Any
 ) -> Dataset:
-    """The data set ``name``, one of ``available()``.
+    """Load the data set ``name``, one of ``available()``.
 
     Files are looked for in ``data_home``, ``$RESTT_DATA_HOME``, the user's cache and system folders, and downloaded
     into the first of these if they are in none; their SHA-256 is checked either way. ``download=False`` stays
@@ -87,20 +87,16 @@ def fetch(
 
 
 def describe(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Description:
-    """What ``name`` is and whether its files are here (by size; hashes are checked on loading).
+    """Describe a data set and say whether its files are here (by size; hashes are checked on loading).
 
     >>> describe("diabetes").ready
     True
     """
     entry = catalog.entry(name)
     folder = locate(entry.files, search_folders(data_home)) if entry.files else None
+    texts = {name: value for name, value in vars(entry).items() if name != "files"}
     return Description(
-        name=entry.name,
-        task=entry.task,
-        shape=entry.shape,
-        source=entry.source,
-        licence=entry.licence,
-        description=entry.description,
+        **texts,
         size=sum(file.size for file in entry.files),
         files=tuple(file.path for file in entry.files),
         folder=folder,

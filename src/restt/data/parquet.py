@@ -23,152 +23,6 @@ READ_BYTES = 2**17
 Own = Callable[[np.ndarray], np.ndarray]  # positions (b,) in an epoch -> mask (b,) of those this process trains on
 
 
-class Stream:
-    """Rows of Parquet files; :func:`stream` makes it."""
-
-    def __init__(
-        self,
-        files: Sequence[Path],
-        target: str | Sequence[str],
-        columns: Sequence[str] | None,
-        shuffle_block: Any,
-        seed: int,
-        ranks: Ranks,
-    ) -> None:
-        import pyarrow as pa
-
-        self.files, self.ranks = tuple(files), ranks
-        self.flat = isinstance(target, str)
-        self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
-        self._footers = [_read_footer(path) for path in self.files]
-        self._stamps = [_stamp(path) for path in self.files]
-        schemas = [_plain_text(footer.schema.to_arrow_schema()) for footer in self._footers]
-        names = schemas[0].names
-        given = [name for name in names if name not in self.target] if columns is None else list(columns)
-        _check_names(self.target, given, names, self.files[0])
-        self.columns = tuple(given)
-        wanted = [*self.columns, *self.target]
-        self.schema = pa.schema([schemas[0].field(name) for name in wanted])
-        for path, schema in zip(self.files, schemas, strict=True):
-            problems = [f"{name!r} is missing" for name in wanted if name not in schema.names]
-            problems += [f"{name!r} is added" for name in schema.names if columns is None and name not in wanted]
-            try:
-                own = pa.schema([field for field in schema if field.name in wanted])
-                self.schema = pa.unify_schemas([self.schema, own], promote_options="permissive")
-            except pa.ArrowException as error:
-                problems.append(_one_line(error))
-            if problems:
-                raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
-        groups = [(file, group) for file, footer in enumerate(self._footers) for group in range(footer.num_row_groups)]
-        self._groups = [(file, group, self._footers[file].row_group(group).num_rows) for file, group in groups]
-        self.rows = sum(rows for *_, rows in self._groups)
-        if self.rows == 0:
-            raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
-        most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // len(wanted)))
-        self.shuffle_block = most if shuffle_block == "auto" else check_int("shuffle_block", shuffle_block, minimum=1)
-        self.seed = check_int("seed", seed, minimum=0)
-
-    def tables(self, epoch: int | None = None) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield the rows of an epoch as row numbers (b,) in the files and a pyarrow table of columns and target.
-
-        Row groups come in random order and the rows of a block are shuffled; without an epoch all come in the order of
-        the files.
-        """
-        import pyarrow as pa
-
-        starts = np.cumsum([0, *(rows for *_, rows in self._groups)])
-        rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
-        order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups)).tolist()
-        numbers: list[np.ndarray] = []
-        pieces: list[Any] = []
-        for group in order:
-            row = starts[group]
-            for piece in self._read(*self._groups[group][:2]):
-                numbers.append(np.arange(row, row + len(piece)))
-                pieces.append(piece)
-                row += len(piece)
-                if sum(map(len, pieces)) >= self.shuffle_block:
-                    yield _joined(numbers, pieces, rng)
-                    numbers, pieces = [], []
-            # Pages of other sizes come with the next row group and would be held beside what these leave.
-            pa.default_memory_pool().release_unused()
-        if pieces:
-            yield _joined(numbers, pieces, rng)
-
-    def own_tables(self, epoch: int, own: Own) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield what :meth:`tables` does, without the rows that are another process's part of their batch."""
-        import pyarrow as pa
-
-        start = 0
-        for numbers, table in self.tables(epoch):
-            mask = own(np.arange(start, start + len(numbers)))
-            start += len(numbers)
-            yield (numbers, table) if mask.all() else (numbers[mask], table.filter(pa.array(mask)))
-
-    def blocks(self, epoch: int, own: Own) -> Iterator[tuple[Tensor, ...]]:
-        """Yield x (b, C) and y (b,) or (b, O) of an epoch; a single target of integers or booleans is classes."""
-        for _, table in self.own_tables(epoch, own):
-            yield self._numbers(table)
-
-    def head(self) -> tuple[Tensor, ...]:
-        """The first block as :meth:`blocks` gives it."""
-        return self._numbers(next(self.tables())[1])
-
-    def is_text(self, name: str) -> bool:
-        """Whether a column holds text."""
-        from pyarrow import types
-
-        return bool(types.is_string(self.schema.field(name).type))
-
-    def floats(self, table: Any, name: str) -> np.ndarray:
-        """A column of numbers in float64, NaN where a value is missing; ValueError for dates and the like."""
-        from pyarrow import types
-
-        kind = self.schema.field(name).type
-        if not any(check(kind) for check in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
-            raise ValueError(f"column {name!r} must hold numbers, got {kind}: only an estimator takes text")
-        return float_values(table.column(name))
-
-    def to_config(self) -> dict[str, Any]:
-        """Plain values that are equal for equal streams; files count by their names and footers, not their folder."""
-        files = [
-            f"{path.name} {footer.num_rows} rows #{_digest(self._unchanged(number), footer.serialized_size)}"
-            for number, (path, footer) in enumerate(zip(self.files, self._footers, strict=True))
-        ]
-        names = {"columns": list(self.columns), "target": list(self.target)}
-        return {"files": files, **names, "shuffle_block": self.shuffle_block, "seed": self.seed}
-
-    def _numbers(self, table: Any) -> tuple[Tensor, Tensor]:
-        values = {name: self.floats(table, name) for name in (*self.columns, *self.target)}
-        for name, column in values.items():
-            if not np.isfinite(column).all():
-                raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
-        x = np.stack([values[name] for name in self.columns], axis=1)
-        y = np.stack([values[name] for name in self.target], axis=1)
-        kind = str(self.schema.field(self.target[0]).type)
-        classes = self.flat and kind.startswith(("int", "uint", "bool"))
-        y = (y[:, 0] if self.flat else y).astype(np.int64 if classes else np.float64)
-        return torch.from_numpy(x), torch.from_numpy(y)
-
-    def _read(self, file: int, group: int) -> Iterator[Any]:
-        import pyarrow as pa
-
-        names = self.schema.names
-        try:
-            with open(self._unchanged(file), "rb") as opened:
-                parquet = open_parquet(opened, metadata=self._footers[file], buffer_size=READ_BYTES, pre_buffer=False)
-                for piece in parquet.iter_batches(self.shuffle_block, [group], names, use_threads=False):
-                    yield pa.Table.from_batches([piece]).select(names).cast(self.schema)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{self.files[file]} is damaged: {_one_line(error)}") from error
-
-    def _unchanged(self, file: int) -> Path:
-        path = self.files[file]
-        if _stamp(path) != self._stamps[file]:
-            raise ValueError(f"{path} has changed since the stream was made of it: make the stream anew")
-        return path
-
-
 def stream(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     target: str | Sequence[str],
@@ -222,6 +76,144 @@ def stream(
         return Stream(_paths(files), target, columns, shuffle_block, seed, ranks)
 
 
+class Stream:
+    """Rows of Parquet files; :func:`stream` makes it."""
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        target: str | Sequence[str],
+        columns: Sequence[str] | None,
+        shuffle_block: Any,
+        seed: int,
+        ranks: Ranks,
+    ) -> None:
+        import pyarrow as pa
+
+        self.files, self.ranks = tuple(files), ranks
+        self.flat = isinstance(target, str)
+        self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
+        footers = [_read_footer(path) for path in self.files]
+        schemas = [_plain_text(footer.schema.to_arrow_schema()) for footer in footers]
+        names = schemas[0].names
+        self.columns = tuple(name for name in names if name not in self.target) if columns is None else tuple(columns)
+        _check_names(self.target, self.columns, names, self.files[0])
+        wanted = [*self.columns, *self.target]
+        self.schema = pa.schema([schemas[0].field(name) for name in wanted])
+        for path, schema in zip(self.files, schemas, strict=True):
+            problems = [f"{name!r} is missing" for name in wanted if name not in schema.names]
+            problems += [f"{name!r} is added" for name in schema.names if columns is None and name not in wanted]
+            try:
+                own = pa.schema([field for field in schema if field.name in wanted])
+                self.schema = pa.unify_schemas([self.schema, own], promote_options="permissive")
+            except pa.ArrowException as error:
+                problems.append(_one_line(error))
+            if problems:
+                raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
+        self._groups = [  # file, row group, rows
+            (path, group, footer.row_group(group).num_rows)
+            for path, footer in zip(self.files, footers, strict=True)
+            for group in range(footer.num_row_groups)
+        ]
+        self.rows = sum(rows for *_, rows in self._groups)
+        if self.rows == 0:
+            raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
+        most = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // len(wanted)))
+        self.shuffle_block = most if shuffle_block == "auto" else check_int("shuffle_block", shuffle_block, minimum=1)
+        self.seed = check_int("seed", seed, minimum=0)
+
+    def tables(self, epoch: int | None = None) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield the rows of an epoch as row numbers (b,) in the files and a pyarrow table of columns and target.
+
+        Row groups come in random order and the rows of a block are shuffled; without an epoch all come in the order of
+        the files.
+        """
+        import pyarrow as pa
+
+        starts = np.cumsum([0, *(rows for *_, rows in self._groups)])
+        rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
+        order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups)).tolist()
+        numbers: list[np.ndarray] = []
+        pieces: list[Any] = []
+        for group in order:
+            row = starts[group]
+            for piece in self._read(*self._groups[group][:2]):
+                numbers.append(np.arange(row, row + len(piece)))
+                pieces.append(piece)
+                row += len(piece)
+                if sum(map(len, pieces)) >= self.shuffle_block:
+                    yield _joined(numbers, pieces, rng)
+                    numbers, pieces = [], []
+            # Pages of other sizes come with the next row group and would be held beside these.
+            pa.default_memory_pool().release_unused()
+        if pieces:
+            yield _joined(numbers, pieces, rng)
+
+    def own_tables(self, epoch: int, own: Own) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield the blocks of :meth:`tables` without the rows that are another process's part of their batch."""
+        import pyarrow as pa
+
+        start = 0
+        for numbers, table in self.tables(epoch):
+            mask = own(np.arange(start, start + len(numbers)))
+            start += len(numbers)
+            yield (numbers, table) if mask.all() else (numbers[mask], table.filter(pa.array(mask)))
+
+    def blocks(self, epoch: int, own: Own) -> Iterator[tuple[Tensor, ...]]:
+        """Yield x (b, C) and y (b,) or (b, O) of an epoch; a single target of integers or booleans is classes."""
+        for _, table in self.own_tables(epoch, own):
+            yield self._numbers(table)
+
+    def head(self) -> tuple[Tensor, ...]:
+        """Return the first block in the form of :meth:`blocks`."""
+        return self._numbers(next(self.tables())[1])
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column holds text."""
+        from pyarrow import types
+
+        return bool(types.is_string(self.schema.field(name).type))
+
+    def floats(self, table: Any, name: str) -> np.ndarray:
+        """Return a column of numbers in float64, NaN where a value is missing; ValueError for dates and the like."""
+        from pyarrow import types
+
+        kind = self.schema.field(name).type
+        if not any(check(kind) for check in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
+            raise ValueError(f"column {name!r} must hold numbers, got {kind}: only an estimator takes text")
+        return float_values(table.column(name))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values that are equal for equal streams; files count by their names and footers, not their folder."""
+        names = {"columns": list(self.columns), "target": list(self.target)}
+        files = [_footer_entry(path) for path in self.files]
+        return {"files": files, **names, "shuffle_block": self.shuffle_block, "seed": self.seed}
+
+    def _numbers(self, table: Any) -> tuple[Tensor, Tensor]:
+        values = {name: self.floats(table, name) for name in (*self.columns, *self.target)}
+        for name, column in values.items():
+            if not np.isfinite(column).all():
+                raise ValueError(f"column {name!r} must be finite, got missing, NaN or infinite values")
+        x = np.stack([values[name] for name in self.columns], axis=1)
+        y = np.stack([values[name] for name in self.target], axis=1)
+        kind = str(self.schema.field(self.target[0]).type)
+        classes = self.flat and kind.startswith(("int", "uint", "bool"))
+        y = (y[:, 0] if self.flat else y).astype(np.int64 if classes else np.float64)
+        return torch.from_numpy(x), torch.from_numpy(y)
+
+    def _read(self, path: Path, group: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        names = self.schema.names
+        try:
+            with open(path, "rb") as file:
+                parquet = open_parquet(file, buffer_size=READ_BYTES, pre_buffer=False)
+                for piece in parquet.iter_batches(self.shuffle_block, [group], names, use_threads=False):
+                    yield pa.Table.from_batches([piece]).select(names).cast(self.schema)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path} is damaged: {_one_line(error)}") from error
+
+
 def open_parquet(file: IO[bytes], **options: Any) -> Any:
     """Open a binary file as pyarrow's ``ParquetFile``, with no list or text in its footer longer than the footer.
 
@@ -237,7 +229,7 @@ def open_parquet(file: IO[bytes], **options: Any) -> Any:
 
 
 def float_values(column: Any) -> np.ndarray:
-    """A pyarrow column in float64, NaN where a value is missing."""
+    """Return a pyarrow column in float64, NaN where a value is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -248,9 +240,8 @@ def float_values(column: Any) -> np.ndarray:
 
 
 def _paths(files: Any) -> list[Path]:
-    given = [Path(entry) for entry in ([files] if isinstance(files, (str, os.PathLike)) else files)]
     paths = []
-    for path in given:
+    for path in map(Path, [files] if isinstance(files, (str, os.PathLike)) else files):
         inside = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"files names the folder {path}, which holds no *.parquet files")
@@ -272,15 +263,12 @@ def _read_footer(path: Path) -> Any:
         raise ValueError(f"{path} is damaged or no Parquet file: {_one_line(error)}") from error
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def _digest(path: Path, footer: int) -> str:
+def _footer_entry(path: Path) -> str:
+    footer = _read_footer(path)
     with open(path, "rb") as file:
-        file.seek(-8 - footer, os.SEEK_END)
-        return hashlib.sha256(file.read()[:-8]).hexdigest()[:16]
+        file.seek(-8 - footer.serialized_size, os.SEEK_END)
+        digest = hashlib.sha256(file.read()[:-8]).hexdigest()[:16]
+    return f"{path.name} {footer.num_rows} rows #{digest}"
 
 
 def _one_line(error: BaseException) -> str:
@@ -288,7 +276,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _plain_text(schema: Any) -> Any:
-    """The schema with every kind of text column as a plain one."""
+    """Return the schema with every kind of text column as a plain one."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -299,15 +287,13 @@ def _plain_text(schema: Any) -> Any:
     return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
-def _check_names(target: tuple[str, ...], columns: list[str], known: list[str], path: Path) -> None:
+def _check_names(target: tuple[str, ...], columns: tuple[str, ...], known: list[str], path: Path) -> None:
     for name, given in (("target", target), ("columns", columns)):
-        if not given:
-            raise ValueError(f"{name} must name at least one column, got none")
         unknown = [column for column in given if column not in known]
         if unknown:
             raise ValueError(f"{name} names {unknown[0]!r}, which is no column of {path}; it has {shown(known)}")
-        if len(set(given)) < len(given):
-            raise ValueError(f"{name} must name each column once, got {shown(list(given))}")
+        if len(set(given)) < len(given) or not given:
+            raise ValueError(f"{name} must name at least one column, each once, got {shown(list(given))}")
     both = [name for name in columns if name in target]
     if both:
         raise ValueError(f"columns and target both name {both[0]!r}: what is predicted cannot be predicted from")

@@ -22,7 +22,7 @@ ROWS_AT_ONCE = 4096
 def load_synthetic(
     entry: Entry, *, d: int = 10, n_train: int = 10_000, n_test: int = 10_000, spread: str = "std", seed: int = 0
 ) -> Dataset:
-    """x (n, 3, d) and y (n,) in float32, the sites being x(1), x(2), x(3).
+    """Generate x (n, 3, d) and y (n,) in float32, the sites being x(1), x(2), x(3).
 
     Weights, training rows and test rows have random streams of their own, so a longer training part begins with the
     shorter one and keeps the weights and the test rows.
@@ -43,7 +43,7 @@ def load_synthetic(
 
 
 def synthetic_weights(d: int, *, spread: str = "std", seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """The true W(1) (d,), W(2) (d, d) and W(3) (d, d, d), float64.
+    """Draw the true W(1) (d,), W(2) (d, d) and W(3) (d, d, d), float64.
 
     ``spread`` reads the paper's N(0, 0.1) and N(0, 0.5): the second number as standard deviation or as variance.
 
@@ -59,7 +59,7 @@ def synthetic_weights(d: int, *, spread: str = "std", seed: int = 0) -> tuple[Te
 
 
 def synthetic_target(x: Tensor, weights: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """The target (n,) of x (n, 3, d) (paper, Eq. synthetic).
+    """Compute the target (n,) of x (n, 3, d) (paper, Eq. synthetic).
 
     y = Σ w(1)_i x(1)_i + Σ w(2)_ij x(1)_i x(2)_j + Σ w(3)_ijk x(1)_i x(2)_j x(3)_k
 

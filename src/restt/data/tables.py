@@ -15,17 +15,17 @@ DIGITS_FULL_SCALE = 16
 
 
 def load_boston(entry: Entry, files: Sequence[tuple[Path, bytes]]) -> Dataset:
-    """x (506, 13), target MEDV; the line of sizes above the column names is skipped."""
+    """Read x (506, 13) and target MEDV; the line of sizes above the column names is skipped."""
     return _from_csv(entry, files, target="MEDV", skip_lines=1)
 
 
 def load_ale(entry: Entry, files: Sequence[tuple[Path, bytes]]) -> Dataset:
-    """x (107, 4), target ale; ``sd_ale`` is a by-product of measuring the target and would give it away."""
+    """Read x (107, 4) and target ale; ``sd_ale`` is a by-product of measuring the target and would give it away."""
     return _from_csv(entry, files, target="ale", ignore=("sd_ale",))
 
 
 def load_digits(entry: Entry) -> Dataset:
-    """x (1797, 64) in [0, 1], float32."""
+    """Load x (1797, 64) in [0, 1], float32."""
     from sklearn import datasets
 
     bunch = datasets.load_digits()
@@ -41,7 +41,7 @@ def load_digits(entry: Entry) -> Dataset:
 
 
 def load_diabetes(entry: Entry) -> Dataset:
-    """x (442, 10) as scaled by scikit-learn, float64."""
+    """Load x (442, 10) in scikit-learn's scaling, float64."""
     from sklearn import datasets
 
     bunch = datasets.load_diabetes()

@@ -1,4 +1,4 @@
-"""What every estimator has, whatever its y means and however it is fitted: outputs, explanations, export, files."""
+"""The base of all estimators: outputs, explanations, export, files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from torch import Tensor
 from restt._common.compat_sklearn import StrOptions
 from restt._common.ranks import read_group
 from restt.estimators.encoding import Encoding
-from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.streams import Sample
 from restt.estimators.tables import read_sample_weight, read_x
@@ -34,7 +33,7 @@ Estimator = TypeVar("Estimator", bound="BaseResTT")
 def of_one_fit(
     method: Callable[Concatenate[Estimator, Given], Answer],
 ) -> Callable[Concatenate[Estimator, Given], Answer]:
-    """Have a method read one fit from its first line to its last, also where another thread refits meanwhile."""
+    """Make a method read one fit from its first line to its last, also where another thread refits meanwhile."""
 
     @wraps(method)
     def reading(self: Estimator, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -44,9 +43,9 @@ def of_one_fit(
 
 
 class BaseResTT(BaseEstimator):
-    """The fitted attributes, and what is read off them."""
+    """The fitted attributes and everything that follows from them."""
 
-    # Of the parameters that every estimator has; checked when a fit begins.
+    # Parameters of every estimator.
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "categorical_features": ["array-like", None],
         "handle_unknown": [StrOptions({"error", "other"})],
@@ -70,16 +69,18 @@ class BaseResTT(BaseEstimator):
     site_covariances_: Tensor | None  # (N, I, I)
     precision_: str
     n_features_in_: int
+    history_: list[Any]  # of trained estimators, as is the next
+    n_iter_: int
     _before: dict[str, Any]
 
     @abstractmethod
     def _read_y(self, y: Any) -> np.ndarray:
-        """Targets checked, as an array."""
+        """Check targets and return them as an array."""
 
     def _read_examples(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, sample: Sample | None = None
     ) -> Examples:
-        """The rows of positive weight."""
+        """Read a table, its targets and weights, and keep the rows of positive weight."""
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None")
         table = read_x(self, X, reset=reset)
@@ -95,24 +96,24 @@ class BaseResTT(BaseEstimator):
         return int(self.verbose) if read_group("auto").first else 0
 
     def _new_seed(self) -> int:
-        """The next number of ``random_state``, the same in all processes that train together."""
+        """Draw the next number of ``random_state``, the same in all processes that train together."""
         return read_group("auto").same(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _as_it_is(self) -> Self:
-        """Another object with this one's attributes; a fit gives this one a new dict of them, and not the other."""
+        """Return another object with this one's attributes, which a later fit does not change."""
         now = object.__new__(type(self))
         now.__dict__ = self.__dict__
         return now
 
     def _for_a_fit(self) -> Self:
-        """A copy for a fit to set its attributes on; :meth:`_become` takes them over."""
+        """Copy this estimator for a fit to set attributes on; :meth:`_become` takes them over."""
         made = object.__new__(type(self))
         made.__dict__ = {**self.__dict__}
         made._before = {**made.__dict__}
         return made
 
     def _become(self, made: Self) -> None:
-        """Take over what ``made`` has set and deleted since :meth:`_for_a_fit`, in one assignment.
+        """Take over the attributes that ``made`` has set or deleted since :meth:`_for_a_fit`, in one assignment.
 
         From then on both have the same attributes, so that a training that goes on with ``made`` shows here.
         """
@@ -124,7 +125,7 @@ class BaseResTT(BaseEstimator):
         self.__dict__ = made.__dict__ = merged
 
     def _standardised(self) -> Self:
-        """This model with outputs of comparable size."""
+        """Return this model with outputs of comparable size."""
         if isinstance(self.target_, Labels):
             return self
         made = copy.copy(self)
@@ -134,28 +135,30 @@ class BaseResTT(BaseEstimator):
 
     @of_one_fit
     def numbers(self, X: Any) -> np.ndarray:  # (B, C) float64
-        """The table as numbers: NaN for a missing value, a category as the number of its level.
+        """Encode a table in numbers: NaN for a missing value, a category as the number of its level.
 
-        What an exported graph with ``inputs="numbers"`` takes.
+        They are the input of an exported graph with ``inputs="numbers"``.
         """
         self._check_fitted()
         return self.encoding_.numbers(read_x(self, X, reset=False))
 
     @of_one_fit
-    def _members(self, X: Any) -> np.ndarray:  # (S, B, O)
-        """Outputs of every member."""
-        refuse_lost_threads("predict")
+    def _members(self, X: Any, at_least: int = 1) -> np.ndarray:  # (S, B, O)
+        """Return the outputs of every member; ValueError where there are fewer than ``at_least``."""
         numbers = self.numbers(X)
-        return member_outputs(self.module_, self.encoding_, numbers, self.precision_)
+        members = member_outputs(self.module_, self.encoding_, numbers, self.precision_)
+        if len(members) < at_least:
+            raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
+        return members
 
     def __call__(self, X: Any) -> np.ndarray:
-        """Probabilities of classes, or predictions: for tools that take a function, as ``shap.Explainer(model, X)``."""
+        """Predict probabilities or values: for tools that take a function, such as ``shap.Explainer(model, X)``."""
         called = self.predict_proba if hasattr(self, "predict_proba") else self.predict
         return np.asarray(called(X))
 
     @of_one_fit
     def explain_local(self, X: Any, background: Any = None) -> Any:
-        """Why these rows are predicted as they are: :func:`restt.explain.explain_local`.
+        """Explain the predictions of these rows: :func:`restt.explain.explain_local`.
 
         ``background`` is a table that absent columns average; without one, the rows of the fit.
         """
@@ -165,7 +168,7 @@ class BaseResTT(BaseEstimator):
 
     @of_one_fit
     def explain_global(self, background: Any = None) -> Any:
-        """Which columns and interactions the model uses: :func:`restt.explain.explain_global`.
+        """Explain which columns and interactions the model uses: :func:`restt.explain.explain_global`.
 
         ``background`` is a table whose columns describe the inputs; without one, the rows of the fit.
         """
@@ -191,8 +194,8 @@ class BaseResTT(BaseEstimator):
             )
         from restt.explain import sobol_indices
 
-        found = sobol_indices(self._standardised(), max_order=1)
-        total = np.nan_to_num((found.total * found.variance).numpy()).sum(axis=1)
+        indices = sobol_indices(self._standardised(), max_order=1)
+        total = np.nan_to_num((indices.total * indices.variance).numpy()).sum(axis=1)
         return total / total.sum() if total.sum() > 0 else np.zeros(len(total))
 
     @of_one_fit

@@ -16,7 +16,6 @@ from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.columns import chosen_columns
-from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Examples
 from restt.estimators.settings import TRAINING
 from restt.prior import Settings
@@ -89,7 +88,6 @@ class ClosedForm(BaseResTT):
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> Examples:
         """The rows of positive weight; warnings where they are odd, errors where they cannot be solved."""
-        refuse_lost_threads("fit")
         if isinstance(X, Stream):
             raise TypeError(
                 f"X must be a table, got a stream: {self._trained} trains on rows that do not fit into memory"

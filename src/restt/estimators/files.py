@@ -1,4 +1,4 @@
-"""Fitted estimators on disk: the module's one safetensors file, with everything else as JSON inside. No pickle."""
+"""Fitted estimators on disk: one safetensors file of the module's weights, with everything else as JSON inside."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from restt.estimators.base import BaseResTT
 from restt.estimators.closed import FitReport
 from restt.estimators.encoding import Encoding
 from restt.estimators.gradient import member_outputs
-from restt.estimators.history import History
 from restt.estimators.modelled import Modelled
 from restt.estimators.net import BaseNet
+from restt.estimators.progress import History
 from restt.estimators.saved import SavedSpread, current_kind
 from restt.estimators.settings import PRECISIONS
 from restt.estimators.targets import Labels, Values
@@ -31,7 +31,7 @@ from restt.module import ResTT
 from restt.prior import Predictive, Prior
 from restt.prior.rows import FitRows
 from restt.topology import Topology
-from restt.train import Penalty
+from restt.train import EpochRecord, Penalty
 
 SUFFIX = ".safetensors"
 NAME = f"model{SUFFIX}"
@@ -62,7 +62,8 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
         "site_covariances": None if estimator.site_covariances_ is None else _packed(estimator.site_covariances_),
     }
     if isinstance(estimator, BaseNet):
-        state |= {"history": History(estimator.history_).to_config(), "n_iter": estimator.n_iter_}
+        history = [record.to_dict() for record in estimator.history_]
+        state |= {"history": history, "n_iter": estimator.n_iter_}
     else:
         state["fit_report"] = dict(estimator.fit_report_)
     if hasattr(estimator, "spread_"):
@@ -80,7 +81,7 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """What was saved in ``path``: a fitted estimator, or the module of :func:`restt.interop.save_module`.
+    """Load a fitted estimator, or the module of :func:`restt.interop.save_module`, from ``path``.
 
     Never runs code from the file. FileNotFoundError where there is nothing; ValueError for what is not a model, is
     damaged, or was written by a newer restt.
@@ -130,7 +131,8 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
     target: Any = Labels if kind.endswith("Classifier") else Modelled if kind == "ResTTRegressor" else Values
     estimator.target_ = target.from_config(state["target"])
     if isinstance(estimator, BaseNet):
-        estimator.history_, estimator.n_iter_ = History.from_config(state["history"]), state["n_iter"]
+        estimator.history_ = History(EpochRecord.from_dict(record) for record in state["history"])
+        estimator.n_iter_ = state["n_iter"]
     else:
         estimator.fit_report_ = FitReport(state.get("fit_report", {}))
     if target is Modelled:
@@ -154,7 +156,7 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
 
 
 def _read_rows(state: dict[str, Any] | None, spread: Predictive) -> FitRows | None:
-    """The rows of the fit, where the file has them."""
+    """Read the rows of the fit, where the file has them."""
     if state is None:
         return None
     tensors = {name: _unpacked(packed) for name, packed in state["tensors"].items()}
@@ -166,7 +168,7 @@ def _read_rows(state: dict[str, Any] | None, spread: Predictive) -> FitRows | No
 
 
 def _check_parts(estimator: BaseResTT) -> None:
-    """ValueError where the module, the encoding and the target were not made for each other."""
+    """Raise ValueError where the module, the encoding and the target were not made for each other."""
     module, encoding, names = estimator.module_, estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     columns, width, covariances = len(encoding.columns), max(encoding.widths), estimator.site_covariances_
     expected_covariances = None if covariances is None else (columns, width, width)
@@ -185,7 +187,7 @@ def _check_parts(estimator: BaseResTT) -> None:
         raise ValueError(f"column names must be text, got {shown(names.tolist())}")
     if estimator.precision_ not in PRECISIONS:
         raise ValueError(f"precision must be one of {list(PRECISIONS)}, got {shown(estimator.precision_)}")
-    # Whatever else is not as it should be shows in a row that the encoding itself offers.
+    # Everything else shows in a row that the encoding itself offers.
     row = np.zeros((1, columns))
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
@@ -194,44 +196,34 @@ def _check_parts(estimator: BaseResTT) -> None:
 
 
 def _try_spread(estimator: Any, outputs: np.ndarray, row: np.ndarray) -> None:
-    """Ask all that a distribution is asked for, of (1, O) outputs at a row (1, C).
+    """Ask a distribution for everything that it can be asked for, at outputs (1, O) and a row (1, C).
 
-    Of 0.8's from two of the rows it keeps: the covariance of all would take longer than loading the model.
+    One of 0.8 is asked with two of its rows: the covariance of all would take longer than loading the model.
     """
-    spread, model = estimator.spread_, estimator.target_.model
-    means = [mean[:width] for mean, width in zip(_site_means(estimator), _widths(estimator), strict=True)]
+    spread, encoding = estimator.spread_, estimator.encoding_
+    names = estimator.prior_.names
+    if len(names) != len(encoding.columns) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"the prior must name {len(encoding.columns)} columns, got {shown(names)}")
     if isinstance(spread, SavedSpread):
         few: Any = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
         few.held(np.full_like(outputs, np.inf), row)
-    else:
-        states = [site.width for site in spread.kernel.sites]
-        if states != _widths(estimator):
-            raise ValueError(f"states of the distribution: {shown(states)} where {shown(_widths(estimator))} belong")
-        few = spread
-    few.interval(outputs, row, model, 0.9)
-    few.term_deviations({0: means[0][None]}, means)
-    text = str(estimator.prior_)
-    if not all(isinstance(name, str) for name in estimator.prior_.names):
-        raise ValueError(f"the prior's names of columns must be text: {shown(text)}")
-
-
-def _widths(estimator: BaseResTT) -> list[int]:
-    """Widths of the columns' site vectors, in the table's order."""
-    encoding = estimator.encoding_
-    return [encoding.widths[list(encoding.order).index(n)] for n in range(len(encoding.columns))]
-
-
-def _site_means(estimator: BaseResTT) -> list[Tensor]:
-    """Mean site vectors of the columns, in the table's order."""
-    encoding = estimator.encoding_
-    means = encoding.site_means
-    if means is None:
-        means = torch.zeros(len(encoding.columns), max(encoding.widths), dtype=torch.float64)
-    return [means[list(encoding.order).index(n)] for n in range(len(encoding.columns))]
+        few.interval(outputs, row, estimator.target_.model, 0.9)
+        return
+    places = [list(encoding.order).index(n) for n in range(len(encoding.columns))]
+    widths = [encoding.widths[place] for place in places]
+    states = [site.width for site in spread.kernel.sites]
+    if states != widths:
+        raise ValueError(f"states of the distribution: {shown(states)} where {shown(widths)} belong")
+    means = torch.zeros(len(places), max(widths), dtype=torch.float64)
+    if encoding.site_means is not None:
+        means = encoding.site_means[places]
+    spread.interval(outputs, row, estimator.target_.model, 0.9)
+    spread.term_deviations({0: means[0][None, : widths[0]]}, [mean[:n] for mean, n in zip(means, widths, strict=True)])
+    str(estimator.prior_)
 
 
 def _packed(tensor: Tensor) -> dict[str, Any]:
-    """A float64 tensor as JSON: text of a third more bytes than it has, where digits would be thrice as many."""
+    """Encode a float64 tensor for JSON in base64, a third of the bytes of its digits."""
     values = np.ascontiguousarray(tensor.numpy(), dtype="<f8")
     return {"shape": list(values.shape), "float64": base64.b64encode(values.tobytes()).decode("ascii")}
 
@@ -242,7 +234,7 @@ def _unpacked(packed: dict[str, Any]) -> Tensor:
 
 
 def _to_plain(name: str, value: Any) -> Any:
-    """A parameter as JSON; what JSON has no word for is written as {"kind": …}."""
+    """Encode a parameter for JSON; objects are written as {"kind": …}."""
     if isinstance(value, Topology):
         return {"kind": "topology", "chains": value.chains, "linears": value.linears, "skips": value.skips}
     if isinstance(value, FeatureMap):

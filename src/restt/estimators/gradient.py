@@ -1,4 +1,4 @@
-"""Parts of a training: encoded rows, a new module, how it goes, and whether it came to something."""
+"""Parts of a training: encoded rows, a new module, its settings, its outputs, and the reasons of a failed fit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENTRY_WORK = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows of positive weight, as they were given."""
+    """Rows of positive weight in the user's form."""
 
     table: Table
     y: np.ndarray  # (B,) or (B, O)
@@ -55,7 +55,7 @@ class Examples:
 
     @property
     def rows(self) -> int:
-        """How many rows they stand for."""
+        """Number of rows that they stand for."""
         return len(self) if self.sample is None else self.sample.stream.rows
 
     @property
@@ -64,13 +64,14 @@ class Examples:
         return float(self.table.rows) * self.table.width * ENTRY_WORK
 
     def take(self, rows: np.ndarray) -> Examples:
+        """Keep some of the rows."""
         sample = None if self.sample is None else self.sample.take(rows)
         return Examples(self.table.take(rows), self.y[rows], self.weights[rows], sample)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedExamples:
-    """The same rows as a training takes them."""
+    """Rows in the form that a training takes."""
 
     vectors: Tensor  # (B, N, I)
     targets: Tensor  # (B, O) values or (B,) classes
@@ -79,7 +80,7 @@ class EncodedExamples:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One training that can begin: a module with a runs axis at its initial weights, its rows, and how it goes."""
+    """One training that can begin: a module with a runs axis at its initial weights, its rows, and its settings."""
 
     module: ResTT
     rows: EncodedExamples
@@ -90,6 +91,7 @@ class Fit:
 
     @property
     def runs(self) -> int:
+        """Number of runs of the module."""
         runs = self.module.runs
         assert runs is not None
         return runs
@@ -97,10 +99,9 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The same with all that an estimator keeps of it or ends it with."""
+    """A training that can begin, with everything that its estimator keeps."""
 
     fit: Fit
-    given: Examples
     encoding: Encoding
     target: Target
     kept: Examples
@@ -114,21 +115,16 @@ class Prepared:
 
 
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
-    """Site vectors and targets, on the training's device."""
-    vectors = site_vectors(examples.table, encoding, settings)
+    """Encode rows: site vectors, on the training's device, and targets."""
+    numbers = placed(encoding.numbers(examples.table), settings.device)
+    vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
     return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
-
-
-def site_vectors(table: Table, encoding: Encoding, settings: Settings) -> Tensor:  # (B, N, I)
-    """The rows of a table as a module takes them, on the training's device."""
-    numbers = placed(encoding.numbers(table), settings.device)
-    return torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
 
 
 def encode_stream(
     kept: Examples, held: Examples | None, encoding: Encoding, target: Target, settings: Settings
 ) -> EncodedStream | None:
-    """All rows of the stream that examples are a sample of, but those held out; None for rows that are all there."""
+    """Encode all rows of the stream that examples are a sample of, but those held out; None without a stream."""
     if kept.sample is None:
         return None
     held_out = None if held is None else held.sample
@@ -159,7 +155,7 @@ def new_module(
     settings: Settings,
     seed: int,
 ) -> ResTT:
-    """A module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
+    """Make a module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
     shares = torch.from_numpy(weights / weights.sum()).to(vectors)
     moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=LEAST_SECOND_MOMENT)
     with undrawn():
@@ -171,7 +167,6 @@ def new_module(
             topology=parameters.topology,
             sigma2=parameters.sigma2,
             second_moment=moment,
-            init=parameters._init,
             bias=True,
             runs=int(parameters.runs),
             dtype=settings.dtype,
@@ -185,7 +180,7 @@ def new_module(
 
 
 def check_same_shape(module: ResTT, parameters: BaseNet) -> None:
-    """ValueError where a parameter that shapes a module is no longer what this one was made with."""
+    """Raise ValueError where a parameter that shapes a module has changed since this one was made."""
     topology = parameters.topology
     if isinstance(topology, str):
         topology = type(module.topology).preset(topology, module.sites)
@@ -200,7 +195,7 @@ def check_same_shape(module: ResTT, parameters: BaseNet) -> None:
 def train_config(
     parameters: BaseNet, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
-    """How the rows are trained on; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
+    """Settings of a training; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
     return TrainConfig(
         epochs=1 if once else settings.epochs,
         batch_size=settings.batch_size,
@@ -216,7 +211,7 @@ def train_config(
 
 
 def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:
-    """The records of a training that was begun, or found in ``folder``.
+    """Begin a training, or resume the one in ``folder``; returns its records.
 
     A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
     unless the shared one holds this very training.
@@ -246,10 +241,10 @@ def _train(fit: Fit, folder: Any) -> RecordStream:
 
 
 def _own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: EncodedExamples | None) -> Path:
-    """The folder in which a training that shares ``folder`` with others keeps its checkpoints.
+    """Name a folder for the checkpoints of a training that shares ``folder`` with others.
 
-    It is named by everything that makes the training what it is but the number of epochs, so that the same training
-    finds it again and can be asked for more of them. A training that ``folder`` itself holds stays there.
+    The name depends on settings, module and rows but not on the number of epochs, so that the same training finds it
+    again and can be continued.
     """
     settings = {name: value for name, value in config.to_dict().items() if name != "epochs"}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
@@ -264,12 +259,12 @@ def _own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: Encoded
 
 
 def multiplication(precision: str) -> str:
-    """The name under which the chain's kernels know an estimator's precision."""
+    """Translate an estimator's precision to the name that the chain's kernels use."""
     return "float32" if precision == "float64" else precision
 
 
 def member_outputs(module: ResTT | DiagonalTT, encoding: Encoding, numbers: np.ndarray, precision: str) -> np.ndarray:
-    """What every member says of rows of numbers (B, C), in pieces of bounded size: (S, B, O) float64."""
+    """Outputs of every member for rows of numbers (B, C), in pieces of bounded size: (S, B, O) float64."""
     work = min(len(numbers), ROWS_AT_ONCE) * module.row_work
     parts = []
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
@@ -279,25 +274,17 @@ def member_outputs(module: ResTT | DiagonalTT, encoding: Encoding, numbers: np.n
 
 
 def own_outputs(module: ResTT, rows: EncodedExamples, precision: str) -> np.ndarray:
-    """What every member says of the rows that :func:`why_it_failed` looks at: (S, B, O) float64."""
-    return outputs_of(module, rows.vectors[:: _stride(rows)], precision)
-
-
-def outputs_of(
-    module: ResTT,
-    vectors: Tensor,  # (B, N, I)
-    precision: str,
-) -> np.ndarray:  # (S, B, O) float64
-    """What every member says of rows that are encoded, in pieces of bounded size."""
+    """Outputs of every member for the rows that :func:`why_it_failed` judges: (S, B, O) float64."""
+    vectors = rows.vectors[:: _stride(rows)]
     work = min(len(vectors), ROWS_AT_ONCE) * module.row_work
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
         return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
 
 
 def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, events: Sequence[Event]) -> str:
-    """What went wrong in a finished training, in words; nothing where it did not.
+    """Say what went wrong in a finished training; empty where nothing did.
 
-    ``events`` are what happened in it, ``rows`` what it was trained on, ``outputs`` its :func:`own_outputs`.
+    ``events`` are those of its records, ``rows`` its training rows, ``outputs`` its :func:`own_outputs`.
     """
     stopped = [event for event in events if event.kind == "failed"]
     reasons = []

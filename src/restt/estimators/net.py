@@ -1,4 +1,4 @@
-"""Training by gradients, from the table to the fitted attributes: what both net estimators share."""
+"""Training by gradients, from the table to the fitted attributes: the base of both net estimators."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
@@ -22,9 +21,7 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
-from restt.estimators.columns import chosen_columns
 from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
-from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import (
     EncodedExamples,
     Examples,
@@ -40,53 +37,59 @@ from restt.estimators.gradient import (
     train_config,
     why_it_failed,
 )
-from restt.estimators.history import History
-from restt.estimators.progress import CallbackSupport, shown_progress, told_to_callbacks, with_callbacks
+from restt.estimators.progress import (
+    CallbackSupport,
+    History,
+    shown_progress,
+    with_callback_calls,
+    with_callbacks,
+)
 from restt.estimators.settings import TRAINING, Settings, check_fits, settle
-from restt.estimators.streams import Sample, survey
-from restt.estimators.tables import ArrayTable
+from restt.estimators.streams import read_stream
 from restt.estimators.targets import Target
 from restt.features import FeatureMap
 from restt.topology import Topology
 from restt.train import EpochRecord, Event
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BaseNet(CallbackSupport, BaseResTT):
-    """Everything of a training but what y means."""
+    """Everything of a training but the meaning of y. The fields are the parameters of both estimators."""
 
-    # How the module draws its weights; a subclass may know better.
-    _init: ClassVar[str] = "balanced"
+    topology: str | Topology = "residual"
+    feature_map: str | FeatureMap = "auto"
+    bond_dim: int = 10
+    sigma2: str | float = "auto"
+    loss: str = "auto"
+    epochs: str | int = "auto"
+    lr: float = 0.05
+    schedule: str = "cosine"
+    batch_size: str | int = "auto"
+    penalty: Any = "auto"
+    dropout: float = 0.0
+    runs: int = 1
+    early_stopping: bool | int = False
+    validation_fraction: float = 0.1
+    site_order: Any = "auto"
+    categorical_features: Any = None
+    handle_unknown: str = "other"
+    handle_missing: str = "average"
+    warm_start: bool = False
+    checkpoint_dir: str | PathLike[str] | None = None
+    precision: str = "auto"
+    device: Any = "auto"
+    random_state: Any = None
+    verbose: int | bool = 0
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseResTT._parameter_constraints,
         **TRAINING,
         "bond_dim": [Interval(Integral, 1, None, closed="left")],
     }
 
-    topology: str | Topology
-    feature_map: str | FeatureMap
-    bond_dim: int
-    sigma2: str | float
-    loss: str
-    epochs: str | int
-    lr: float
-    schedule: str
-    batch_size: str | int
-    penalty: Any
-    dropout: float
-    runs: int
-    early_stopping: bool | int
-    validation_fraction: float
-    site_order: Any
-    warm_start: bool
-    checkpoint_dir: str | PathLike[str] | None
-    precision: str
-
-    history_: History
-    n_iter_: int
-
     @abstractmethod
     def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None) -> Target:
-        """What turns targets into outputs and back, learned from the rows of a first fit.
+        """Learn the encoding of targets from the rows of a first fit.
 
         ``classes`` are those that ``partial_fit`` of a classifier was given.
         """
@@ -97,11 +100,11 @@ class BaseNet(CallbackSupport, BaseResTT):
         """The training's loss."""
 
     def _split_labels(self, y: np.ndarray, held: int) -> np.ndarray | None:
-        """Labels whose shares a random split of ``held`` rows keeps."""
+        """Return labels whose shares a random split of ``held`` rows keeps."""
         return None
 
     def _finish(self, examples: Examples) -> None:
-        """Whatever is still to be learned once the weights are, on held-out rows where there are some."""
+        """Learn what depends on the weights, on held-out rows where there are some."""
 
     @with_callbacks
     @fit_context(prefer_skip_nested_validation=True)
@@ -120,7 +123,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         y : (B,) targets
             For regression also (B, O).
         sample_weight : (B,), optional
-            What each row counts: a row of weight 2 is two rows, one of weight 0 is not there.
+            Weights of the rows: a row of weight 2 is two rows, one of weight 0 is left out.
 
         Returns
         -------
@@ -130,7 +133,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh())
         records = shown_progress(records, epochs, self._shown)
         try:
-            for _ in told_to_callbacks(self, records, epochs, X, y, made._state_of_this_epoch):
+            for _ in with_callback_calls(self, records, epochs, X, y, made._state_of_this_epoch):
                 pass
         finally:  # a training that was stopped is a fit too, of the epochs it has had
             del records  # which a callback may have left before their end
@@ -162,7 +165,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         return shown_progress(records, epochs, self._shown)
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
-        """``partial_fit``."""
+        """Make one pass over the rows: ``partial_fit``."""
         fresh, made = not self.__sklearn_is_fitted__(), self._for_a_fit()
         for _ in made._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
             pass
@@ -180,18 +183,17 @@ class BaseNet(CallbackSupport, BaseResTT):
         validation: Any = None,
         classes: np.ndarray | None = None,
     ) -> tuple[Iterator[EpochRecord], int]:
-        """Read everything: the records of the training, which iterating makes happen, and their number.
+        """Read everything and return the records of the training, which iterating makes happen, and their number.
 
         ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
         """
-        refuse_lost_threads("fit")
         if self.checkpoint_dir == "":
             raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         sample = None
         if isinstance(X, Stream):
             if once:
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-            X, y, sample_weight, sample = self._read_stream(X, y, sample_weight)
+            X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         held_out = None if validation is None else self._read_validation(validation)
         return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
@@ -206,15 +208,12 @@ class BaseNet(CallbackSupport, BaseResTT):
         classes: np.ndarray | None,
         most_levels: int | None = None,
     ) -> tuple[Iterator[EpochRecord], int]:
-        """Encoding, target and settings, a module, and its training.
-
-        ``most_levels``: see :func:`~restt.estimators.columns.fit_column`.
-        """
+        """Prepare and begin a training; ``most_levels``: see :func:`~restt.estimators.columns.fit_column`."""
         with fitting_threads(given.encoding_work):
             prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
             folder = None if once else self.checkpoint_dir
             records = begin_training(prepared.fit, folder, shared=self.__dict__.get("_cloned", False))
-            # Only now that nothing can be refused any more does the estimator change.
+            # Nothing can be refused any more.
             self._adopt(prepared, fresh=fresh)
             settings = prepared.fit.settings
             if fresh:
@@ -233,7 +232,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         like: Prepared | None = None,
         most_levels: int | None = None,
     ) -> Prepared:
-        """Everything up to the training, which leaves the estimator as it is.
+        """Do everything up to the training and leave the estimator unchanged.
 
         ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
         are taken and, where the seed is the same, its module, which must then be trained as a copy.
@@ -241,7 +240,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         if like is not None:
             encoding, target = like.encoding, like.target
         elif fresh:
-            # Known to be too large before columns are looked at one by one.
+            # Before columns are read one by one: a table may be too large for that.
             likely = self._settings(given.rows, KNOTS * given.table.width)
             self._check_size(given, KNOTS, likely, outputs=1)
             encoding = fit_encoding(
@@ -292,10 +291,10 @@ class BaseNet(CallbackSupport, BaseResTT):
             once=once,
         )
         fit = Fit(module, rows, held_rows, config, settings, streamed)
-        return Prepared(fit, given, encoding, target, kept, held, seed)
+        return Prepared(fit, encoding, target, kept, held, seed)
 
     def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
-        """Hold what was prepared, as a training begins."""
+        """Take over what was prepared."""
         if fresh:
             self.history_, self.n_iter_ = History(), 0
             self.site_means_ = prepared.encoding.site_means
@@ -311,15 +310,15 @@ class BaseNet(CallbackSupport, BaseResTT):
         before, known = self.n_iter_, len(self.history_)
         try:
             while True:
-                # Both hold for the epoch only, not for what the consumer does between epochs.
+                # For the epoch only, not between epochs.
                 with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
                     record = next(records, None)
                 if record is None:
                     break
-                told = replace(record, epoch=before + record.epoch) if before else record
-                self.history_.append(told)
-                self.n_iter_ = told.epoch
-                yield told
+                record = replace(record, epoch=before + record.epoch)
+                self.history_.append(record)
+                self.n_iter_ = record.epoch
+                yield record
         except GeneratorExit:
             self._finish(prepared.judged)
             raise
@@ -330,23 +329,11 @@ class BaseNet(CallbackSupport, BaseResTT):
             self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
 
     def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
-        """ConvergenceWarning where a training with these events, which gives these outputs, came to nothing."""
+        """Give a ConvergenceWarning where a training with these events and outputs has failed."""
         reason = why_it_failed(outputs, self.target_, rows, events)
         if reason:
             advice = "Try a smaller lr, more epochs or another penalty"
             warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
-
-    def _read_stream(self, X: Stream, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
-        """Columns, y and weights of a stream's sample, and where it lies; None where that is the whole of it."""
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
-        named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
-        chosen = set(chosen_columns("categorical_features", self.categorical_features, named))
-        every = isinstance(self.feature_map, str) and self.feature_map == "onehot"
-        names = {name for column, name in enumerate(X.columns) if every or column in chosen}
-        found = survey(X, names, is_classifier(self), self.handle_unknown == "error")
-        return found.frame, found.y, found.weights, found.sample
 
     def _settings(self, rows: int, width: int) -> Settings:
         return settle(
@@ -371,7 +358,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         return self._read_examples(validation[0], validation[1], weights, reset=False)
 
     def _split(self, given: Examples, held_out: Examples | None, seed: int | None) -> tuple[Examples, Examples | None]:
-        """Rows to train on, and rows held out: those given, or a random part of the first for early stopping."""
+        """Return rows to train on and held-out rows: those given, or a random part for early stopping."""
         if held_out is not None or not self.early_stopping or seed is None:
             return given, held_out
         count = len(given)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from os import PathLike
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,10 +16,9 @@ from restt.estimators.classes import LabelPredictions, new_labels
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.net import BaseNet
 from restt.estimators.targets import Labels, class_numbers
-from restt.features import FeatureMap
-from restt.topology import Topology
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ResTTNetClassifier(LabelPredictions, BaseNet):
     """Classification by a residual tensor train over the columns of a table, trained by gradients: the paper's model.
 
@@ -56,70 +54,17 @@ class ResTTNetClassifier(LabelPredictions, BaseNet):
     (20, (150, 3))
     """
 
+    class_weight: Any = None
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseNet._parameter_constraints,
         "loss": [StrOptions({"auto", "cross-entropy", "mse"})],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
-    def __init__(
-        self,
-        *,
-        topology: str | Topology = "residual",
-        feature_map: str | FeatureMap = "auto",
-        bond_dim: int = 10,
-        sigma2: str | float = "auto",
-        loss: str = "auto",
-        epochs: str | int = "auto",
-        lr: float = 0.05,
-        schedule: str = "cosine",
-        batch_size: str | int = "auto",
-        penalty: Any = "auto",
-        dropout: float = 0.0,
-        runs: int = 1,
-        early_stopping: bool | int = False,
-        validation_fraction: float = 0.1,
-        site_order: Any = "auto",
-        categorical_features: Any = None,
-        handle_unknown: str = "other",
-        handle_missing: str = "average",
-        warm_start: bool = False,
-        checkpoint_dir: str | PathLike[str] | None = None,
-        precision: str = "auto",
-        device: Any = "auto",
-        random_state: Any = None,
-        verbose: int | bool = 0,
-        class_weight: Any = None,
-    ) -> None:
-        self.topology = topology
-        self.feature_map = feature_map
-        self.bond_dim = bond_dim
-        self.sigma2 = sigma2
-        self.loss = loss
-        self.epochs = epochs
-        self.lr = lr
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.penalty = penalty
-        self.dropout = dropout
-        self.runs = runs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.site_order = site_order
-        self.categorical_features = categorical_features
-        self.handle_unknown = handle_unknown
-        self.handle_missing = handle_missing
-        self.warm_start = warm_start
-        self.checkpoint_dir = checkpoint_dir
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.class_weight = class_weight
-
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over these rows. The first call needs all ``classes`` and learns the columns' knots and levels."""
+        """Make one pass over these rows. The first call needs all ``classes`` and learns knots and levels."""
         first = not self.__sklearn_is_fitted__()
         if self.class_weight == "balanced":
             raise ValueError('class_weight="balanced" needs all rows at once: give partial_fit the weights as a dict')
@@ -132,15 +77,10 @@ class ResTTNetClassifier(LabelPredictions, BaseNet):
 
     @of_one_fit
     def predict_proba(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Probabilities (B, K); with ``return_std`` also the spread of members, their standard deviation, (B, K)."""
-        members = self._members(X)
-        members = members / self.temperature_
+        """Return probabilities (B, K), and with ``return_std`` the standard deviation over members, (B, K)."""
+        members = self._members(X, at_least=1 + return_std) / self.temperature_
         mean = softmax(members.mean(axis=0), axis=1)
-        if not return_std:
-            return mean
-        if len(members) < 2:
-            raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
-        return mean, softmax(members, axis=2).std(axis=0)
+        return (mean, softmax(members, axis=2).std(axis=0)) if return_std else mean
 
     def _new_target(self, y: np.ndarray, weights: np.ndarray, classes: np.ndarray | None = None) -> Labels:
         return new_labels(y, weights, self.class_weight, classes=classes, logits=self._loss == "cross-entropy")

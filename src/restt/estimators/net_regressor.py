@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,8 +12,6 @@ from restt._common.compat_sklearn import StrOptions, fit_context
 from restt.estimators.base import of_one_fit
 from restt.estimators.net import BaseNet
 from restt.estimators.targets import Values, read_values
-from restt.features import FeatureMap
-from restt.topology import Topology
 
 
 class ResTTNetRegressor(RegressorMixin, BaseNet):
@@ -84,7 +81,8 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         ``"auto"`` is the GPU where there is one and the problem is not small.
     random_state : int, RandomState or None
     verbose : int, default=0
-        1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a table.
+        1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a line per
+        epoch.
 
     Attributes
     ----------
@@ -123,80 +121,21 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         "loss": [StrOptions({"auto", "mse", "huber"})],
     }
 
-    target_: Values
-
-    def __init__(
-        self,
-        *,
-        topology: str | Topology = "residual",
-        feature_map: str | FeatureMap = "auto",
-        bond_dim: int = 10,
-        sigma2: str | float = "auto",
-        loss: str = "auto",
-        epochs: str | int = "auto",
-        lr: float = 0.05,
-        schedule: str = "cosine",
-        batch_size: str | int = "auto",
-        penalty: Any = "auto",
-        dropout: float = 0.0,
-        runs: int = 1,
-        early_stopping: bool | int = False,
-        validation_fraction: float = 0.1,
-        site_order: Any = "auto",
-        categorical_features: Any = None,
-        handle_unknown: str = "other",
-        handle_missing: str = "average",
-        warm_start: bool = False,
-        checkpoint_dir: str | PathLike[str] | None = None,
-        precision: str = "auto",
-        device: Any = "auto",
-        random_state: Any = None,
-        verbose: int | bool = 0,
-    ) -> None:
-        self.topology = topology
-        self.feature_map = feature_map
-        self.bond_dim = bond_dim
-        self.sigma2 = sigma2
-        self.loss = loss
-        self.epochs = epochs
-        self.lr = lr
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.penalty = penalty
-        self.dropout = dropout
-        self.runs = runs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.site_order = site_order
-        self.categorical_features = categorical_features
-        self.handle_unknown = handle_unknown
-        self.handle_missing = handle_missing
-        self.warm_start = warm_start
-        self.checkpoint_dir = checkpoint_dir
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """One pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
+        """Make one pass over these rows. The first call also learns the columns' knots, levels and the scale of y."""
         return self._pass_once(X, y, sample_weight)
 
     @of_one_fit
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Predictions of y, (B,) or (B, O): the members' mean; with ``return_std`` also their standard deviation.
+        """Predict y, (B,) or (B, O): the members' mean, and with ``return_std`` their standard deviation.
 
-        That is how much the initial weights matter. It says nothing of the noise in y and is far narrower than the
-        error to be expected, for which see :meth:`ResTTRegressor.predict`.
+        The deviation shows the effect of the initial weights. It says nothing of the noise in y and is far narrower
+        than the error to be expected, for which see :meth:`ResTTRegressor.predict`.
         """
-        members = self._members(X)
+        members = self._members(X, at_least=1 + return_std)
         mean = self.target_.decode(members.mean(axis=0))
-        if not return_std:
-            return mean
-        if len(members) < 2:
-            raise ValueError("return_std is the spread over members and needs runs of at least 2, got runs=1")
-        return mean, self.target_.decode_spread(members.std(axis=0))
+        return (mean, self.target_.decode_spread(members.std(axis=0))) if return_std else mean
 
     def _read_y(self, y: Any) -> np.ndarray:
         return read_values(y, self)

@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: ``verbose``, and scikit-learn's callbacks where it has them (1.9, experimental)."""
+"""Progress of a fit: ``history_``, ``verbose``, and scikit-learn's callbacks where it has them (1.9, experimental)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from restt.train import EpochRecord, live_table
+from restt.train import EpochRecord
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 # Lines that verbose=1 prints where it cannot rewrite one.
@@ -36,14 +36,42 @@ else:
         SUPPORTED = False
 
         class CallbackSupport:
-            """This scikit-learn has no callbacks."""
+            """Stands in where scikit-learn has no callbacks."""
 
         def with_callbacks(method):
             """Nothing to tear down."""
             return method
 
 
-def told_to_callbacks(
+class History(list[EpochRecord]):
+    """The records of a fit, in order.
+
+    >>> record = EpochRecord(1, (0, 1), (0.5, 0.4), (0.1, 0.1), (1.0, 2.0), {"r2": (0.7, 0.8)}, 0.5, 100.0)
+    >>> History([record]).to_frame()[["epoch", "run", "train_loss", "validation_r2"]]
+       epoch  run  train_loss  validation_r2
+    0      1    0         0.5            0.7
+    1      1    1         0.4            0.8
+    """
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each epoch and run that was in training.
+
+        Metrics of held-out rows are ``validation_loss`` and so on; ``events`` is text.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([_row(record, run) for record in self for run in record.runs])
+
+
+def _row(record: EpochRecord, run: int) -> dict[str, Any]:
+    of_run = {name: getattr(record, name)[run] for name in ("train_loss", "lr", "gradient_norm")}
+    metrics = {f"validation_{name}": values[run] for name, values in record.validation.items()}
+    events = "; ".join(event.message for event in record.events if event.run in (None, run))
+    of_epoch = {name: getattr(record, name) for name in ("seconds", "samples_per_second", "replayed")}
+    return {"epoch": record.epoch, "run": run, **of_run, **metrics, **of_epoch, "events": events}
+
+
+def with_callback_calls(
     estimator: CallbackSupport,
     records: Iterable[EpochRecord],
     epochs: int,
@@ -51,7 +79,7 @@ def told_to_callbacks(
     y: Any,
     state: Callable[[], dict[str, Any]],
 ) -> Iterator[EpochRecord]:
-    """Pass records on and tell the estimator's callbacks of each epoch, which may ask to stop.
+    """Pass records on and call the estimator's callbacks after each epoch, which may ask to stop.
 
     Callbacks that take a ``fitted_estimator`` get one with the fitted attributes of ``state()``, which must stay as
     they were after that epoch.
@@ -84,34 +112,33 @@ def _was_last(record: EpochRecord) -> bool:
 
 
 def shown_progress(records: Iterable[EpochRecord], epochs: int, verbose: int) -> Iterator[EpochRecord]:
-    """Pass records on; 0 shows nothing, 1 a line that is kept up to date, 2 or more a table."""
+    """Pass records on; 0 shows nothing, 1 a line that is kept up to date, 2 or more a line per epoch.
+
+    Where standard output is no terminal, 1 prints about ten lines in all.
+    """
     if verbose <= 0:
-        return iter(records)
-    return live_line(records, epochs) if verbose == 1 else live_table(records, epochs)
-
-
-def live_line(records: Iterable[EpochRecord], epochs: int) -> Iterator[EpochRecord]:
-    """One line on standard output, rewritten after each epoch; where that is no terminal, about ten lines in all."""
-    terminal, began = sys.stdout.isatty(), time.monotonic()
-    every, text, printed = max(1, epochs // LINES), "", ""
+        yield from records
+        return
+    rewrites, began = verbose == 1 and sys.stdout.isatty(), time.monotonic()
+    every, text, printed = max(1, epochs // LINES) if verbose == 1 else 1, "", ""
     try:
         for number, record in enumerate(records):
             text = describe(record, epochs, time.monotonic() - began)
-            if terminal:
+            if rewrites:
                 print(f"\r{text}\x1b[K", end="", flush=True)
             elif number == 0 or record.epoch % every == 0:
                 print(text, flush=True)
                 printed = text
             yield record
     finally:
-        if terminal and text:
+        if rewrites and text:
             print(flush=True)
         elif text != printed:
             print(text, flush=True)
 
 
 def describe(record: EpochRecord, epochs: int, seconds: float) -> str:
-    """The record in one line; several runs as their mean.
+    """Format a record as one line; several runs as their mean.
 
     >>> describe(EpochRecord(3, (0, 1), (0.5, 0.7), (0.01, 0.01), (1.0, 1.0), {"r2": (0.8, 0.6)}), 9, 1.0)
     'epoch 3/9 · loss 0.6 · validation r2 0.7 · 1.0 s'

@@ -1,11 +1,10 @@
-"""Models of earlier versions: their parameters by today's names, and the scale and spread that 0.8 gave y.
+"""Models of earlier versions: their parameters by today's names, and 0.8's scale of y and predictive distribution.
 
-Read, never made: predictions are those of the version that saved the model.
+Predictions are those of the version that saved the model.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +34,7 @@ _CLOSED = ("bond_dim", "categorical_features", "handle_unknown", "device", "rand
 
 
 def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Today's name and parameters of an estimator that was saved before closed form and training were two classes."""
+    """Translate an estimator saved before closed form and training were two classes to today's name and parameters."""
     solved = state.get("solver", "gradient") != "gradient"  # the first version's files are all of trainings
     missing = "average" if parameters["handle_missing"] == "learn" else parameters["handle_missing"]
     if solved:
@@ -49,7 +48,7 @@ def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tup
 
 @dataclass(frozen=True, eq=False)
 class OldScale:
-    """y as 0.8 modelled it: itself, its root, its logarithm or an inverse hyperbolic sine, standardised."""
+    """The transform of y in 0.8: identity, root, logarithm or inverse hyperbolic sine, standardised."""
 
     scale: str
     mean: np.ndarray  # (O,)
@@ -60,7 +59,7 @@ class OldScale:
     smear: float  # what they are multiplied by
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
-        """Quantiles of the standardised target as quantiles of y."""
+        """Transform quantiles of the standardised target to quantiles of y."""
         seen, limit = outputs * self.std + self.mean, np.finfo(float).max
         with np.errstate(over="ignore"):
             if self.scale == "log":
@@ -72,7 +71,7 @@ class OldScale:
         return np.clip(seen, -limit, limit)
 
     def predict(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
-        """The mean of y where the standardised target has this mean."""
+        """Return the mean of y where the standardised target has this mean."""
         return self.decode(outputs) * self.smear + self.lift
 
     def to_config(self) -> dict[str, Any]:
@@ -82,7 +81,7 @@ class OldScale:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OldScale:
-        """The scale that :meth:`to_config` described; ValueError where it is none."""
+        """Build the scale that :meth:`to_config` described; ValueError where it is none."""
         arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
         lift = np.array(config["lift"]) if "lift" in config else np.zeros_like(arrays["mean"])  # of models saved before
         if not np.isfinite(config["smear"]) or config["scale"] not in ("identity", "sqrt", "log", "asinh"):
@@ -94,7 +93,7 @@ class OldScale:
 
 @dataclass(frozen=True, eq=False)
 class SavedSpread:
-    """The predictive distribution of 0.8 with the interface of :class:`restt.prior.Predictive`.
+    """The predictive distribution of 0.8, with deviations and intervals like :class:`restt.prior.Predictive`.
 
     Mean + s(x)·q: s² is the posterior variance and the noise, q has the distribution of leave-one-out residuals
     divided by their own s.
@@ -112,7 +111,7 @@ class SavedSpread:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoding: Encoding) -> SavedSpread:
-        """The spread that a file describes; ValueError where its parts do not fit each other.
+        """Build the distribution that a file describes; ValueError where its parts do not fit each other.
 
         Sizes are compared with the tensors before anything is made of them, so that a file costs no more than it holds.
         """
@@ -126,20 +125,20 @@ class SavedSpread:
         # Models saved before there were others have none of these.
         shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
         kernels = tuple(OldKernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
-        prior = OldPrior(kernels, np.array(config["theta"]), tuple(config["names"]), config["target_scale"])
+        prior = OldPrior(kernels, np.array(config["theta"]), tuple(config["names"]))
         reach = _read_reach(config.get("reach"))
         return cls(prior, encoding, numbers, weights, quantiles, config["extra"], reach, config, tensors)
 
     def to_config(self) -> dict[str, Any]:
-        """What was read."""
+        """Return the entries that were read."""
         return self.config
 
     def tensors(self) -> dict[str, Tensor]:
-        """The arrays that were read."""
+        """Return the arrays that were read."""
         return self.held_tensors
 
     def held(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
-        """Standardised predictions with extrapolation shrunk to the training range where the variance is large."""
+        """Shrink extrapolation of standardised predictions to the training range where the variance is large."""
         reach = self.reach
         if reach is None:
             return outputs
@@ -169,7 +168,7 @@ class SavedSpread:
         return self._by_parts(outputs, numbers, of_part)
 
     def interval(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale, coverage: float) -> np.ndarray:
-        """Between which a new y lies with probability ``coverage``, (B, 2, O)."""
+        """Bounds of a new y with probability ``coverage``, (B, 2, O)."""
         if not 0 < check_positive("coverage", coverage) < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
         tails = ((1 - coverage) / 2, (1 + coverage) / 2)
@@ -178,37 +177,6 @@ class SavedSpread:
             return np.stack([model.decode(part + deviations * self._quantile(tail)) for tail in tails], axis=1)
 
         return self._by_parts(outputs, numbers, of_part)
-
-    @torch.no_grad()
-    def term_deviations(
-        self,
-        points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
-        means: Sequence[Tensor],  # C of (I_n,)
-    ) -> Tensor:  # (G_n of the first column, of the second, …)
-        """Posterior standard deviation of a centred term on a grid, in standard deviations of the target."""
-        rows, lower = self._lower
-        shape = [len(vectors) for vectors in points.values()]
-        before, seen = self.prior.scale, torch.full((len(lower),), self.prior.scale, dtype=torch.float64)
-        own: dict[int, tuple[Tensor, Tensor]] = {}  # variance (G_n,) and covariance with the rows (G_n, K)
-        for n, (kernel, values, mean) in enumerate(zip(self.prior.kernels, self.prior.parts, means, strict=True)):
-            level = kernel.cross(mean[None], values)  # (1, I_n)
-            if n not in points:
-                before *= 1 + float(level @ mean)
-                seen *= 1 + (level @ rows[n].T)[0]
-            else:
-                away = kernel.cross(points[n], values) - level
-                own[n] = (away * (points[n] - mean)).sum(dim=1), away @ rows[n].T
-        parts = []
-        for start in range(0, math.prod(shape), _ROWS_AT_ONCE):
-            part = torch.arange(start, min(start + _ROWS_AT_ONCE, math.prod(shape)))
-            total, cross = torch.full((len(part),), before, dtype=torch.float64), seen.expand(len(part), -1)
-            for n, place in zip(points, torch.unravel_index(part, shape), strict=True):
-                # What is no product is in the term of its column alone.
-                ratio = self.prior.effects_apart[n] if len(points) == 1 else 0.0
-                total, cross = (total + ratio) * own[n][0][place], (cross + ratio) * own[n][1][place]
-            solved = torch.linalg.solve_triangular(lower, cross.T, upper=False)
-            parts.append((total - solved.square().sum(dim=0)).clamp(min=0).sqrt())
-        return torch.cat(parts).reshape(shape)
 
     @cached_property
     def _lower(self) -> tuple[list[Tensor], Tensor]:
@@ -235,7 +203,7 @@ class SavedSpread:
 
     @torch.no_grad()
     def _deviations(self, states: Sequence[Tensor]) -> np.ndarray:  # C of (B, I_n) -> (B,)
-        """s of an observation of weight 1, in standard deviations of the target."""
+        """Scale s of an observation of weight 1, in standard deviations of the target."""
         rows, lower = self._lower
         parts = []
         for start in range(0, len(states[0]), _ROWS_AT_ONCE):

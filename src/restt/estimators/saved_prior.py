@@ -1,4 +1,4 @@
-"""The prior of closed-form models of 0.8: s Π_n (1 + k_n) + Σ_n b_n k_n/a_n, read from their files and never learned.
+"""The prior of closed-form models of 0.8: s Π_n (1 + k_n) + Σ_n b_n k_n/a_n.
 
 k_n is a table over the states of a column, centred under the rows of that fit, with a mean variance of a_n.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from scipy.stats import yeojohnson
 from torch import Tensor
 
 from restt.features.base import tensor64
-from restt.prior.report import plot_relevance
 from restt.prior.sites import Site
 
 SMOOTH = 2.0
@@ -25,12 +23,6 @@ SMOOTH = 2.0
 _LEAST_VARIANCE, _LEAST_SHARE = 1e-14, 1e-9
 # Standard deviations from the mean beyond which a parabola is flat; between which Yeo and Johnson's power was searched.
 _TAIL, _POWERS = 2.5, (-3.0, 5.0)
-_IN_WORDS = {
-    "identity": "y as it is",
-    "sqrt": "the root of y",
-    "log": "the logarithm of y",
-    "asinh": "y with shortened tails",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +37,7 @@ class OldKernel:
 
     @property
     def count(self) -> int:
-        """How many parameters it has."""
+        """Number of parameters."""
         return 1 if self.site.knots is None else 3
 
     @property
@@ -67,7 +59,7 @@ class OldKernel:
         return table
 
     def variance(self, states: Tensor, values: np.ndarray) -> Tensor:  # (B, I) -> (B,)
-        """k of rows with themselves; a where a row is the average of the column's states."""
+        """Variance of rows: k with themselves, a where a row is the average of the column's states."""
         # Rows of the fit are in one state or between two knots; models saved long ago have an average of 0.
         count = (states != 0).sum(dim=1)
         average = (count == 0) | (count > (1 if self.site.knots is None else 2))
@@ -109,12 +101,11 @@ class OldKernel:
 
 @dataclass(frozen=True, eq=False)
 class OldPrior:
-    """What 0.8 had learned: log noise, log s, the parameters of all columns, and log b_n where there were any."""
+    """Hyper-parameters of a model of 0.8: log noise, log s, those of all columns, and log b_n where there are any."""
 
     kernels: tuple[OldKernel, ...]
     theta: np.ndarray
     names: tuple[str, ...]
-    target_scale: str = "identity"
 
     @property
     def noise(self) -> float:
@@ -137,32 +128,6 @@ class OldPrior:
         rest = self.theta[2 + sum(kernel.count for kernel in self.kernels) :]
         return np.exp(rest - [values[0] for values in self.parts]) if len(rest) else np.zeros(len(self.kernels))
 
-    @property
-    def relevance(self) -> np.ndarray:  # (N,)
-        """Variance of each column's main effect relative to the constant's."""
-        varies = [float(kernel.mean.max()) < 1 - 1e-12 for kernel in self.kernels]
-        product = np.where(varies, [float(np.exp(values[0])) for values in self.parts], 0.0)
-        return product * (1 + self.effects_apart / self.scale)
-
-    def __str__(self) -> str:
-        width = max(6, *(len(name) for name in self.names))
-        numbers = [kernel for kernel in self.kernels if kernel.site.knots is not None]
-        words = _IN_WORDS[self.target_scale]
-        words += ", rough" if any(kernel.power < SMOOTH for kernel in numbers) else ""
-        words += ", Yeo-Johnson transformed columns" if any(kernel.evened for kernel in numbers) else ""
-        lines = [f"Prior: noise {self.noise:.3g}, scale {self.scale:.3g}, {words}"]
-        lines.append(f"  {'column':{width}}  relevance  length  line")
-        for name, relevance, values in zip(self.names, self.relevance, self.parts, strict=True):
-            rest = "       –     –"
-            if len(values) > 1:
-                rest = f"{np.exp(values[1]):8.3g}{1 / (1 + np.exp(-values[2])):6.2f}"
-            lines.append(f"  {name:{width}}  {relevance:9.3g}{rest}")
-        return "\n".join(lines)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Relevance of each column as bars; matplotlib's axes."""
-        return plot_relevance(self.names, self.relevance, ax)
-
     def covariance(self, states: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B, B2)
         """The prior's covariance between rows."""
         found = states[0].new_full((len(states[0]), len(others[0])), self.scale)
@@ -176,7 +141,7 @@ class OldPrior:
         return found + effects
 
     def variance(self, states: Sequence[Tensor]) -> Tensor:  # N of (B, I_n) -> (B,)
-        """The diagonal of the rows' covariance, and more where a column is averaged."""
+        """Variance of rows: the diagonal of their covariance, and more where a column is averaged."""
         total = states[0].new_full((len(states[0]),), self.scale)
         effects = torch.zeros_like(total)
         for kernel, rows, values, ratio in zip(self.kernels, states, self.parts, self.effects_apart, strict=True):
@@ -187,7 +152,7 @@ class OldPrior:
 
 
 def _even_values(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (K,) -> (K,)
-    """Values to the power of Yeo and Johnson under which these shares of them are most nearly normal, standardised."""
+    """Yeo–Johnson transform of values, with the power under which these shares of them are most nearly normal."""
     if (share > 0).sum() < 3:
         return values
     share = share / share.sum()

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pickle
 import time
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import FitFailedWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, ParameterGrid, check_cv
 from sklearn.utils import Tags, get_tags, indexable
@@ -25,11 +21,12 @@ from restt._common.compat_sklearn import (
     check_method_params,
     constraints_of,
     fit_context,
+    insert_error_scores,
     safe_split,
+    warn_or_raise_about_fit_failures,
 )
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
-from restt.estimators.forks import refuse_lost_threads
 from restt.estimators.gradient import Prepared, own_outputs
 from restt.estimators.net import BaseNet
 from restt.estimators.side_by_side import Trained, train_side_by_side
@@ -38,26 +35,12 @@ from restt.estimators.side_by_side import Trained, train_side_by_side
 ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
 
 
-@dataclass(eq=False)
-class Job:
-    """One candidate on one fold, and what became of it."""
-
-    candidate: int
-    fold: int
-    estimator: BaseNet
-    prepared: Prepared | None = None
-    error: Exception | None = None
-    fit_seconds: float = 0.0
-    score_seconds: float = 0.0
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # by "test" and "train", by metric
-
-
 class ResTTSearchCV(GridSearchCV):
     """Grid search with cross-validation of a trained estimator, folds and candidates side by side on the runs axis.
 
-    What scikit-learn's ``GridSearchCV`` finds with the same folds and seeds, in a fraction of the time. Fits whose
-    modules have the same shape (bond, topology, feature map, outputs) are trained in groups; they may differ in rate,
-    penalty, dropout, epochs and seed.
+    Results are those of scikit-learn's ``GridSearchCV`` with the same folds and seeds, in a fraction of the time. Fits
+    whose modules have the same shape (bond, topology, feature map, outputs) are trained in groups; they may differ in
+    rate, penalty, dropout, epochs and seed.
 
     Parameters
     ----------
@@ -137,22 +120,22 @@ class ResTTSearchCV(GridSearchCV):
                 f"estimator must be a ResTTNetRegressor or ResTTNetClassifier, got {type(self.estimator).__name__}: "
                 "use scikit-learn's GridSearchCV for others"
             )
-        refuse_lost_threads("fit")
         X, y = indexable(X, y)
         scorer = check_scoring(self.estimator, self.scoring)
         candidates = list(ParameterGrid(self.param_grid))
         folds = list(check_cv(self.cv, y, classifier=is_classifier(self.estimator)).split(X, y, groups))
         if self.verbose:
             print(f"{len(folds)} folds of {len(candidates)} candidates, {len(folds) * len(candidates)} fits")
-        jobs: list[Job] = []
-        for alike in _alike(candidates):
-            jobs += self._fitted(X, y, sample_weight, alike, folds, scorer)
+        results: dict[tuple[int, int], dict[str, Any]] = {}
+        for group in _with_shared_rows(candidates):
+            for candidate, fold, result in self._results(X, y, sample_weight, group, folds, scorer):
+                results[candidate, fold] = result
             if self.verbose:
-                print(f"{len(jobs)} fits done", flush=True)
-        self._take_results(candidates, len(folds), sorted(jobs, key=lambda job: (job.candidate, job.fold)))
+                print(f"{len(results)} fits done", flush=True)
+        self._choose_best(candidates, len(folds), [results[place] for place in sorted(results)])
         self.scorer_ = getattr(scorer, "_scorers", scorer)
         if self.refit:
-            self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
+            self.best_estimator_ = self._candidate(self.best_params_)
             began = time.perf_counter()
             self.best_estimator_.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
             self.refit_time_ = time.perf_counter() - began
@@ -160,7 +143,10 @@ class ResTTSearchCV(GridSearchCV):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
 
-    def _fitted(
+    def _candidate(self, parameters: dict[str, Any]) -> Any:
+        return clone(self.estimator).set_params(**clone(parameters, safe=False))
+
+    def _results(
         self,
         X: Any,
         y: Any,
@@ -168,81 +154,54 @@ class ResTTSearchCV(GridSearchCV):
         candidates: dict[int, dict[str, Any]],
         folds: Sequence[tuple[np.ndarray, np.ndarray]],
         scorer: Any,
-    ) -> list[Job]:
-        """Candidates that share encoded rows, on every fold."""
-        jobs = []
+    ) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Fit and score candidates that share encoded rows on every fold, in the form that GridSearchCV collects."""
+        ready: list[tuple[int, int, BaseNet, Prepared]] = []
         for fold, (kept, _) in enumerate(folds):
             own_x, own_y = safe_split(self.estimator, X, y, kept)
             weights = check_method_params(X, {"sample_weight": sample_weight}, kept)["sample_weight"]
             like: Prepared | None = None
             for number, parameters in candidates.items():
-                job = Job(number, fold, clone(self.estimator).set_params(**clone(parameters, safe=False)))
-                jobs.append(job)
+                estimator = self._candidate(parameters)
                 try:
-                    like = job.prepared = _prepared(job.estimator, own_x, own_y, weights, like)
+                    like = _prepared(estimator, own_x, own_y, weights, like)
                 except Exception as error:
                     if self.error_score == "raise":
                         raise
-                    job.error = error
-        ready = [(job, job.prepared) for job in jobs if job.prepared is not None]
+                    failed = dict.fromkeys(("test_scores", "train_scores"), self.error_score)
+                    yield number, fold, {"fit_error": f"{error!r}", "fit_time": 0.0, "score_time": 0.0, **failed}
+                    continue
+                ready.append((number, fold, estimator, like))
         at_once = None if self.runs_at_once == "auto" else int(self.runs_at_once)
-        trained = train_side_by_side([prepared.fit for _, prepared in ready], at_once)
-        weighs = sample_weight is not None and accepts_sample_weight(scorer)
-        for (job, prepared), found in zip(ready, trained, strict=True):
-            _end(job, prepared, found)
-            began = time.perf_counter()
-            parts = {"test": folds[job.fold][1]}
-            if self.return_train_score:
-                parts["train"] = folds[job.fold][0]
-            for name, rows in parts.items():
-                weighted = check_method_params(X, {"sample_weight": sample_weight} if weighs else {}, rows)
-                score = scorer(job.estimator, *safe_split(self.estimator, X, y, rows), **weighted)
-                job.scores[name] = score if isinstance(score, dict) else {"score": score}
-            job.score_seconds = time.perf_counter() - began
-            job.prepared = None
-        return jobs
+        trained = train_side_by_side([prepared.fit for *_, prepared in ready], at_once)
+        weighted = (
+            {"sample_weight": sample_weight} if sample_weight is not None and accepts_sample_weight(scorer) else {}
+        )
+        for (number, fold, estimator, prepared), result in zip(ready, trained, strict=True):
+            _finish(estimator, prepared, result)
+            began, scores = time.perf_counter(), {}
+            for name, rows in zip(("train_scores", "test_scores"), folds[fold], strict=True):
+                if name == "test_scores" or self.return_train_score:
+                    own = check_method_params(X, weighted, rows)
+                    scores[name] = scorer(estimator, *safe_split(self.estimator, X, y, rows), **own)
+            times = {"fit_time": result.seconds, "score_time": time.perf_counter() - began}
+            yield number, fold, {"fit_error": None, **times, **scores}
 
-    def _take_results(self, candidates: Sequence[dict[str, Any]], folds: int, jobs: Sequence[Job]) -> None:
-        """``cv_results_`` and the best candidate, from jobs by candidate and fold."""
-        failed = [job for job in jobs if job.error is not None]
-        if len(failed) == len(jobs):
-            raise ValueError(f"All {len(jobs)} fits failed, the first with: {failed[0].error}") from failed[0].error
-        if failed:
-            warnings.warn(
-                f"{len(failed)} of {len(jobs)} fits failed and have the score {self.error_score}, the first with: "
-                f"{type(failed[0].error).__name__}: {failed[0].error}",
-                FitFailedWarning,
-                stacklevel=4,
-            )
-        metrics = list(next(job.scores["test"] for job in jobs if job.scores))
-        self.multimetric_, self.n_splits_ = metrics != ["score"], folds
-        results: dict[str, Any] = {}
-        for name in ("fit", "score"):
-            seconds = np.reshape([getattr(job, f"{name}_seconds") for job in jobs], (-1, folds))
-            results[f"mean_{name}_time"], results[f"std_{name}_time"] = seconds.mean(axis=1), seconds.std(axis=1)
-        for name in dict.fromkeys(name for parameters in candidates for name in parameters):
-            values = np.ma.MaskedArray(np.empty(len(candidates)), mask=True, dtype=object)
-            for place, parameters in enumerate(candidates):
-                if name in parameters:
-                    values[place] = parameters[name]
-            results[f"param_{name}"] = values
-        results["params"] = list(candidates)
-        for metric in metrics:
-            for part in ("test", "train") if self.return_train_score else ("test",):
-                found = [job.scores[part][metric] if job.scores else float(self.error_score) for job in jobs]
-                results |= _summary(np.reshape(found, (-1, folds)), f"{part}_{metric}", ranked=part == "test")
-        self.cv_results_ = results
-        if not self.refit and self.multimetric_:
-            return
-        if callable(self.refit):
-            self.best_index_ = self.refit(results)
-        else:
-            decides = self.refit if self.multimetric_ else "score"
-            if decides not in metrics:
-                raise ValueError(f"refit must name one of the metrics {metrics}, got {shown(self.refit)}")
-            self.best_index_ = int(results[f"rank_test_{decides}"].argmin())
-            self.best_score_ = results[f"mean_test_{decides}"][self.best_index_]
-        self.best_params_ = candidates[self.best_index_]
+    def _choose_best(self, candidates: Sequence[dict[str, Any]], folds: int, results: list[dict[str, Any]]) -> None:
+        """Set ``cv_results_`` and the best candidate from results by candidate and fold."""
+        warn_or_raise_about_fit_failures(results, self.error_score)
+        insert_error_scores(results, self.error_score)
+        self.n_splits_, self.multimetric_ = folds, isinstance(results[0]["test_scores"], dict)
+        self.cv_results_ = self._format_results(candidates, folds, results)
+        metric = "score"
+        if self.multimetric_:
+            self._check_refit_for_multimetric(results[0]["test_scores"])
+            metric = self.refit
+        if self.refit or not self.multimetric_:
+            self.best_index_ = self._select_best_index(self.refit, metric, self.cv_results_)
+            if not callable(self.refit):
+                self.best_score_ = self.cv_results_[f"mean_test_{metric}"][self.best_index_]
+            self.best_params_ = candidates[self.best_index_]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -252,7 +211,7 @@ class ResTTSearchCV(GridSearchCV):
         return tags
 
 
-def _alike(candidates: Sequence[dict[str, Any]]) -> list[dict[int, dict[str, Any]]]:
+def _with_shared_rows(candidates: Sequence[dict[str, Any]]) -> list[dict[int, dict[str, Any]]]:
     """Candidates by their number, those together that differ in nothing but how encoded rows are trained on."""
     groups: dict[bytes, dict[int, dict[str, Any]]] = {}
     for number, parameters in enumerate(candidates):
@@ -262,7 +221,7 @@ def _alike(candidates: Sequence[dict[str, Any]]) -> list[dict[int, dict[str, Any
 
 
 def _prepared(estimator: BaseNet, X: Any, y: Any, sample_weight: Any, like: Prepared | None) -> Prepared:
-    """What ``fit`` does before it trains; encoded rows are those of ``like`` where it is given."""
+    """Do what ``fit`` does before it trains; encoded rows are those of ``like`` where it is given."""
     estimator._validate_params()
     if estimator.checkpoint_dir is not None:
         raise ValueError(
@@ -274,24 +233,12 @@ def _prepared(estimator: BaseNet, X: Any, y: Any, sample_weight: Any, like: Prep
         return estimator._prepare(given, like=like)
 
 
-def _end(job: Job, prepared: Prepared, found: Trained) -> None:
-    """What ``fit`` does once it has trained, but for the covariances that explanations need."""
-    estimator, rows = job.estimator, prepared.fit.rows
+def _finish(estimator: BaseNet, prepared: Prepared, trained: Trained) -> None:
+    """Do what ``fit`` does once it has trained, but for the covariances that explanations need."""
+    rows = prepared.fit.rows
     estimator._adopt(prepared)
-    estimator.module_, estimator.history_ = found.module, found.history
-    estimator.n_iter_ = found.history[-1].epoch
+    estimator.module_, estimator.history_ = trained.module, trained.history
+    estimator.n_iter_ = trained.history[-1].epoch
     estimator._finish(prepared.judged)
-    events = [event for record in found.history for event in record.events]
-    estimator._warn_if_failed(own_outputs(found.module, rows, estimator.precision_), rows, events)
-    job.fit_seconds = found.seconds
-
-
-def _summary(scores: np.ndarray, name: str, *, ranked: bool) -> dict[str, np.ndarray]:  # (candidates, folds)
-    """Columns of ``cv_results_`` for one metric; candidates without a score are last."""
-    found = {f"split{fold}_{name}": column for fold, column in enumerate(scores.T)}
-    found |= {f"mean_{name}": scores.mean(axis=1), f"std_{name}": scores.std(axis=1)}
-    if ranked:
-        mean = found[f"mean_{name}"]
-        least = np.nanmin(mean) - 1 if not np.isnan(mean).all() else 0.0
-        found[f"rank_{name}"] = rankdata(-np.nan_to_num(mean, nan=least), method="min").astype(np.int32)
-    return found
+    events = [event for record in trained.history for event in record.events]
+    estimator._warn_if_failed(own_outputs(trained.module, rows, estimator.precision_), rows, events)

@@ -1,4 +1,4 @@
-"""Parameters of a training: what they accept, what "auto" means, and whether the training fits in memory."""
+"""Parameters of a training: accepted values, the meaning of "auto", and the memory it needs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from restt._common.compat_sklearn import Interval, StrOptions
 from restt._common.devices import available_memory, gibibytes, read_device
 from restt.features import FeatureMap
 from restt.topology import PRESETS, Topology
-from restt.train import Penalty, TrainConfig
+from restt.train import Penalty
 from restt.train.config import SCHEDULES
-from restt.train.memory import training_bytes
 
 # Multiplications of one epoch (rows · Σ widths · r² · runs) below which float64 costs nothing that matters on a CPU.
 SMALL_FOR_FLOAT64 = 2e9
@@ -64,7 +63,7 @@ MOST_SITES = 100_000
 
 @dataclass(frozen=True)
 class Settings:
-    """How one training is carried out."""
+    """Device, precision, batches and length of one training."""
 
     device: torch.device
     precision: str
@@ -74,6 +73,7 @@ class Settings:
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
         return PRECISIONS[self.precision]
 
 
@@ -97,9 +97,9 @@ def settle(
 
 
 def read_penalty(penalty: Any, auto: float) -> Penalty | None:
-    """A number p weighs linear entries and head by p and the chain's cores by 10 p; a dict or Penalty says each.
+    """Read ``penalty``: a number p weighs linear entries and head by p and the chain's cores by 10 p.
 
-    ``auto`` is the number for ``"auto"``.
+    A dict or Penalty gives each weight; ``auto`` is the number for ``"auto"``.
 
     >>> read_penalty("auto", 1e-3)
     Penalty(chain=0.01, linear=0.001, head=0.001, towards='zero')
@@ -124,24 +124,31 @@ def read_patience(early_stopping: bool | int) -> int | None:
     return PATIENCE if early_stopping is True else int(early_stopping) or None
 
 
+def training_bytes(
+    settings: Settings, sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, copies: int = 12
+) -> int:
+    """Bytes that a training of a residual module on this many rows needs: weights, site vectors and one batch.
+
+    ``copies`` of the weights are held: the module, its gradients, a working copy and Adam's moments, two snapshots of
+    these three for the guard, and the best epoch. In a step the forward sweep keeps every state, the backward sweep as
+    many gradients, and the weight gradient reads a scaled copy of the states; beside them the features, and x ⊗ y of
+    one site.
+    """
+    weights = sites * width * (bond_dim * bond_dim + bond_dim) + width * bond_dim * outputs
+    row = runs * (3 * sites * bond_dim + 2 * sites * width + 2 * width * bond_dim)
+    batch = min(rows, settings.batch_size or rows)
+    return (copies * runs * weights + rows * sites * width + batch * row) * settings.dtype.itemsize
+
+
 def check_fits(
     sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings, saved: bool = False
 ) -> None:
-    """ValueError where the weights and site vectors of a training do not fit, or the chain is too long.
+    """Raise ValueError where the weights and site vectors of a training do not fit, or the chain is too long.
 
-    ``width`` is that of the widest site, to which all are padded; ``saved`` where there are checkpoints.
+    ``width`` is that of the widest site, to which all are padded; ``saved`` where there are checkpoints, which keep
+    another copy of weights and moments.
     """
-    need = training_bytes(
-        TrainConfig(batch_size=settings.batch_size),
-        sites=sites,
-        width=width,
-        bond_dim=bond_dim,
-        outputs=outputs,
-        runs=runs,
-        rows=rows,
-        itemsize=settings.dtype.itemsize,
-        saved=saved,
-    )
+    need = training_bytes(settings, sites, width, bond_dim, outputs, runs, rows, copies=15 if saved else 12)
     free = available_memory(settings.device)
     size = f"{sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on {rows} rows"
     if need > free:

@@ -22,28 +22,27 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.devices import available_memory, fitting_threads
 from restt.estimators.gradient import EncodedExamples, Fit, multiplication
-from restt.estimators.history import History
+from restt.estimators.progress import History
+from restt.estimators.settings import training_bytes
 from restt.module import ResTT
 from restt.train import EpochRecord, Penalty, TrainConfig, train
-from restt.train.memory import training_bytes
 from restt.train.runs import per_run
 
-# Bytes that a group of runs may touch in a step on a CPU. Boston's 404 rows with r = 10 in float64, processor time of a
-# step per run, all on the same rows: 1.5 ms alone, 0.78 ms for 4 runs, 0.70 for 8, 0.66 for 12 (18 MB), 0.64 for 48.
-CACHED_BYTES = 20e6
-# Copies of its weights that a step touches: weights, gradients, Adam's moments, what is published and kept.
-TOUCHED_WEIGHTS = 8
+# Bytes that the training of a group may need on a CPU, about three times what a step touches. Boston's 404 rows with
+# r = 10 in float64, processor time of a step per run, all on the same rows: 1.5 ms alone, 0.78 ms for 4 runs, 0.70 for
+# 8, 0.66 for 12 (18 MB touched), 0.64 for 48.
+CACHED_BYTES = 60e6
 # Share of a GPU's free memory that one group may take.
 GPU_SHARE = 0.5
 # In what the runs of a group may differ: settings, and weights of the penalty.
 OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
 GRADES = ("chain", "linear", "head")
-SHARED = tuple(each.name for each in fields(TrainConfig) if each.name not in (*OF_RUNS, "penalty"))
+SHARED = tuple(field.name for field in fields(TrainConfig) if field.name not in (*OF_RUNS, "penalty"))
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What became of one fit."""
+    """One trained fit."""
 
     module: ResTT
     history: History
@@ -59,8 +58,8 @@ def train_side_by_side(fits: Sequence[Fit], runs_at_once: int | None = None) -> 
     threads = torch.get_num_threads() if all(fit.settings.device.type == "cpu" for fit in fits) else 1
     groups = grouped(fits, runs_at_once, at_least=threads)
     pairs = zip(groups, _on_threads([[fits[place] for place in group] for group in groups], threads), strict=True)
-    found = {place: each for group, trained in pairs for place, each in zip(group, trained, strict=True)}
-    return [found[place] for place in range(len(fits))]
+    by_place = {place: fit for group, trained in pairs for place, fit in zip(group, trained, strict=True)}
+    return [by_place[place] for place in range(len(fits))]
 
 
 def _on_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[list[Trained]]:
@@ -77,9 +76,7 @@ def _on_threads(groups: Sequence[Sequence[Fit]], threads: int) -> list[list[Trai
 
 
 def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int = 1) -> list[list[int]]:
-    """The fits' places, in groups that can be trained side by side and are no larger than they may be.
-
-    Where all of one kind could be in fewer than ``at_least`` groups, they are in that many as far as there are fits.
+    """Group the fits' places by what can be trained side by side, in at least ``at_least`` groups of each kind.
 
     Neighbours have the same rows, which a group then reads once, and the same rate, so that Adam moves them together.
     """
@@ -97,7 +94,7 @@ def grouped(fits: Sequence[Fit], runs_at_once: int | None = None, at_least: int 
 
 
 def _kind(fit: Fit) -> tuple[Any, ...]:
-    """What must be the same for fits to be runs of one module."""
+    """Everything that must be the same for fits to be runs of one module."""
     module = fit.module
     return (
         *(module.topology, module.feature_dim, module.bond_dim, module.outputs, module.runs, module.bias is None),
@@ -108,22 +105,10 @@ def _kind(fit: Fit) -> tuple[Any, ...]:
 
 
 def _runs_that_fit(fit: Fit) -> int:
-    module, rows, itemsize = fit.module, len(fit.rows.vectors), fit.settings.dtype.itemsize
-    if fit.settings.device.type == "cpu":
-        weights = sum(parameter.numel() for parameter in module.parameters()) // fit.runs
-        states = min(rows, fit.config.batch_size or rows) * module.sites * (module.feature_dim + module.bond_dim)
-        return int(CACHED_BYTES // ((TOUCHED_WEIGHTS * weights + states) * itemsize))
-    need = training_bytes(
-        fit.config,
-        sites=module.sites,
-        width=module.feature_dim,
-        bond_dim=module.bond_dim,
-        outputs=module.outputs,
-        runs=1,
-        rows=rows,
-        itemsize=itemsize,
-    )
-    return int(GPU_SHARE * available_memory(fit.settings.device) // need)
+    module, on_cpu = fit.module, fit.settings.device.type == "cpu"
+    sizes = module.sites, module.feature_dim, module.bond_dim, module.outputs
+    need = training_bytes(fit.settings, *sizes, runs=1, rows=len(fit.rows.vectors))
+    return int((CACHED_BYTES if on_cpu else GPU_SHARE * available_memory(fit.settings.device)) // need)
 
 
 def _train_group(fits: Sequence[Fit]) -> list[Trained]:
@@ -158,7 +143,7 @@ def _train_group(fits: Sequence[Fit]) -> list[Trained]:
 
 @torch.no_grad()
 def _stacked(modules: Sequence[ResTT]) -> ResTT:
-    """One module whose runs are those of all.
+    """Stack modules into one whose runs are those of all.
 
     Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
     """
@@ -171,7 +156,7 @@ def _stacked(modules: Sequence[ResTT]) -> ResTT:
 
 
 def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
-    """The same module with other weights."""
+    """Copy a module with other weights."""
     made = copy.copy(module)
     made._parameters = {name: nn.Parameter(weights[name]) if name in weights else None for name in module._parameters}
     return made
@@ -180,7 +165,7 @@ def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
 def _joined(
     fits: Sequence[Fit], rows: Sequence[EncodedExamples]
 ) -> tuple[Tensor, Tensor, np.ndarray, list[Tensor] | None]:
-    """Rows of several fits in one table, (M, N, I), (M, …) and (M,), and where each run's are; None where all are."""
+    """Join the rows of fits, (M, N, I), (M, …) and (M,), and say which are each run's; None where all are."""
     parts: dict[int, tuple[Tensor, EncodedExamples, Tensor]] = {}
     end = 0
     for fit, given in zip(fits, rows, strict=True):
@@ -200,11 +185,11 @@ def _joined(
 
 
 def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
-    """The fits' config with a value for each run where they may differ."""
+    """Join the fits' settings, with a value for each run where they may differ."""
 
     def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
         pairs = zip(holders, fits, strict=True)
-        return [each for holder, fit in pairs for each in per_run(name, getattr(holder, name), fit.runs)]
+        return [value for holder, fit in pairs for value in per_run(name, getattr(holder, name), fit.runs)]
 
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
@@ -216,7 +201,7 @@ def _joint_config(fits: Sequence[Fit]) -> TrainConfig:
 
 
 def _of_runs(record: EpochRecord, part: slice) -> EpochRecord:
-    """What the record says of some of the runs, one of which was in training; they are then 0, 1, …"""
+    """Cut a record to some of the runs, which are then numbered from 0."""
     runs = tuple(run - part.start for run in record.runs if part.start <= run < part.stop)
     own = [event for event in record.events if event.run is None or part.start <= event.run < part.stop]
     return EpochRecord(

@@ -1,4 +1,4 @@
-"""Fits to rows beyond memory: a sample that stands for all of them, then their blocks as a training takes them."""
+"""Fits to rows beyond memory: a sample that stands for all of them, then their encoded blocks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from torch import Tensor
 
+from restt._common.errors import shown
 from restt.data import Stream
-from restt.estimators.columns import MOST_REMEMBERED
+from restt.estimators.columns import MOST_REMEMBERED, chosen_columns
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import ArrowTable, Table
+from restt.estimators.tables import ArrayTable, ArrowTable, Table
+
+if TYPE_CHECKING:
+    from restt.estimators.net import BaseNet
 
 # Rows of a sample; fewer where with all columns they would be more than SAMPLE_NUMBERS, but at least FEWEST_SAMPLED.
 SAMPLE_ROWS, SAMPLE_NUMBERS, FEWEST_SAMPLED = 50_000, 2**22, 10_000
@@ -25,28 +30,37 @@ ENCODED_ROWS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Where rows of a stream that were drawn lie in it."""
+    """Places of sampled rows in a stream."""
 
     stream: Stream
     numbers: np.ndarray  # (B,)
 
     def take(self, rows: np.ndarray) -> Sample:
-        """Some of the rows."""
+        """Keep some of the rows."""
         return Sample(self.stream, self.numbers[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """Sampled rows of a stream."""
+def read_stream(
+    parameters: BaseNet, X: Stream, y: Any, sample_weight: Any
+) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
+    """Return columns, y and weights of a stream's sample and its place, None where it is the whole stream."""
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
+    named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
+    chosen = set(chosen_columns("categorical_features", parameters.categorical_features, named))
+    every = isinstance(parameters.feature_map, str) and parameters.feature_map == "onehot"
+    names = {name for column, name in enumerate(X.columns) if every or column in chosen}
+    return survey(X, names, is_classifier(parameters), parameters.handle_unknown == "error")
 
-    frame: Any  # pandas data frame of the columns
-    y: np.ndarray  # (B,) or (B, O)
-    weights: np.ndarray  # (B,): a row that was not drawn at random counts for itself alone
-    sample: Sample | None  # None where these are all rows
 
-
-def survey(stream: Stream, categorical: set[str], classes: bool, all_levels: bool) -> Survey:
+def survey(
+    stream: Stream, categorical: set[str], classes: bool, all_levels: bool
+) -> tuple[Any, np.ndarray, np.ndarray, Sample | None]:
     """Read a stream once, check its values and draw a sample of its rows by its seed.
+
+    Returns columns (a pandas data frame), y (B,) or (B, O), weights (B,) and the sample's place, None where it is the
+    whole stream. A row that was not drawn at random counts for itself alone.
 
     The sample also has the smallest, the largest and a missing value of every column of numbers and a row of every
     level of text and ``categorical`` columns and, with ``classes``, the target, so that no block holds a value new to
@@ -81,11 +95,11 @@ def survey(stream: Stream, categorical: set[str], classes: bool, all_levels: boo
     weights = np.where(rows.index.isin(added.index), count / stream.rows, 1.0)
     sample = None if whole else Sample(stream, rows.index.to_numpy())
     y = rows[list(stream.target)].to_numpy()
-    return Survey(rows[list(stream.columns)].reset_index(drop=True), y[:, 0] if stream.flat else y, weights, sample)
+    return rows[list(stream.columns)].reset_index(drop=True), y[:, 0] if stream.flat else y, weights, sample
 
 
 def _check_values(stream: Stream, table: Any, start: int, categorical: set[str]) -> None:
-    """ValueError for infinite values, and for missing ones in the target."""
+    """Raise ValueError for infinite values, and for missing ones in the target."""
     for name in table.column_names:
         missing = table.column(name).null_count > 0
         if name not in categorical:
@@ -120,7 +134,7 @@ def target_of(stream: Stream, table: Any) -> np.ndarray:  # (b,) or (b, O)
 
 @dataclass(frozen=True, eq=False)
 class EncodedStream:
-    """The rows of a stream as a training takes them; what :func:`restt.train.train` is given as x."""
+    """The encoded rows of a stream, a source of :func:`restt.train.train`."""
 
     stream: Stream
     encoding: Encoding
@@ -138,7 +152,7 @@ class EncodedStream:
         return self.stream.rows
 
     def head(self) -> tuple[Tensor, ...]:
-        """The first rows as :meth:`blocks` gives them."""
+        """Return the first rows in the form of :meth:`blocks`."""
         return next(self._encoded(*next(self.stream.tables())))
 
     def blocks(self, epoch: int, own: Callable[[np.ndarray], np.ndarray]) -> Iterator[tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""Targets as the training takes them, and predictions back as the user knows them."""
+"""Encoding of targets for a training, and decoding of its outputs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MOST_BYTES = 2**28
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Numbers, brought to mean 0 and variance 1 for the training. ``flat``: y came with shape (B,).
+    """Numbers, standardised for the training. ``flat``: y came with shape (B,).
 
-    An output that was constant has the scale 0: whatever the model says, it is predicted exactly.
+    An output that was constant has the scale 0 and is predicted exactly.
     """
 
     mean: np.ndarray  # (O,)
@@ -43,14 +43,16 @@ class Values:
 
     @classmethod
     def fit(cls, y: np.ndarray, weights: np.ndarray) -> Values:
-        """From y (B,) or (B, O) and weights (B,)."""
+        """Learn mean and scale from y (B,) or (B, O) and weights (B,)."""
         return cls(*mean_and_spread(y.reshape(len(y), -1), weights), y.ndim == 1)
 
     @property
     def outputs(self) -> int:
+        """Number of outputs."""
         return len(self.mean)
 
     def encode(self, y: np.ndarray) -> Tensor:  # (B, O)
+        """Standardise y."""
         if y.reshape(len(y), -1).shape[1] != self.outputs:
             raise ValueError(f"y must have {self.outputs} output(s) as in the first fit, got shape {y.shape}")
         # Divided by a power of two first, which changes no digit: y - mean may be too large for a float.
@@ -60,16 +62,17 @@ class Values:
         return torch.from_numpy(centred / scale)
 
     def auto_penalty(self, rows: int) -> float:
+        """Weight of the penalty for ``"auto"``."""
         return SQUARES_PENALTY * min(1.0, PENALISED_ROWS / rows)
 
     def row_weights(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """What rows count in the loss: their weights."""
+        """Weights of rows in the loss."""
         return weights
 
     def shortfall(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
-        """The squared error of outputs (B, O) as a multiple of that of the mean of y; 0 where all of y is constant.
+        """Squared error of outputs (B, O) as a multiple of that of the mean of y; 0 where all of y is constant.
 
-        ``targets`` (B, O) are encoded, ``weights`` (B,) what rows count.
+        ``targets`` (B, O) are encoded, ``weights`` (B,) those of the rows.
         """
         varies = self.scale > 0
         if not varies.any():
@@ -82,28 +85,32 @@ class Values:
 
     @property
     def constant_guess(self) -> str:
-        """What :meth:`shortfall` compares with, in words."""
+        """Name of the prediction that :meth:`shortfall` compares with."""
         return "the mean of y"
 
     def initial_bias(self) -> Tensor:  # (O,)
+        """Outputs at the start: the mean of y."""
         return torch.zeros(self.outputs)
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, B, O) -> (…, B) where flat
+        """Undo the standardisation of outputs."""
         return self.shaped(outputs * self.scale + self.mean)
 
     def decode_spread(self, spread: np.ndarray) -> np.ndarray:  # (B, O) -> (B,) where flat
+        """Scale deviations of outputs to those of y."""
         return self.shaped(spread * self.scale)
 
     def shaped(self, values: np.ndarray) -> np.ndarray:  # (…, O) -> (…) where flat
-        """Values in the shape that y had."""
+        """Bring values into the shape of y."""
         return np.asarray(values[..., 0]) if self.flat else values
 
     def to_config(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         return {"mean": self.mean.tolist(), "scale": self.scale.tolist(), "flat": self.flat}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Values:
-        """The values that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
+        """Read what :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
         mean, scale = (np.array(config[name], dtype=np.float64) for name in ("mean", "scale"))
         if mean.ndim != 1 or mean.shape != scale.shape or not np.isfinite([mean, scale]).all() or (scale < 0).any():
             raise ValueError(f"mean and scale of y do not fit each other: {shown(mean)}, {shown(scale)}")
@@ -124,21 +131,23 @@ class Labels:
 
     @property
     def outputs(self) -> int:
+        """Number of classes."""
         return len(self.classes)
 
     def encode(self, y: np.ndarray) -> Tensor:  # (B,)
+        """Number the labels."""
         return torch.from_numpy(class_numbers(y, self.classes))
 
     def auto_penalty(self, rows: int) -> float:
-        """The same for any number of rows: fewer weights at 20,000 rows gave worse probabilities."""
+        """Weight of the penalty for ``"auto"``, which does not depend on the rows: less gave worse probabilities."""
         return CROSS_ENTROPY_PENALTY if self.logits else SQUARES_PENALTY * float((self.prior * (1 - self.prior)).mean())
 
     def row_weights(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """What rows count in the loss: their weights, times those of their classes."""
+        """Weights of rows in the loss: their own times those of their classes."""
         return weights if self.class_weights is None else weights * self.class_weights[class_numbers(y, self.classes)]
 
     def shortfall(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
-        """The loss of outputs (B, K) as a multiple of that of the classes' shares; 0 for a single class.
+        """Loss of outputs (B, K) as a multiple of that of the classes' shares; 0 for a single class.
 
         Log-loss where outputs are logits, else squared error. ``targets`` (B,) are numbers of classes.
         """
@@ -155,15 +164,16 @@ class Labels:
 
     @property
     def constant_guess(self) -> str:
-        """What :meth:`shortfall` compares with, in words."""
+        """Name of the prediction that :meth:`shortfall` compares with."""
         return "the shares of the classes"
 
     def initial_bias(self) -> Tensor:  # (K,)
-        """Every row starts with the classes' shares as its probabilities."""
+        """Outputs at the start, whose probabilities are the classes' shares."""
         prior = torch.from_numpy(np.maximum(self.prior, LEAST_PRIOR))
         return prior.log() - prior.log().mean() if self.logits else prior
 
     def to_config(self) -> dict[str, Any]:
+        """Plain values for JSON."""
         plain = self.classes.tolist()
         if not all(isinstance(label, (str, bool, int, float)) for label in plain):
             raise TypeError(f"classes must be text, booleans or numbers to be saved, got {shown(plain[0])}")
@@ -178,7 +188,7 @@ class Labels:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Labels:
-        """The labels that :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
+        """Read what :meth:`to_config` wrote; ValueError where its parts do not fit each other."""
         plain, dtype, weights = config["classes"], np.dtype(config["dtype"]), config["class_weights"]
         longest = max((len(label) for label in plain if isinstance(label, str)), default=0)
         too_long = dtype.kind == "U" and dtype.itemsize // 4 > max(longest, MOST_CHARACTERS)
@@ -208,7 +218,7 @@ Target = Values | Labels
 
 
 def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
-    """Targets of a regression, checked."""
+    """Check targets of a regression."""
     y = unmasked(y)
     dtype = getattr(y, "dtype", None)
     if getattr(dtype, "kind", "O") in "Mm":
@@ -227,7 +237,7 @@ def read_values(y: Any, estimator: Any) -> np.ndarray:  # (B,) or (B, O)
 
 
 def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)
-    """The place of each label among the sorted ``classes``.
+    """Return the place of each label among the sorted ``classes``.
 
     >>> class_numbers(np.array(["b", "a"]), np.array(["a", "b", "c"]))
     array([1, 0])

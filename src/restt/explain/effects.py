@@ -161,7 +161,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     points = [vectors for _, vectors in grids]
     away = {site: at - means[site] for site, at in zip(chosen, points, strict=True)}
     members = subject.train(means).member_terms(away)
-    solved = hasattr(subject.estimator, "spread_")
+    solved = hasattr(getattr(subject.estimator, "spread_", None), "term_deviations")
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, check_new_file, shown
-from restt._common.tensorfile import Kind, TensorFile, open_file, remove_leftovers, tensor_bytes, write_file
+from restt._common.tensorfile import Kind, TensorFile, open_file, tensor_bytes, write_file
 from restt._common.version import __version__
 from restt.diagonal import FLOATS, DiagonalTT
 from restt.init import undrawn
@@ -36,8 +36,6 @@ DTYPES = {
 }
 # Site vectors may have this many times as many entries as there are weights: sites without any are allowed.
 MOST_PADDED = 64
-# A file that a killed process had begun is tidied once nobody can still be writing it.
-SECONDS_TO_WRITE = 3600.0
 # What a description of the wrong shape or type runs into.
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -67,7 +65,6 @@ def save_module(module: ResTT | DiagonalTT, path: str | PathLike[str], extra: di
         json.dumps(extra)
     except (TypeError, ValueError) as error:
         raise TypeError(f"extra must hold JSON-able values only: {error}") from None
-    remove_leftovers(target, older_than=SECONDS_TO_WRITE)
     about = {"format_version": str(FORMAT_VERSION), "restt": __version__}
     return write_file(
         target, MODULE, module.state_dict(), {"module": _described(module), "extra": extra or {}}, about=about

@@ -1,11 +1,10 @@
 """Training: one plain loop that everything uses.
 
-Start at loop.py, the generator. It is fed by training.py (the arguments, read once), config.py and data.py, or
-stream.py for rows beyond memory; an epoch is epoch.py, a step of it step.py, or cuda_graph.py on a GPU, of what
-objective.py, regularisation.py and augment.py ask for, with adam.py (adam_kernel.py on a GPU) as its update; an epoch
-ends in verdicts.py and state.py, watched by guard.py and saved by checkpoint.py. All of it works on many runs side by
-side: runs.py. What comes out is records.py; how much memory it takes is memory.py.
-Under ``torchrun`` several processes train one model. captured.py is for loops of one's own.
+Start at loop.py, the generator. training.py reads its arguments once, config.py has the settings, data.py and stream.py
+(rows beyond memory) make batches, augment.py changes them at random. A step is step.py (cuda_graph.py and
+adam_kernel.py on a GPU) on the losses of objective.py. guard.py decides how runs go on after an epoch, state.py holds
+everything that changes, checkpoint.py saves it. All of it works on many runs side by side: runs.py. The result is a
+stream of records.py. Under ``torchrun`` several processes train one model.
 
 >>> import torch, restt
 >>> from restt.train import TrainConfig, train
@@ -20,23 +19,16 @@ Under ``torchrun`` several processes train one model. captured.py is for loops o
 from __future__ import annotations
 
 from restt.train.augment import Augmentation
-from restt.train.captured import CapturedStep
-from restt.train.checkpoint import load_weights
-from restt.train.config import PAPER_RATES, TrainConfig
+from restt.train.config import PAPER_RATES, Penalty, TrainConfig
 from restt.train.loop import train
-from restt.train.records import EpochRecord, Event, live_table, write_jsonl
-from restt.train.regularisation import Penalty
+from restt.train.records import EpochRecord, Event
 
 __all__ = [
     "PAPER_RATES",
     "Augmentation",
-    "CapturedStep",
     "EpochRecord",
     "Event",
     "Penalty",
     "TrainConfig",
-    "live_table",
-    "load_weights",
     "train",
-    "write_jsonl",
 ]

@@ -1,4 +1,4 @@
-"""Adam in one Triton launch over all tensors of a group of runs, which also finds the norms of their gradients.
+"""Adam in one Triton launch over all tensors of a group of runs, with the norms of their gradients.
 
 torch's fused kernel gives 65,536 numbers to a processor, so that a model of a million weights keeps a handful of them
 busy; here it is a thousand numbers. Rate and step number are read on the device: a CUDA graph replays the launch.
@@ -105,7 +105,7 @@ def update_tensors(
 
 
 class Update:
-    """The launches of one optimizer, by what they are launched for."""
+    """The launches of one optimizer, by runs and sizes of tensors."""
 
     def __init__(self, betas: tuple[float, float], eps: float, decoupled: bool) -> None:
         self.constants = {

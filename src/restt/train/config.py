@@ -1,24 +1,23 @@
-"""How a training goes: one frozen dataclass, checked when made, and the shapes its rate can take."""
+"""Settings of a training: frozen dataclasses, checked when made, and the shapes of the learning rate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 from restt._common.errors import check_choice, check_int, check_positive, shown
-from restt.chain.precision import PRECISIONS
 from restt.train.augment import Augmentation
 from restt.train.objective import LOSSES
-from restt.train.regularisation import Penalty
 from restt.train.runs import PerRun, as_list, check_each
 
 OPTIMIZERS = ("adam", "adamw")
 RATES = ("stable", "uniform")
 SCHEDULES = ("constant", "cosine", "warmup", "warmup-cosine", "plateau")
 KEEP = ("last", "best")
+TOWARDS = ("zero", "start")
 
 # The paper's settings (Sec. V): Adam, 100 epochs, batches of 512, weight decay 1e-6, the rate one of these three.
 PAPER_RATES = (1e-2, 1e-3, 1e-4)
@@ -28,13 +27,44 @@ PAPER_WEIGHT_DECAY = 1e-6
 
 
 @dataclass(frozen=True)
+class Penalty:
+    """An L2 penalty graded by role, so that high orders have to earn their place.
+
+    Adds Σ weight · ‖W‖² to each run's mean loss: ``chain`` for the cores W(n,1), which carry the interactions;
+    ``linear`` for the entries W(n,2) and W(1); ``head`` for the last site's tensors. Each may be one number for all
+    runs or a sequence, one per run. Unlike weight decay it is part of the gradient that Adam sees, whichever optimizer
+    is used, and it never touches a bias.
+
+    ``towards="start"`` penalises the distance from the weights that the training begins with, Σ weight · ‖W - W₀‖².
+
+    >>> Penalty(chain=1e-2, linear=1e-3)
+    Penalty(chain=0.01, linear=0.001, head=0.0, towards='zero')
+    """
+
+    chain: PerRun = 0.0
+    linear: PerRun = 0.0
+    head: PerRun = 0.0
+    towards: str = "zero"
+
+    def __post_init__(self) -> None:
+        check_choice("penalty.towards", self.towards, TOWARDS)
+        for name in ("chain", "linear", "head"):
+            label = f"penalty.{name}"
+            check_each(label, getattr(self, name), partial(check_positive, label, allow_zero=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, one entry per field."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Settings of one training. Where ``PerRun`` stands, give one value for all runs or a sequence, one per run.
 
     Parameters
     ----------
     epochs : int or sequence of int
-        More of them, with a ``checkpoint_dir`` and all else the same, train a finished training on.
+        More of them, with a ``checkpoint_dir`` and all else the same, continue a finished training.
     batch_size : int, optional
         Rows of each run per step; None takes all of them at once.
     lr, weight_decay : PerRun
@@ -44,18 +74,15 @@ class TrainConfig:
         1/(N √r), so that no step multiplies the signal by more than a constant, see
         :func:`restt.meanfield.stable_rates`; ``"uniform"`` gives all weights the same.
     optimizer : {"adam", "adamw"}
-    betas, eps
-        Adam's constants.
     schedule : {"constant", "cosine", "warmup", "warmup-cosine", "plateau"}
         Shape of the rate over the run's epochs, see :func:`restt.train.config.rate_factor`.
     warmup_epochs : float
         Length of the linear warm-up.
     plateau_patience, plateau_factor
-        ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored value.
+        ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored loss.
     loss : {"auto", "mse", "cross-entropy", "binary-cross-entropy", "huber"}
         ``"auto"`` is cross-entropy for classes (whole numbers in ``y``) and the squared error for values. Classes are
-        one-hot targets for all, so that ``"mse"`` on them is the paper's loss. ``huber_delta`` is where Huber
-        turns from square to straight.
+        one-hot targets for all, so that ``"mse"`` on them is the paper's loss.
     clip_norm : PerRun, optional
         Largest norm of a run's gradient.
     penalty : Penalty, optional
@@ -63,23 +90,18 @@ class TrainConfig:
     dropout : PerRun
         Probability with which a site is dropped, at sites with a full skip.
     ema : float, optional
-        Decay of a moving average of the weights, which is then what is evaluated and returned.
+        Decay of a moving average of the weights, which is then evaluated and returned in their place.
     augment : Augmentation, optional
         Changes each batch of images before the feature map.
-    monitor : str
-        What early stopping, ``"plateau"`` and the best epoch look at: ``"loss"`` or a metric of the validation data;
-        without validation data, the training loss.
     patience : int, optional
-        Stop a run after this many epochs without a better monitored value. ``min_delta`` is how much counts.
+        Stop a run after this many epochs without a better monitored loss: that of the validation data or, without
+        them, of the training.
     keep : {"last", "best"}
         Which epoch's weights each run ends with.
     max_failures : int, optional
         How often a run may explode and be rolled back before it stops; None turns the guard off.
-    micro_batch, memory_budget : int, optional
-        Rows of each run at once, or the bytes from which to find that number; the result is the same.
-    precision : {"float32", "tf32", "bf16"}, optional
-        How exactly the fused GPU kernels multiply, see :func:`restt.chain.precision`. By default whatever holds where
-        the records are asked for, which is torch's own setting unless you chose another.
+    micro_batch : int, optional
+        Rows of each run at once; the result is the same. A batch that does not fit into memory is split anyway.
     seed : int or sequence of int, optional
         Root of the seed sequence, or one root per run; drawn from torch's global generator where None.
     run_ids : sequence of int, optional
@@ -100,43 +122,34 @@ class TrainConfig:
     weight_decay: PerRun = 0.0
     rates: str = "stable"
     optimizer: str = "adam"
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     schedule: str = "constant"
     warmup_epochs: float = 1.0
     plateau_patience: int = 5
     plateau_factor: float = 0.5
     loss: str = "auto"
-    huber_delta: float = 1.0
     clip_norm: PerRun | None = None
     penalty: Penalty | None = None
     dropout: PerRun = 0.0
     ema: float | None = None
     augment: Augmentation | None = None
-    monitor: str = "loss"
     patience: int | None = None
-    min_delta: float = 0.0
     keep: str = "last"
     max_failures: int | None = 5
     micro_batch: int | None = None
-    memory_budget: int | None = None
-    precision: str | None = None
     seed: int | Sequence[int] | None = None
     run_ids: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        check_each("epochs", self.epochs, lambda value: check_int("epochs", value, minimum=1))
-        check_each("lr", self.lr, lambda value: check_positive("lr", value))
+        for name, minimum in (("epochs", 1), ("seed", 0), ("run_ids", 0)):
+            if getattr(self, name) is not None:
+                check_each(name, getattr(self, name), partial(check_int, name, minimum=minimum))
+        for name in ("lr", "clip_norm"):
+            if getattr(self, name) is not None:
+                check_each(name, getattr(self, name), partial(check_positive, name))
         for name in ("weight_decay", "dropout"):
             check_each(name, getattr(self, name), partial(check_positive, name, allow_zero=True))
-        check_each("dropout", self.dropout, lambda value: _check_below("dropout", value, 1.0))
-        if self.clip_norm is not None:
-            check_each("clip_norm", self.clip_norm, lambda value: check_positive("clip_norm", value))
-        if self.seed is not None:
-            check_each("seed", self.seed, lambda value: check_int("seed", value, minimum=0))
-        if self.run_ids is not None:
-            check_each("run_ids", list(self.run_ids), lambda value: check_int("run_ids", value, minimum=0))
-        for name in ("batch_size", "patience", "micro_batch", "memory_budget"):
+        check_each("dropout", self.dropout, partial(_check_below_one, "dropout"))
+        for name in ("batch_size", "patience", "plateau_patience", "micro_batch"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), minimum=1)
         if self.max_failures is not None:
@@ -146,20 +159,10 @@ class TrainConfig:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("loss", self.loss, ("auto", *LOSSES))
         check_choice("keep", self.keep, KEEP)
-        if self.precision is not None:
-            check_choice("precision", self.precision, PRECISIONS)
-        check_int("plateau_patience", self.plateau_patience, minimum=1)
-        for name in ("eps", "huber_delta", "plateau_factor"):
-            check_positive(name, getattr(self, name))
-        for name in ("warmup_epochs", "min_delta"):
-            check_positive(name, getattr(self, name), allow_zero=True)
-        _check_below("plateau_factor", self.plateau_factor, 1.0)
-        if len(self.betas) != 2:
-            raise ValueError(f"betas must be two numbers, got {shown(self.betas)}")
-        for beta in self.betas:
-            _check_below("betas", check_positive("betas", beta, allow_zero=True), 1.0)
-        if self.ema is not None:
-            _check_below("ema", check_positive("ema", self.ema), 1.0)
+        check_positive("warmup_epochs", self.warmup_epochs, allow_zero=True)
+        for name in ("plateau_factor", "ema"):
+            if getattr(self, name) is not None:
+                _check_below_one(name, check_positive(name, getattr(self, name)))
         for name, kind in (("penalty", Penalty), ("augment", Augmentation)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
@@ -167,7 +170,7 @@ class TrainConfig:
 
     @classmethod
     def paper(cls, **changes: Any) -> TrainConfig:
-        """The paper's settings (Sec. V) with MSE on one-hot classes; ``lr`` is one of ``PAPER_RATES``, else 1e-3.
+        """Return the paper's settings (Sec. V) with MSE on one-hot classes; ``lr`` is one of ``PAPER_RATES``.
 
         >>> TrainConfig.paper().weight_decay
         1e-06
@@ -188,17 +191,17 @@ class TrainConfig:
 
 
 def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> float:
-    """The rate in step ``step`` (from 0) of a run's ``steps``, as a factor of its ``lr``.
+    """Return the rate in step ``step`` (from 0) of a run's ``steps``, as a factor of its ``lr``.
 
     constant
         1 throughout.
     cosine
         ½(1 + cos πt) from 1 down to 0, t the share of the run's steps that are done.
     warmup, warmup-cosine
-        Up in a straight line over ``warmup_steps``, then constant or cosine.
+        Linear over ``warmup_steps``, then constant or cosine.
     plateau
         1 here; the run itself multiplies by ``plateau_factor`` whenever ``plateau_patience`` epochs brought no better
-        value.
+        loss.
 
     >>> [round(rate_factor("warmup-cosine", step, 6, 2), 3) for step in range(6)]
     [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]
@@ -214,10 +217,9 @@ def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> fl
     return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
 
-def _check_below(name: str, value: float, limit: float) -> float:
-    if not math.isfinite(value) or value >= limit:
-        raise ValueError(f"{name} must be below {limit:g}, got {value}")
-    return value
+def _check_below_one(name: str, value: float) -> None:
+    if not value < 1:
+        raise ValueError(f"{name} must be below 1, got {value}")
 
 
 def _plain(value: Any) -> Any:

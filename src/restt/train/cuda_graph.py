@@ -16,9 +16,8 @@ import torch
 from restt._common.compat_torch import foreach_add_, foreach_zero_
 from restt._common.devices import available_memory, on_device
 from restt.chain.precision import current_precision
-from restt.train.adam import RunGroup
 from restt.train.data import Batch
-from restt.train.step import TrainStep, Update
+from restt.train.step import RunGroup, TrainStep, Update
 
 Replay = Callable[[], None]
 # Freed memory beyond which it is given back before a capture.
@@ -29,7 +28,7 @@ _CAPTURING = threading.Lock()
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Garbage may hold graphs of its own, which cannot be freed while another is recorded."""
+    """Stop garbage collection: garbage may hold graphs, which cannot be freed while another is recorded."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -40,7 +39,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def capture_graph(work: Replay, device: torch.device) -> Replay:
-    """Record what ``work`` launches on a device, without running it; the result runs it again by a single launch."""
+    """Record the launches of ``work`` on a device, without running it; the result replays them by a single launch."""
     graph = torch.cuda.CUDAGraph()
     with _CAPTURING, on_device(device):
         torch.cuda.synchronize(device)
@@ -76,6 +75,7 @@ class GraphedStep(TrainStep):
         self._refused = False
 
     def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
+        """Take a step, by a recording where there is one."""
         key = self._key(batch, rates)
         if self._refused or key != self._seen:
             super().__call__(batch, rates, first)
@@ -92,7 +92,7 @@ class GraphedStep(TrainStep):
             self._note_first(batch)
 
     def _key(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]) -> tuple[Any, ...]:
-        """All that is fixed in a recording."""
+        """Everything that is fixed in a recording."""
         shapes = tuple(tensor.shape for tensor in (batch.x, batch.target, batch.share))
         rows = batch.count if isinstance(batch.count, float) else batch.count.shape
         groups = tuple((group.start, group.stop, group.weight_decay) for group, _, _ in rates)
@@ -130,6 +130,7 @@ class _Recorded:
         ]
 
     def run(self, batch: Batch, updates: Sequence[Update]) -> None:
+        """Copy what changed and replay."""
         if batch is not self._copied:
             self._copy(batch)
         # As many launches for any number of groups, and nothing to wait for.
@@ -150,5 +151,5 @@ class _Recorded:
 
 
 def _numbers(updates: Sequence[Update]) -> list[float]:
-    """What changes from step to step, group after group."""
+    """Numbers that change from step to step, group after group."""
     return [float(value) for update in updates for value in update[1:] if value is not None]

@@ -1,4 +1,4 @@
-"""Training data: rows on the device, which of them each run sees, and the batches of an epoch."""
+"""Training data in memory: rows on the device, the subset of each run, the batches of an epoch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt._common.ranks import ALONE, Ranks
 from restt._common.seeds import bits, stream_keys
-from restt.train.augment import Augmentation
-from restt.train.regularisation import SiteDropout
+from restt.train.augment import Augmentation, SiteDropout
 
 FeatureMap = Callable[[Tensor], Tensor]  # raw values (M, …) -> site vectors (M, N, I)
 
@@ -24,7 +23,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """M rows on the device and, for each of S runs, which of them are its own."""
+    """M rows on the device and the subset of each of S runs."""
 
     x: Tensor  # (M, N, I) features, or raw values (M, …) where a map is applied to each batch
     target: Tensor  # (M, O)
@@ -35,7 +34,7 @@ class RunData:
     feature_map: FeatureMap | None = None  # from raw values to features, for the rows of one batch at a time
 
     def keep(self, runs: Sequence[int]) -> RunData:
-        """The same rows for some of the runs."""
+        """Keep some of the runs."""
         chosen = list(runs)
         return replace(
             self,
@@ -72,7 +71,7 @@ def read_data(
     name: str = "subset",
     feature_map: FeatureMap | None = None,
 ) -> RunData:
-    """Checked data; everything is on ``target``'s device."""
+    """Check data; everything is on ``target``'s device."""
     if len(x) != len(target):
         raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(target)}")
     if len(x) == 0:
@@ -93,7 +92,7 @@ def read_data(
 
 
 def read_x(x: Any, dtype: torch.dtype, device: torch.device, name: str = "x") -> Tensor:
-    """``x`` as a finite tensor on the device."""
+    """Check ``x`` and move it to the device."""
     values = torch.as_tensor(x)
     if values.dim() < 2:
         raise ValueError(f"{name} must have shape (M, N) or (M, N, I), got {tuple(values.shape)}")
@@ -112,7 +111,7 @@ def mapped(x: Tensor, feature_map: FeatureMap | None, dtype: torch.dtype) -> Ten
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One step's data. ``share`` is what each row counts: a run's loss is Σ_b share · loss of row b."""
+    """One step's data. ``share`` weighs each row: a run's loss is Σ_b share · loss of row b."""
 
     x: Tensor  # (S or 1, B, N, I)
     target: Tensor  # (S or 1, B, O)
@@ -120,7 +119,7 @@ class Batch:
     count: Tensor | float  # (S,) or one number for all: rows of each run in this batch
 
     def split(self, at_most: int | None) -> Iterator[Batch]:
-        """The batch in pieces whose weighted losses add up to its own."""
+        """Yield pieces whose weighted losses add up to the batch's own."""
         size = self.x.shape[1]
         step = size if at_most is None else at_most
         for start in range(0, size, step):
@@ -157,7 +156,7 @@ class Batches:
         self._whole: Batch | None = None  # all rows as one batch, which is the same in every epoch
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of epoch ``epoch``."""
+        """Yield the batches of an epoch."""
         if self._whole is not None:
             yield self._whole
             return
@@ -224,7 +223,7 @@ class Batches:
         return x.lerp(other, part), target.lerp(other_target, part)
 
     def _share(self, target: Tensor, start: int, width: int) -> tuple[Tensor, Tensor | float]:
-        """What each of the batch's ``width`` rows counts, and how many of each run's own are among them."""
+        """Weights of the batch's ``width`` rows, and how many of each run's own are among them."""
         if self._even:
             return torch.full((1, width), 1.0 / width, dtype=target.dtype, device=target.device), float(width)
         inside = torch.arange(start, start + width, device=target.device) < self._sizes  # (S, B)
@@ -240,11 +239,7 @@ def _read_subset(subset: Any, rows: int, runs: int, name: str) -> tuple[Tensor |
     if len(parts) != runs:
         raise ValueError(f"{name} must hold row numbers for each of the {runs} run(s), got {len(parts)}")
     indices = [torch.as_tensor(part).cpu() for part in parts]
-    checked: set[int] = set()  # the runs of a search share the rows of a few folds
     for run, part in enumerate(indices):
-        if id(part) in checked:
-            continue
-        checked.add(id(part))
         if part.dim() != 1 or part.dtype.is_floating_point or part.dtype == torch.bool:
             raise TypeError(f"{name} must hold row numbers, got {shown(part)} of {part.dtype} for run {run}")
         if len(part) == 0:

@@ -1,35 +1,34 @@
-"""The training loop: a plain generator of one record per epoch. Read it from the top; all else is detail.
+"""The training loop: a plain generator of one record per epoch.
 
 :func:`train` reads the arguments (training.py) and goes on from a checkpoint where there is one (checkpoint.py).
-:func:`_epochs` is the loop itself. An epoch's steps are in epoch.py, what a step does in step.py, what goes into it in
-data.py, which runs go on after an epoch in verdicts.py, what it leaves behind in state.py.
+:func:`_epochs` is the loop itself. A step is in step.py, its batch in data.py, the end of a run in guard.py, and
+everything that changes in state.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import nn
 
 from restt._common.ranks import LostRank, read_group
-from restt.chain.precision import precision
-from restt.train.checkpoint import Checkpoints
-from restt.train.config import TrainConfig
+from restt.train.checkpoint import Checkpoints, fingerprint
+from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
-from restt.train.epoch import EpochMeans, Pace, run_epoch
+from restt.train.guard import judge
 from restt.train.objective import evaluate
 from restt.train.records import EpochRecord, Event, RecordStream
 from restt.train.state import TrainState
-from restt.train.step import TrainStep
+from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
-from restt.train.verdicts import check_runs, judge, train_on
 
 
 def train(
@@ -45,7 +44,6 @@ def train(
     feature_map: FeatureMap | None = None,
     map_batches: bool = False,
     checkpoint_dir: str | Path | None = None,
-    fingerprint: Mapping[str, Any] | None = None,
     group: Any = "auto",
 ) -> RecordStream:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
@@ -74,17 +72,15 @@ def train(
     feature_map : callable
         From raw values to site vectors (B, N, I), after augmentation.
     map_batches : bool
-        Apply ``feature_map`` to each batch, not once to all rows: memory then holds raw values alone, which for wide
-        site vectors is far less, and every epoch maps again. So it always is with augmentation.
+        Apply ``feature_map`` to each batch, not once to all rows: memory then holds raw values alone, and every epoch
+        maps again. Augmentation always does so.
     checkpoint_dir : path
-        Save here and, if the folder holds the same training, go on from there: earlier records are told again with
+        Save here and, if the folder holds the same training, go on from there: earlier records come again with
         ``replayed=True``. Another training's folder is refused with a ValueError that says what differs, and one that
-        another process trains into with a RuntimeError that names it. More ``epochs`` than before are the same
-        training: it goes on, also where it was finished. Under a schedule that does not depend on the length
-        (constant, warmup, plateau) the result is, bit for bit, that of the longer training; under a cosine the rate is
-        read off the longer curve from here on.
-    fingerprint : mapping
-        More entries that must be the same for a checkpoint to go on.
+        another process trains into with a RuntimeError. More ``epochs`` than before are the same training: it goes on,
+        also where it was finished. Under a schedule that does not depend on the length (constant, warmup, plateau) the
+        result is, bit for bit, that of the longer training; under a cosine the rate is that of the longer curve from
+        here on.
     group : "auto", torch.distributed.ProcessGroup or None
         Processes that train one model together: by default those of the default group where ``torch.distributed`` was
         initialised, as under ``torchrun``. Each makes this same call with the same rows, which is checked before
@@ -126,13 +122,15 @@ def train(
         )
     entries: dict[str, Any] = {}
     if checkpoint_dir is not None or ranks.size > 1:
-        entries = training.fingerprint(fingerprint or {})
+        entries = fingerprint(module, training.config, training.data, training.validation, feature_map)
         ranks.check_same(entries | {"checkpoint_dir": "given" if checkpoint_dir is not None else None})
     checkpoints: Checkpoints | None = None
     events: list[Event] = []
     with ranks.agreed("open its checkpoint_dir"):
         if checkpoint_dir is not None and ranks.first:
-            checkpoints, events = _open(training, checkpoint_dir, entries)
+            checkpoints = Checkpoints(checkpoint_dir, entries, training.seeds)
+            events = checkpoints.load(training.state)
+            training.seeds = checkpoints.seeds
     if ranks.size > 1:
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
@@ -140,33 +138,15 @@ def train(
     return RecordStream(_epochs(training, checkpoints, events), release)
 
 
-def _open(
-    training: Training, checkpoint_dir: str | Path, entries: Mapping[str, Any]
-) -> tuple[Checkpoints, list[Event]]:
-    """The training's folder, and what happened where it goes on from there."""
-    checkpoints = Checkpoints(checkpoint_dir, entries)
-    try:
-        events, lengthened = checkpoints.load(training.state)
-        if lengthened:
-            events += train_on(training, lengthened)
-        training.seeds = checkpoints.seeds = checkpoints.seeds or training.seeds
-        # At once, so that a folder that cannot be written is known before any work is done.
-        checkpoints.save(training.state)
-    except BaseException:
-        checkpoints.release()
-        raise
-    return checkpoints, events
-
-
 def _epochs(
     training: Training, checkpoints: Checkpoints | None, events: list[Event]
 ) -> Generator[EpochRecord, None, None]:
-    """The loop: what was done before is told again, then epoch after epoch until no run is left."""
+    """Replay earlier records, then train epoch after epoch until no run is left."""
     state, total, ranks = training.state, training.total, training.ranks
     try:
         yield from [replace(record, replayed=True) for record in state.history]
         ready = pace = None
-        while state.runs:
+        while state.active:
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
@@ -174,37 +154,38 @@ def _epochs(
                 pace = Pace.of(training, batches)
             epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
-            with _multiplying(training.config):
-                began = time.perf_counter()
-                means, largest = run_epoch(training, batches, step, pace, epoch)
-                # The clock is rank 0's, as is every number that something is decided by.
-                seconds, means = ranks.same((time.perf_counter() - began, means))
-                samples = sum(batches.data.sizes) / seconds
-                _, losses, norms, firsts = means
-                for run, steps in zip(state.runs, batches.steps, strict=True):
-                    run.steps += steps
+            began = time.perf_counter()
+            means, largest = run_epoch(training, batches, step, pace, epoch)
+            # The clock is rank 0's, as is every number that decides something.
+            seconds, means = ranks.same((time.perf_counter() - began, means))
+            for run, steps in zip(state.runs, batches.steps, strict=True):
+                run.steps += steps
 
-                events += _memory_events(training, step, batches)
-                rolled_back, failed = check_runs(training, losses, norms, firsts, largest)
-                scores: dict[str, list[float]] = {}
-                if validation is not None:
-                    weights = None if state.ema is None else state.current_weights()
-                    scores = evaluate(
-                        state.working, validation, training.loss, training.classes, weights, step.micro_batch, ranks
-                    )
-            judged, improved, stopped = judge(training, epoch, losses, scores, failed)
-
-            told = (*events, *rolled_back, *judged)
-            record = _told(epoch, runs, total, means, scores, seconds, samples, told)
+            events += _memory_events(training, step, batches)
+            rolled_back = _check_runs(training, means, largest)
+            scores: dict[str, list[float]] = {}
+            if validation is not None:
+                weights = None if state.ema is None else state.current_weights()
+                scores = evaluate(
+                    state.working, validation, training.loss, training.classes, weights, step.micro_batch, ranks
+                )
+            verdicts, improved = _judge_runs(training, epoch, scores.get("loss", means.losses))
+            record = EpochRecord(
+                epoch,
+                runs,
+                _by_run(means.losses, runs, total),
+                _by_run(means.rates, runs, total),
+                _by_run(means.norms, runs, total),
+                {name: _by_run(values, runs, total) for name, values in scores.items()},
+                seconds,
+                sum(batches.data.sizes) / seconds,
+                (*events, *rolled_back, *verdicts),
+            )
             events = []
-            state.end_epoch(record, improved, stopped)
-            if stopped:
-                ready = None  # other runs
-            elif rolled_back:
-                ready = batches, training.limited(step), validation
-            if stopped or rolled_back or judged:
-                pace = None
-            if checkpoints is not None and (checkpoints.due() or not state.runs):
+            state.end_epoch(record, improved)
+            if rolled_back or verdicts:
+                ready = pace = None
+            if checkpoints is not None and (checkpoints.due() or not state.active):
                 checkpoints.save(state)
             yield record
     except KeyboardInterrupt:
@@ -222,6 +203,85 @@ def _epochs(
             checkpoints.release()
 
 
+@dataclass(frozen=True)
+class Pace:
+    """The groups of runs that move together, and how fast; the same from epoch to epoch until something happens."""
+
+    groups: list[RunGroup]
+    scale: list[float]  # of each group's rate
+    epochs: list[int]  # of each group
+
+    @classmethod
+    def of(cls, training: Training, batches: Batches | StreamBatches) -> Pace:
+        """Group the runs in training."""
+        runs = training.state.runs
+        scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in runs]
+        epochs = [training.epochs[run.place] for run in runs]
+        decay = [training.weight_decay[run.place] for run in runs]
+        agreement = list(zip(scale, epochs, batches.steps, strict=True))
+        groups = training.state.adam.groups(agreement, decay, [run.steps for run in runs])
+        return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
+
+
+class EpochMeans(NamedTuple):
+    """Rate, mean loss, mean gradient norm and first loss of each of S runs in an epoch."""
+
+    rates: list[float]
+    losses: list[float]
+    norms: list[float]
+    firsts: list[float]
+
+
+def run_epoch(
+    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int
+) -> tuple[EpochMeans, float]:
+    """Take all steps of an epoch; returns its means and the size of the largest weight, which the guard looks at."""
+    state, config = training.state, training.config
+    last = [0.0] * len(pace.groups)
+    step.totals.zero_()
+    for number, batch in enumerate(batches.epoch(epoch)):
+        rates: list[tuple[RunGroup, int, float]] = []
+        for place, group in enumerate(pace.groups):
+            steps = batches.steps[group.start]
+            if number >= steps:
+                continue
+            done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
+            last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
+            rates.append((group, state.runs[group.start].steps + number, last[place]))
+        step(batch, rates, first=number == 0)
+    largest = step.totals.new_zeros(()) if state.guard is None else state.guard.largest()
+    # The loop waits for the device only here.
+    flat = torch.cat((step.totals.flatten(), largest.to(step.totals).view(1))).cpu().numpy()
+    totals = flat[:-1].reshape(step.totals.shape)
+    totals[0] /= np.array(batches.data.sizes)
+    totals[1] /= np.array(batches.steps)
+    rates_of_runs = [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
+    return EpochMeans(rates_of_runs, *totals.tolist()), float(flat[-1])
+
+
+def _check_runs(training: Training, means: EpochMeans, largest: float) -> list[Event]:
+    """Roll back the runs that have exploded."""
+    state = training.state
+    if state.guard is None:
+        return []
+    for run, first in zip(state.runs, means.firsts, strict=True):
+        if math.isnan(run.reference):
+            run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
+    return state.guard.check(state.runs, means.losses, means.norms, largest)
+
+
+def _judge_runs(training: Training, epoch: int, losses: Sequence[float]) -> tuple[list[Event], list[int]]:
+    """Events of the epoch, and the slots of the runs that are at their best."""
+    events: list[Event] = []
+    improved = []
+    for slot, run in enumerate(training.state.runs):
+        verdicts, is_best = judge(run, losses[slot], epoch, training.epochs[run.place], training.config)
+        events += verdicts
+        if is_best:
+            improved.append(slot)
+    return events, improved
+
+
 def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
     """Save the last finished epoch of a training that ends within one, and say what is left of it."""
     if checkpoints is None:
@@ -235,50 +295,18 @@ def _memory_events(training: Training, step: TrainStep, batches: Batches | Strea
     state, ranks = training.state, training.ranks
     rows = -(-min(batches.batch_size, batches.longest) // ranks.size)
     if ranks.size > 1:
-        found = [size for size in ranks.all(step.micro_batch) if size is not None]
-        step.micro_batch = min(found, default=None)
+        sizes = [size for size in ranks.all(step.micro_batch) if size is not None]
+        step.micro_batch = min(sizes, default=None)
     if step.micro_batch == state.micro_batch and state.epoch > 0:
         return []
-    split_by_memory = step.micro_batch != state.micro_batch
+    why = "out of memory" if step.micro_batch != state.micro_batch else "as configured"
     state.micro_batch = step.micro_batch
     if step.micro_batch is None or step.micro_batch >= rows:
         return []
-    why = "out of memory" if split_by_memory else "as configured"
     return [Event("micro-batch", f"{why}: batches of {rows} rows are split into micro-batches of {step.micro_batch}")]
 
 
-def _multiplying(config: TrainConfig) -> contextlib.AbstractContextManager[None]:
-    """The configured precision, for as long as an epoch computes and not for what happens between epochs."""
-    return contextlib.nullcontext() if config.precision is None else precision(config.precision)
-
-
-def _told(
-    epoch: int,
-    runs: tuple[int, ...],
-    total: int,
-    means: EpochMeans,
-    scores: Mapping[str, list[float]],
-    seconds: float,
-    samples: float,
-    events: tuple[Event, ...],
-) -> EpochRecord:
-    """The record of an epoch in which these of ``total`` runs were in training."""
-    return EpochRecord(
-        epoch,
-        runs,
-        _spread(means.losses, runs, total),
-        _spread(means.rates, runs, total),
-        _spread(means.norms, runs, total),
-        {name: _spread(values, runs, total) for name, values in scores.items()},
-        seconds,
-        samples,
-        events,
-    )
-
-
-def _spread(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:
+def _by_run(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:
     """One entry per run of the module, NaN for those that no longer train."""
-    if len(runs) == total:
-        return tuple(values)
-    found = dict(zip(runs, values, strict=True))
-    return tuple(found.get(run, math.nan) for run in range(total))
+    known: Mapping[int, float] = dict(zip(runs, values, strict=True))
+    return tuple(known.get(run, math.nan) for run in range(total))

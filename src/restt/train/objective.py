@@ -1,13 +1,12 @@
-"""What is made small and what is measured: losses of single rows, and the metrics of held-out ones, for all runs."""
+"""Losses of single rows, and losses and metrics of held-out rows, for all runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
+from torch.nn.functional import huber_loss, mse_loss
 
 from restt._common.errors import shown
 from restt._common.ranks import ALONE, Ranks
@@ -18,37 +17,27 @@ LOSSES = ("mse", "cross-entropy", "binary-cross-entropy", "huber")
 
 # Rows evaluated at once; their states are the memory an evaluation needs.
 EVALUATION_ROWS = 1024
-# Metrics of which more is better; of the loss and of the others, less is.
-RISING = ("accuracy", "r2")
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
-def row_loss(name: str, huber_delta: float = 1.0) -> RowLoss:
-    """The loss of each row: outputs (S, B, O) and targets (S or 1, B, O) -> (S, B).
+def row_loss(name: str) -> RowLoss:
+    """Return the loss of single rows: outputs (S, B, O) and targets (S or 1, B, O) -> (S, B).
 
-    MSE and Huber are means over the O outputs, as torch's are. Cross-entropy takes outputs as logits and any
-    distribution over classes as target; binary cross-entropy takes every output as the logit of a question of its own,
-    answered by a target in [0, 1], and is their mean.
+    MSE and Huber (quadratic up to 1) are means over the O outputs, as torch's are. Cross-entropy takes outputs as
+    logits and any distribution over classes as target; binary cross-entropy takes every output as a logit of its own
+    with a target in [0, 1], and is their mean.
 
     >>> row_loss("mse")(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 0.0]]]))
     tensor([[0.5000]])
     """
     if name == "mse":
-        # Of two launches, and as many for the gradient.
         return lambda output, target: mse_loss(output, target.expand_as(output), reduction="none").mean(-1)
     if name == "huber":
-        return lambda output, target: _huber(output - target, huber_delta).mean(-1)
+        return lambda output, target: huber_loss(output, target.expand_as(output), reduction="none").mean(-1)
     if name == "binary-cross-entropy":
         return lambda output, target: (torch.nn.functional.softplus(output) - target * output).mean(-1)
     return lambda output, target: -(target * output.log_softmax(-1)).sum(-1)
-
-
-def _huber(error: Tensor, delta: float) -> Tensor:
-    # |e| = a + b with a the part within delta: ½a² + delta·b is the square near 0 and the straight line beyond.
-    size = error.abs()
-    near = size.clamp(max=delta)
-    return 0.5 * near.square() + delta * (size - near)
 
 
 def read_targets(
@@ -59,7 +48,7 @@ def read_targets(
     device: torch.device,
     name: str = "y",
 ) -> Tensor:  # (M, O)
-    """Targets as the losses take them: whole numbers are classes and become one-hot, floats stay.
+    """Check targets for a loss: whole numbers are classes and become one-hot, floats stay.
 
     >>> read_targets(torch.tensor([2, 0]), 3, "mse", torch.float32, torch.device("cpu")).tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
@@ -88,15 +77,10 @@ def read_targets(
 
 
 def is_classes(y: Tensor) -> bool:
-    """Whether targets are classes: whole numbers are, floats are values."""
+    """Whether targets are classes (whole numbers) and not values (floats)."""
     if not isinstance(y, Tensor):
         raise TypeError(f"y must be a torch.Tensor, got {shown(y)} of type {type(y).__name__}")
     return not y.dtype.is_floating_point
-
-
-def metric_names(classes: bool) -> tuple[str, ...]:
-    """``accuracy`` for classes; ``rmse`` and ``r2`` for values."""
-    return ("loss", "accuracy") if classes else ("loss", "rmse", "r2")
 
 
 @torch.no_grad()
@@ -111,41 +95,29 @@ def evaluate(
 ) -> dict[str, list[float]]:  # S values each
     """Mean loss and metrics of each run on its own rows, each row counted by its weight.
 
-    R² is the mean over outputs of 1 − Σ(y−f)²/Σ(y−ȳ)², RMSE the root of the mean over rows and outputs. Each rank
-    looks at its part of the rows, and the sums are those of all.
+    Classes have ``accuracy``; values ``rmse``, the root of the mean over rows and outputs, and ``r2``, the mean over
+    outputs of 1 − Σ(y−f)²/Σ(y−ȳ)². Each rank looks at its part of the rows, and the sums are those of all.
     """
     model.module.eval()
     begin, end = ranks.part(max(data.sizes))
     at_once = min(EVALUATION_ROWS, at_once or EVALUATION_ROWS)
-    # A rank without a row looks at one that does not count.
+    # A rank without a row evaluates one that does not count.
     rows = range(begin, end) or range(1)
-    sums = _with_fewer_rows_until_it_fits(partial(_sums, model, data, loss, classes, weights, rows), at_once)
+    sums = _sums(model, data, loss, classes, weights, rows, at_once)
     if begin == end:
         sums = {name: torch.zeros_like(value) for name, value in sums.items()}
     ranks.add(list(sums.values()))
     model.module.train()
     total, count = sums["loss"].cpu(), sums["count"].cpu()
-    found = {"loss": (total / count).tolist()}
+    scores = {"loss": (total / count).tolist()}
     if classes:
-        found["accuracy"] = (sums["hits"].cpu() / count).tolist()
+        scores["accuracy"] = (sums["hits"].cpu() / count).tolist()
     else:
         errors, means = sums["errors"].cpu(), sums["values"].cpu() / count[:, None]
         spread = sums["squares"].cpu() - count[:, None] * means.square()
-        found["rmse"] = (errors.mean(-1) / count).sqrt().tolist()
-        found["r2"] = (1 - errors / spread.clamp(min=torch.finfo(torch.float64).tiny)).mean(-1).tolist()
-    return found
-
-
-def _with_fewer_rows_until_it_fits(sums: Callable[[int], dict[str, Tensor]], at_once: int) -> dict[str, Tensor]:
-    while True:
-        try:
-            return sums(at_once)
-        except torch.OutOfMemoryError:
-            if at_once == 1:
-                raise
-            at_once = (at_once + 1) // 2
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        scores["rmse"] = (errors.mean(-1) / count).sqrt().tolist()
+        scores["r2"] = (1 - errors / spread.clamp(min=torch.finfo(torch.float64).tiny)).mean(-1).tolist()
+    return scores
 
 
 def _sums(

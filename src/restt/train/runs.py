@@ -1,4 +1,4 @@
-"""Many runs side by side: a module seen as S runs, whether or not it has that axis, and settings with a value for each.
+"""Many runs side by side: a module seen as S runs, whether or not it has that axis, and settings with one value each.
 
 Everything in this package works on tensors (S, …). A module without runs is one run.
 """
@@ -6,7 +6,7 @@ Everything in this package works on tensors (S, …). A module without runs is o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -28,7 +28,7 @@ class RunsView:
         self.has_axis = getattr(module, "runs", None) is not None
         self.runs: int = getattr(module, "runs", None) or 1
         self.parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        self.weights = {name: self._lifted(value.detach()) for name, value in module.state_dict().items()}
+        self.weights = {name: self._with_axis(value.detach()) for name, value in module.state_dict().items()}
         for name, value in self.weights.items():
             if value.dim() == 0 or len(value) != self.runs:
                 raise ValueError(
@@ -36,43 +36,38 @@ class RunsView:
                 )
         if not self.parameters:
             raise ValueError("module has no parameter to train: all are frozen or there are none")
-
-    @property
-    def device(self) -> torch.device:
-        return next(iter(self.parameters.values())).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return next(iter(self.parameters.values())).dtype
+        parameter = next(iter(self.parameters.values()))
+        self.device, self.dtype = parameter.device, parameter.dtype
 
     def __call__(
         self,
         x: Tensor,  # (S or 1, B, …)
         weights: dict[str, Tensor] | None = None,  # (S, …) each, in place of the module's own
     ) -> Tensor:  # (S, B, O)
-        """The outputs, under other weights where they are given."""
+        """Return the outputs, under other weights where they are given."""
         data = x if self.has_axis and len(x) == self.runs else x[0]
         if weights is None:
             output = self.module(data)
         else:
             own = {name: value if self.has_axis else value[0] for name, value in weights.items()}
             output = torch.func.functional_call(self.module, own, (data,))
-        return self._lifted(output)
+        return self._with_axis(output)
 
     def gradients(self) -> dict[str, Tensor]:  # (S, …) each
         """Gradients of the parameters that have one."""
-        return {name: self._lifted(value.grad) for name, value in self.parameters.items() if value.grad is not None}
+        return {name: self._with_axis(value.grad) for name, value in self.parameters.items() if value.grad is not None}
 
     def clear_gradients(self) -> None:
+        """Forget all gradients."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def _lifted(self, value: Tensor) -> Tensor:
+    def _with_axis(self, value: Tensor) -> Tensor:
         return value if self.has_axis else value.unsqueeze(0)
 
 
 def working_copy(module: Kind, keep: Sequence[int]) -> Kind:
-    """A copy of the module that holds only the runs ``keep``, in that order; changes to it leave the module alone."""
+    """Copy a module with only the runs ``keep``, in that order; changes to the copy leave the module alone."""
     clone = copy.deepcopy(module)
     total = getattr(module, "runs", None)
     if total is None or list(keep) == list(range(total)):
@@ -105,20 +100,12 @@ def per_run(name: str, value: Any, runs: int) -> list[Any]:
 
 
 def check_each(name: str, value: Any, check: Callable[[Any], Any]) -> None:
-    """``check`` the value, or each one of a sequence."""
+    """``check`` the value, or every value of a sequence."""
     values = as_list(value)
     if values is not None and not values:
         raise ValueError(f"{name} must be one value or one for each run, got an empty sequence")
-    for item in [value] if values is None else _distinct(values):
+    for item in [value] if values is None else values:
         check(item)
-
-
-def _distinct(values: Sequence[Any]) -> Iterable[Any]:
-    """Each value once: hundreds of runs of a search have a handful of them."""
-    try:
-        return {(type(value), value): value for value in values}.values()
-    except TypeError:  # what cannot be hashed is none of what is checked for, and refused one by one
-        return values
 
 
 def as_list(value: Any) -> list[Any] | None:

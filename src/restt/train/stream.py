@@ -14,9 +14,9 @@ from torch import Tensor
 
 from restt._common.ranks import ALONE, Ranks
 from restt._common.seeds import stream_keys
+from restt.train.augment import SiteDropout
 from restt.train.data import Batch, FeatureMap
 from restt.train.objective import read_targets
-from restt.train.regularisation import SiteDropout
 
 Item = TypeVar("Item")
 
@@ -28,10 +28,10 @@ class Source(Protocol):
     rows: int
 
     def head(self) -> tuple[Tensor, ...]:
-        """Some rows, as a block holds them."""
+        """Return some rows in the form of a block."""
 
     def blocks(self, epoch: int, own: Callable[[np.ndarray], np.ndarray]) -> Iterator[tuple[Tensor, ...]]:
-        """The rows of an epoch, shuffled: x (b, …), y (b,) or (b, O), and optionally weights (b,) of mean 1.
+        """Yield the rows of an epoch, shuffled: x (b, …), y (b,) or (b, O), and optionally weights (b,) of mean 1.
 
         ``own`` takes positions (b,) in the epoch and returns which of these rows are wanted.
         """
@@ -54,15 +54,14 @@ class StreamData:
     filler: list[Tensor]  # a row, for a step in which a process has none of its own
 
     def keep(self, runs: Sequence[int]) -> StreamData:
-        """The same rows for some of the runs."""
+        """Keep some of the runs."""
         return replace(self, sizes=tuple(self.sizes[run] for run in runs))
 
 
 class StreamBatches:
-    """The batches of an epoch, cut out of the blocks of a source.
+    """The batches of an epoch, cut out of the blocks of a source: :class:`~restt.train.data.Batches` beyond memory.
 
-    :class:`~restt.train.data.Batches` is the same for rows in memory. Batches are the same however many processes train
-    together; each asks the source for its part of every batch.
+    Batches are the same however many processes train together; each asks the source for its part of every batch.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class StreamBatches:
         self.steps = (math.ceil(self.longest / batch_size),) * len(data.sizes)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of epoch ``epoch``."""
+        """Yield the batches of an epoch."""
         keys = None
         if self.dropout is not None:
             keys = stream_keys(self.seeds, self.run_ids, "dropout", epoch, self.data.device)
@@ -104,7 +103,7 @@ class StreamBatches:
             raise self._miscount("more", epoch)
 
     def _own(self, positions: np.ndarray) -> np.ndarray:
-        """Which positions (b,) in an epoch are this process's part of their batch."""
+        """Mark the positions (b,) in an epoch that are this process's part of their batch."""
         start = positions - positions % self.batch_size
         width = np.minimum(self.batch_size, self.longest - start)
         rank, size = self.ranks.rank, self.ranks.size
@@ -112,12 +111,12 @@ class StreamBatches:
         return (within >= width * rank // size) & (within < width * (rank + 1) // size)
 
     def _batch(self, rows: list[Tensor], start: int, width: int, keys: Tensor | None) -> Batch:
-        """The part of a batch of ``width`` rows that these are; the first of them is row ``start`` of the epoch."""
+        """Make a part of a batch of ``width`` rows; its first row is row ``start`` of the epoch."""
         data = self.data
         # A rank without a row takes one that does not count, so that it takes part in the step.
         counts = bool(rows) and len(rows[0]) > 0
         x, y, *weight = rows if counts else data.filler
-        # Looked at where they are: on a device every look would wait for it.
+        # Checked before they move: a check on a device waits for it.
         target = read_targets(y, data.outputs, data.loss, data.dtype, y.device).to(data.device)
         x = x.to(data.device)
         x = (x if data.feature_map is None else data.feature_map(x)).to(data.dtype)[None]

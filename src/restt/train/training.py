@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from restt._common.errors import check_choice, shown
+from restt._common.errors import shown
 from restt._common.ranks import Ranks
 from restt._common.seeds import fresh_seed
 from restt.topology import Topology
-from restt.train.checkpoint import fingerprint
+from restt.train.augment import SiteDropout
 from restt.train.config import TrainConfig
 from restt.train.cuda_graph import GraphedStep
 from restt.train.data import Batches, FeatureMap, RunData, mapped, read_data, read_x
-from restt.train.memory import rows_in_budget
-from restt.train.objective import is_classes, metric_names, read_targets, row_loss
-from restt.train.regularisation import SiteDropout, penalty_slopes
+from restt.train.objective import is_classes, read_targets, row_loss
 from restt.train.runs import RunsView, per_run
 from restt.train.state import TrainState
-from restt.train.step import TrainStep
+from restt.train.step import TrainStep, penalty_slopes
 from restt.train.stream import Source, StreamBatches, StreamData
 
 
@@ -78,7 +76,7 @@ class Training:
         if config.loss == "auto":
             config = replace(config, loss="cross-entropy" if self.classes else "mse")
         self.config = config
-        self.loss = row_loss(config.loss, config.huber_delta)
+        self.loss = row_loss(config.loss)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
         self.data: RunData | StreamData
         if source is not None:
@@ -89,14 +87,10 @@ class Training:
             features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
             self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)
         self.validation = self._read_validation(model, outputs, raw, target, validation, validation_subset)
-        check_choice("monitor", config.monitor, metric_names(self.classes) if self.validation else ("loss",))
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
             raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
         self.untrained_loss = float(self.loss(torch.zeros_like(target)[None], target[None]).mean())
         self.state = TrainState(module, self.config, saved)
-        if config.memory_budget is not None:
-            fitting = rows_in_budget(module, config.memory_budget)
-            self.state.micro_batch = min(fitting, config.micro_batch or fitting)
 
     def _read_validation(
         self,
@@ -125,23 +119,8 @@ class Training:
             values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
         return read_data(values, target, weight, subset, model.runs, "validation_subset", self.held_out_map)
 
-    @property
-    def compares_epochs(self) -> bool:
-        """Whether something depends on which epoch is a run's best."""
-        config = self.config
-        return config.patience is not None or config.schedule == "plateau" or self.state.best is not None
-
-    @property
-    def next_end(self) -> int:
-        """The first epoch after which one of the runs in training is done."""
-        return min(self.epochs[run.place] for run in self.state.runs)
-
-    def fingerprint(self, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """What must be the same for a checkpoint to go on."""
-        return fingerprint(self.module, self.config, self.data, self.validation, self.feature_map, extra)
-
     def prepare(self) -> tuple[Batches | StreamBatches, TrainStep, RunData | None]:
-        """Batches, step and validation rows of the runs that are still in training."""
+        """Make batches, step and validation rows of the runs that are still in training."""
         state, config = self.state, self.config
         runs = [run.place for run in state.runs]
         like = next(iter(state.working.parameters.values()))
@@ -179,14 +158,8 @@ class Training:
         )
         return batches, step, None if self.validation is None else self.validation.keep(runs)
 
-    def limited(self, step: TrainStep) -> TrainStep:
-        """The same step once a run was rolled back: gradients have other limits from then on."""
-        limits = self._limits(next(iter(step.working.parameters.values())))
-        parts = step.working, step.adam, step.loss, step.slopes, step.start, limits, step.ema, step.ema_decay
-        return type(step)(*parts, step.micro_batch, step.ranks)
-
     def _limits(self, like: Tensor) -> Tensor | None:  # (S,)
-        """The largest gradient norms of the runs in training; None where all are infinite."""
+        """Largest gradient norms of the runs in training; None where all are infinite."""
         clip = self.clip
         limits = [min(run.clip, math.inf if clip is None else clip[run.place]) for run in self.state.runs]
         if not any(math.isfinite(limit) for limit in limits):
@@ -197,7 +170,7 @@ class Training:
 def _check_stream(
     y: Any, config: TrainConfig, sample_weight: Any, subset: Any, validation: Any, validation_subset: Any
 ) -> None:
-    """ValueError for what rows that come in blocks cannot have."""
+    """Raise ValueError for arguments that rows in blocks cannot have."""
     given = {
         "y": y,
         "sample_weight": sample_weight,
@@ -213,13 +186,13 @@ def _check_stream(
 
 
 def _unchecked(feature_map: FeatureMap | None) -> FeatureMap | None:
-    """The map without its checks where it offers that: a look at every batch would wait for the device each time."""
+    """Return the map without its checks where it offers that: a check of every batch would wait for the device."""
     return getattr(feature_map, "map", feature_map)
 
 
 @torch.no_grad()
 def _count_outputs(model: RunsView, row: Tensor) -> int:
-    """O, by running one row (1, …): what does not fit the module is refused here, before any work is done."""
+    """Count the outputs by running one row (1, …), which refuses rows that do not fit the module."""
     mode = model.module.training
     model.module.eval()
     try:

@@ -32,7 +32,7 @@ def field(device: str, *, plain: bool = False) -> list[Implementation]:
     if device.startswith("cuda"):
         own = [Ours("auto", graph=True), Ours("auto"), Ours("eager", graph=True), Ours("eager")]
         own += [Ours("auto", "plain", graph=True)] if plain else []
-        own += [OwnLoop(loop, only_usual=True) for loop in ("captured-step", "graphed-step", "compiled-step")]
+        own += [OwnLoop(loop, only_usual=True) for loop in ("graphed-whole", "graphed-step", "compiled-step")]
         others = [PlainTorch(form, graph=graph) for form in ("torch", "textbook") for graph in (True, False)]
         return [*own, *others, TensorKrowch(), TensorKrowch(inline=True), Limit(graph=True)]
     own = [Ours("auto"), *(Ours(name) for name in chain.BACKENDS), *([Ours("auto", "plain")] if plain else [])]

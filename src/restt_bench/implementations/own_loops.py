@@ -19,7 +19,6 @@ from torch.optim.adam import adam
 
 from restt import chain
 from restt._common.compat_torch import dynamo_config, mark_static_address
-from restt.train import CapturedStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import (
     LEARNING_RATE,
@@ -35,12 +34,11 @@ LOOPS = {
     "one-thread": "the same, backward on the calling thread, gradients forgotten without zero_grad",
     "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
     "graphed-whole": "make_graphed_callables of the whole step, its update by torch.compile",
-    "captured-step": "restt.train.CapturedStep, its update by torch.compile",
     "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
     "compiled-whole": 'torch.compile, mode="reduce-overhead", of the whole step, without its guards once it is warm',
 }
-ON_GPU_ONLY = ("graphed-step", "graphed-whole", "captured-step")
-_COMPILED_UPDATE = ("graphed-whole", "captured-step", "compiled-step", "compiled-whole")
+ON_GPU_ONLY = ("graphed-step", "graphed-whole")
+_COMPILED_UPDATE = ("graphed-whole", "compiled-step", "compiled-whole")
 
 
 class OwnLoop(Implementation):
@@ -82,7 +80,6 @@ class OwnLoop(Implementation):
             "one-thread": OneThread,
             "graphed-step": GraphedStep,
             "graphed-whole": GraphedWhole,
-            "captured-step": WholeStep,
             "compiled-step": CompiledStep,
             "compiled-whole": CompiledWhole,
         }
@@ -177,8 +174,8 @@ def _compilable(parameters: list[nn.Parameter], case: Case) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, lr=rate, foreach=True, capturable=case.on_gpu)
 
 
-class _Whole(TrainingStep):
-    """Everything in one function; a compiled update keeps all processors busy, a fused few."""
+class GraphedWhole(TrainingStep):
+    """Everything in one graphed callable; a compiled update keeps all processors busy, a fused few."""
 
     def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:
         parameters = list(parameters)
@@ -193,31 +190,13 @@ class _Whole(TrainingStep):
             update()
             return loss.detach()
 
-        self.whole = self.recorded(step)
+        samples = (self.x.clone(), self.target.clone())
+        self.whole: Callable[..., Any] = torch.cuda.make_graphed_callables(step, samples)
         for _ in range(WARM_UPS + 2):
             self.step()
 
-    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
-        raise NotImplementedError
-
     def step(self) -> None:
         self.loss = self.whole(self.x, self.target)
-
-
-class WholeStep(_Whole):
-    """By :class:`restt.train.CapturedStep`."""
-
-    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
-        return CapturedStep(step)
-
-
-class GraphedWhole(_Whole):
-    """By torch's graphed callables, which take a function too; of what needs no gradient they make one graph."""
-
-    def recorded(self, step: Callable[..., Tensor]) -> Callable[..., Any]:
-        samples = (self.x.clone(), self.target.clone())
-        made: Callable[..., Any] = torch.cuda.make_graphed_callables(step, samples)
-        return made
 
 
 class CompiledStep(TrainingStep):

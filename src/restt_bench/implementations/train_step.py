@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from restt import chain
-from restt.train.adam import Adam
 from restt.train.cuda_graph import GraphedStep
 from restt.train.data import Batch
 from restt.train.objective import row_loss
 from restt.train.runs import RunsView
-from restt.train.step import TrainStep
+from restt.train.step import Adam, TrainStep
 from restt_bench.case import Case
 from restt_bench.implementations.base import LEARNING_RATE, Implementation
 
@@ -66,7 +65,7 @@ class _Step:
         self.adam = Adam(working.weights)
         (self.group,) = self.adam.groups([0], [0.0], [0])
         kind = GraphedStep if case.on_gpu else TrainStep
-        self.taken = kind(working, self.adam, row_loss("mse"), {}, None, None, None, None, None)
+        self.taken = kind(working, self.adam, row_loss("mse"))
         target = target.expand(case.batch, case.outputs)
         share = torch.full((1, case.batch), 1 / case.batch, device=x.device)
         self.batch = Batch(x[None], target[None], share, float(case.batch))

@@ -38,7 +38,7 @@ SECONDS = 150.0
 TIMES_OWN_STEP = {20: 1.5, 50: 1.15, 100: 1.15}
 # The loops of docs/pytorch.md that are held to it. The other ways leave loss, backward and update to torch's Python,
 # which takes longer than that around any model: the rows of ``stack`` tell how long here.
-CAPTURED_LOOPS = ("compiled-step", "compiled-whole", "graphed-step", "graphed-whole", "captured-step")
+CAPTURED_LOOPS = ("compiled-step", "compiled-whole", "graphed-step", "graphed-whole")
 
 
 def loops(device: str, settings: Settings, console: Console) -> Record:
