@@ -136,7 +136,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s. Studies: "
-            "check, tune, tune-step, networks, loops, tables, long-tables, explain. Groups: scaling, all."
+            "check, networks, loops, tables, long-tables, explain. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,

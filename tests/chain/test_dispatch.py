@@ -70,17 +70,6 @@ def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monk
     assert torch.equal(found, again)
 
 
-@pytest.mark.usefixtures("uncompiled")
-def test_without_compiled_code_one_sample_of_a_long_chain_goes_to_the_tree():
-    assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "tree"
-    assert choose(*inputs(sites=500, bond=4, batch=512))[0] == "eager"
-    assert choose(*inputs(sites=500, bond=60, batch=1))[0] == "eager"
-    assert choose(*inputs(sites=5, bond=4, batch=1))[0] == "eager"
-    assert choose(*inputs(sites=500, bond=4, batch=1, runs=400))[0] == "eager"
-    with restt.chain.recompute():
-        assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "eager"
-
-
 def test_forced_backend_that_cannot_raises_with_the_reason(monkeypatch):
     module = restt.ResTT(4, 2, 3, 1, dtype=torch.bfloat16)
     expected = 'forced chain backend "fused_cpu" .* it takes float32 and float64'
