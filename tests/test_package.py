@@ -35,7 +35,7 @@ SURFACE = {
             "Topology",
             "VolterraRegressor",
         ),
-        *("__version__", "load"),
+        *("__version__", "load", "warm_up"),
         *(
             "baselines",
             "chain",

@@ -130,6 +130,13 @@ def demo(
     run(output, seed=seed)
 
 
+@app.command(name="warm-up")
+def warm_up(device: Annotated[str, typer.Option(help="A torch device, or auto.")] = "auto") -> None:
+    """Compile what a first fit would wait for, once for this machine."""
+    for part, seconds in restt.warm_up(device).items():
+        print(f"{part}: {seconds:.1f} s")
+
+
 @app.command()
 def bench(
     names: Annotated[
@@ -150,7 +157,7 @@ def bench(
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
     plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check and tune.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check.")] = 1,
 ) -> None:
     """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
     from restt_bench import run

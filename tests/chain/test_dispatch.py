@@ -51,7 +51,7 @@ def test_without_compiled_code_everything_still_works():
 def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monkeypatch):
     broken, found_compilers = tmp_path / "broken.c", build.compilers()
     broken.write_text("this is no C\n")
-    monkeypatch.setattr(build, "_SOURCE", broken)
+    monkeypatch.setattr(build, "SOURCE", broken)
     monkeypatch.setattr(build, "_cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "compilers", lambda: found_compilers[:1])  # all refuse alike, some after seconds
     monkeypatch.setattr(contraction, "_libraries", {})

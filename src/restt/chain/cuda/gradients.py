@@ -18,7 +18,8 @@ def pack_cores(
     """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward.
 
     FOLDED puts the linear entry behind a forward core's last column, for a state that has a 1 there.
-    ``ld`` and ``forward_ld`` count the 16 bytes from row to row. With RAGGED only the cores that ``p_table`` names, of ``per_run`` in each run.
+    ``ld`` and ``forward_ld`` count the 16 bytes from row to row. With RAGGED only the cores that ``p_table`` names, of
+    ``per_run`` in each run.
     """
     matrix = tl.program_id(0).to(tl.int64)
     source = matrix

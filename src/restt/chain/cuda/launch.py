@@ -111,7 +111,8 @@ class LaunchTables:
     """
 
     sweeps: Mapping[tuple[int, str], SweepLaunch] = field(default_factory=_sweeps)
-    # Of tf32 products where each program has a multiprocessor of its own: steps of 8 columns are shorter.
+    # Where each program has a multiprocessor of its own, for these precisions: steps of 8 columns are shorter.
+    narrow: tuple[str, ...] = ("tf32",)
     one_wave: Mapping[int, SweepLaunch] = field(default_factory=_one_wave)
     one_wave_back: Mapping[int, SweepLaunch] = field(default_factory=_one_wave_back)
     # Where every multiprocessor has this many programs, as in a search over a small table: what a program occupies
@@ -199,7 +200,7 @@ def sweep_launch(
     columns = launch.columns
     if not reads_states:
         columns = _columns(layout, launch, runs, batch, device)
-        narrow = (TABLES.one_wave_back if back else TABLES.one_wave) if layout.precision == "tf32" else {}
+        narrow = (TABLES.one_wave_back if back else TABLES.one_wave) if layout.precision in TABLES.narrow else {}
         many = TABLES.many if layout.operands == "tf32" else {}
         if (own := narrow.get(layout.tile)) and runs * -(-batch // own.columns) <= device.processors:
             launch, columns = own, own.columns
