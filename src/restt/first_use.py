@@ -16,7 +16,7 @@ from restt.chain.cpu import build
 from restt.chain.precision import PRECISIONS
 
 
-def warm_up(device: str | torch.device = "auto", precisions: tuple[str, ...] = ("float32", "tf32")) -> dict[str, float]:
+def warm_up(device: str | torch.device = "auto", precisions: tuple[str, ...] = ("float32",)) -> dict[str, float]:
     """Compile what a first fit on this machine would wait for, and keep it for every later process.
 
     The C code of the CPU path goes into restt's cache folder, kernels of the usual sizes for a GPU into Triton's
@@ -28,7 +28,7 @@ def warm_up(device: str | torch.device = "auto", precisions: tuple[str, ...] = (
     device : str or torch.device
         Where fits are to run; ``"auto"`` is a GPU if there is one.
     precisions : tuple of str
-        How the GPU kernels are to multiply, see :func:`restt.chain.precision`; fits use float32.
+        How the GPU kernels are to multiply, see :func:`restt.chain.precision`.
 
     Returns
     -------

@@ -21,7 +21,7 @@ import restt
 from restt import Topology
 from restt.chain import eager
 from restt.chain.cuda import contraction, launch, plans
-from restt.chain.cuda.launch import Gpu, Layout, SweepLaunch, head_launch, sweep_launch, weight_launch
+from restt.chain.cuda.launch import Gpu, Layout, SweepLaunch, fetches_tiles, head_launch, sweep_launch, weight_launch
 from restt.chain.cuda.plans import is_folded
 
 H200 = Gpu()
@@ -135,7 +135,7 @@ class TestFusedCuda(ChainParity):
             self.assert_parity(Topology.residual(4).skip_to_output(2), bond=20, batch=21, runs=2)
 
     def test_cores_by_copy_engine(self, changed_tables):
-        changed_tables(sweeps={(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
+        changed_tables(fetched={"tf32": 32})
         self.assert_parity(Topology.residual(5), bond=17, runs=2)
 
 
@@ -351,7 +351,7 @@ def test_launches_fit_on_other_cards(card, precision):
             cores = found.stages - (found.columns == 8 and found.stages > 1)
             assert found.part * cores * layout.tile**2 * layout.dtype.itemsize <= card.shared_bytes
             assert width % found.part == 0
-            assert card.copies_tiles or not found.tma
+            assert card.copies_tiles or not fetches_tiles(layout, card)
         weights = weight_launch(layout, card)
         assert weights.stages * weights.batch * (weights.rows + weights.columns) * 4 <= card.shared_bytes
 

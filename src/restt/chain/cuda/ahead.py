@@ -24,7 +24,7 @@ class UsualSizes:
     """Sizes of the chains that are compiled ahead: one of each tile, number of features per step and batch tile."""
 
     bond_dims: tuple[int, ...] = (10, 20, 50, 100)
-    widths: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
+    widths: tuple[int, ...] = (2, 4, 5, 6, 8)
     batches: tuple[int, ...] = (512, 4096)  # of a step: of restt.train, of a refinement on a GPU
     evaluated: int = 1024  # rows of a forward pass without a backward one
     outputs: int = 10

@@ -48,7 +48,7 @@ def head_backward(
 @triton.jit(do_not_specialize=UNSPECIALISED)
 def backward_sweep(
     p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_table, p_last_chain, p_last_skip,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, width,
     first_width, steps, last_width,
     R: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, PART: tl.constexpr, WHOLE: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr, WANT_X: tl.constexpr,
@@ -81,6 +81,8 @@ def backward_sweep(
         b_g += b_left
     tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + tile, b_g, mask=real)
     b_sum = tl.zeros((R, BN), tl.float32)
+    stride = runs * size
+    p_here = p_grads + run * size + tile
 
     for step in tl.range(0, steps // PART, num_stages=STAGES):
         # Parts come from the chain's end, the features within a part in their usual order.
@@ -110,7 +112,7 @@ def backward_sweep(
             b_x = tl.load(p_feature, mask=inside, other=0.0)
             b_share = tl.zeros((R, BN), tl.float32)
             if HAS_CHAIN:
-                b_core = load_core(p_core, run * steps + column, rows, bond, ld, R, TMA)
+                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
                 b_back = product(b_core, b_g, PRECISION)
                 if MIXED:
                     b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)
@@ -136,7 +138,7 @@ def backward_sweep(
             b_next += b_g
         elif SKIP == "output":
             b_next += b_left
-        p_tile = p_grads + (n * runs + run) * size + tile
+        p_tile = p_here + n * stride
         if WHOLE:
             b_g = b_next
             b_sum = tl.zeros((R, BN), tl.float32)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT, Beside
 from restt.chain.cuda.launch import NARROW, Layout, round_up
-from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_flags, forward_plan
+from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_flags, forward_plan, kept_shape
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
@@ -148,8 +148,8 @@ def _forward(
     core = kept_core = None
     if plan.pack is not None:
         core = torch.empty(plan.packed, dtype=plan.layout.dtype, device=x.device)
-        if plan.packs_backward:
-            kept_core = core.new_empty(*plan.packed[:-1], plan.layout.ld)
+        if plan.kept is not None:
+            kept_core = core.new_empty(plan.kept)
         if batch > 0:
             plan.pack(core, _or_else(kept_core, core), chain, _or_else(linear, core), table)
     if batch > 0:
@@ -166,8 +166,7 @@ def _forward(
 
 def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, ...]:
     *_, outputs, connections, widths, precision, keep = given
-    topology, layout = topology_of(connections), Layout(int(first.shape[-1]), precision)
-    runs, width, bond = first.shape[:-2].numel(), first.shape[-2], first.shape[-1]
+    topology, runs, bond = topology_of(connections), first.shape[:-2].numel(), first.shape[-1]
     batch, inner = x.shape[-2 if widths else -3], topology.sites - 2
     columns = round_up(batch, 16)
     output = first.new_empty(*first.shape[:-2], batch, outputs)
@@ -176,9 +175,9 @@ def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, ...]:
     states = first.new_empty(inner + 1, runs, bond, columns)
     leaving = first.new_empty((runs, bond, columns) if topology.has_output_skip else 0)
     core = first.new_empty(0)
-    steps = sum(widths[1:-1]) if widths else inner * width
-    if topology.has_chain and steps and (widths or not layout.is_plain):
-        core = first.new_empty((runs * steps, bond, layout.ld), dtype=layout.dtype)
+    sizes = Sizes((), (), tuple(map(int, first.shape)), outputs, connections, tuple(widths), precision, x.device)
+    if (shape := kept_shape(sizes)) is not None:
+        core = first.new_empty(shape, dtype=sizes.layout.dtype)
     return output, states, leaving, core
 
 

@@ -19,8 +19,14 @@ SKIP_OUTPUT = tl.constexpr(8)
 # Numbers whose divisibility and being 1 make no faster code: without this each such case is compiled for itself.
 UNSPECIALISED = (
     *("inner", "batch", "runs", "stride_xs", "stride_xb", "stride_xn", "O", "bond", "ld", "width"),
-    *("first_width", "steps", "last_width", "slots", "per_run", "sites"),
+    *("first_width", "steps", "last_width", "slots", "per_run", "save", "height", "forward_ld"),
 )
+
+
+@triton.jit
+def rounded(a):
+    """The nearest numbers with the 10 bits of tf32."""
+    return ((a.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -33,16 +39,19 @@ def product(a, b, PRECISION: tl.constexpr):
     elif PRECISION == "tf32":
         return tl.dot(a, b, input_precision="tf32")
     else:
-        return tl.dot(a, b, input_precision="tf32x3")
+        # Three tf32 products that, unlike those of "tf32x3", do not wait for each other.
+        a_high, b_high = rounded(a), rounded(b)
+        low = tl.dot(a_high, b - b_high, input_precision="tf32") + tl.dot(a - a_high, b_high, input_precision="tf32")
+        return tl.dot(a_high, b_high, input_precision="tf32") + low
 
 
 @triton.jit
-def load_core(p_core, matrix, rows, bond, ld, R: tl.constexpr, TMA: tl.constexpr):
-    """One packed core (R, R), zero beyond its bond rows; ``p_core`` is a descriptor where TMA is set."""
+def load_core(p_core, matrix, rows, R: tl.constexpr, TMA: tl.constexpr):
+    """One packed core (R, R), zero beyond the bond; ``p_core`` is a descriptor where TMA is set."""
     if TMA:
         return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
     else:
-        return load_tile(p_core, matrix, rows, rows, bond, ld)
+        return tl.load(p_core + matrix * (R * R) + rows[:, None] * R + rows[None, :])
 
 
 @triton.jit
@@ -94,10 +103,10 @@ def head_forward(
 def forward_sweep(
     p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags, p_table,
     p_last_chain, p_last_linear, p_last_skip,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width,
-    first_width, steps, last_width,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, width,
+    first_width, steps, last_width, save,
     R: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, PART: tl.constexpr, WHOLE: tl.constexpr,
-    STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr, SAVE: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
     MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
@@ -106,9 +115,9 @@ def forward_sweep(
     """Site 1, sites 2…N-1 with the state on chip, and the output site, for BN samples of one run.
 
     The loop runs over parts of a site, PART features each, so that cores of the coming parts are in flight while one
-    is multiplied; the state moves on after a site's last part. WHOLE says that a part is a whole site. SAVE keeps all
-    states. With RAGGED x is packed: a step is one feature, and ``p_table`` says of which site. With FOLDED the cores
-    hold the linear entries as one more column (pack_cores), and the state has a 1 as one more row.
+    is multiplied; the state moves on after a site's last part. WHOLE says that a part is a whole site. ``save`` keeps
+    all states. With RAGGED x is packed: a step is one feature, and ``p_table`` says of which site. With FOLDED the
+    cores hold the linear entries as one more column (pack_cores), and the state has a 1 as one more row.
     """
     run = tl.program_id(1).to(tl.int64)
     b = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -125,8 +134,10 @@ def forward_sweep(
         b_entry = tl.load(p_first + (run * width + feature) * bond + rows, mask=rows < bond, other=0.0)
         b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
         b_y += b_entry[:, None] * b_x[None, :]
-    if SAVE:
-        tl.store(p_states + run * size + tile, b_y, mask=real)
+    saved = real & (save != 0)
+    stride = runs * size
+    p_here = p_states + run * size + tile
+    tl.store(p_here, b_y, mask=saved)
     if FOLDED:
         b_y = tl.where((rows == bond)[:, None], 1.0, b_y)
     b_left = tl.zeros((R, BN), tl.float32)
@@ -157,7 +168,7 @@ def forward_sweep(
                 p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
             b_x = tl.load(p_feature, mask=inside, other=0.0)
             if HAS_CHAIN:
-                b_core = load_core(p_core, run * steps + column, rows, bond, ld, R, TMA)
+                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
                 b_new = product(b_core, b_y, PRECISION)
                 if MIXED:
                     b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
@@ -177,21 +188,20 @@ def forward_sweep(
             b_next += b_y
         elif FOLDED:
             b_next = tl.where((rows == bond)[:, None], 1.0, b_next)
-        p_tile = p_states + ((n + 1) * runs + run) * size + tile
+        p_tile = p_here + (n + 1) * stride
         if WHOLE:
             if HAS_OUTPUT_SKIP:
                 b_left += b_leave
             b_y = b_next
             b_sum = tl.zeros((R, BN), tl.float32)
-            if SAVE:
-                tl.store(p_tile, b_y, mask=real)
+            tl.store(p_tile, b_y, mask=saved)
         else:
             if HAS_OUTPUT_SKIP:
                 b_left += tl.where(done, b_leave, 0.0)
             b_y = tl.where(done, b_next, b_y)
             b_sum = tl.where(done, 0.0, b_sum)
-            if SAVE & done:
-                tl.store(p_tile, b_y, mask=real)
+            if done:
+                tl.store(p_tile, b_y, mask=saved)
 
     if ENDS_WITH_SKIP:
         b_left += b_y

@@ -9,17 +9,17 @@ import triton.language as tl
 from restt.chain.cuda.forward import CHAIN, LINEAR, UNSPECIALISED, product
 
 
-@triton.jit(do_not_specialize=(*UNSPECIALISED, "forward_ld"))
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def pack_cores(
     p_forward, p_backward, p_core, p_linear, p_table,
-    bond, ld, forward_ld, steps, per_run,
+    bond, height, ld, forward_ld, steps, per_run,
     T: tl.constexpr, BACKWARD: tl.constexpr, FOLDED: tl.constexpr, RAGGED: tl.constexpr,
 ):  # fmt: skip
     """Cores in the operands' type with aligned rows: transposed for the forward sweep, as they are for the backward.
 
     FOLDED puts the linear entry behind a forward core's last column, for a state that has a 1 there.
-    ``ld`` and ``forward_ld`` count the 16 bytes from row to row. With RAGGED only the cores that ``p_table`` names, of
-    ``per_run`` in each run.
+    A packed core has ``height`` rows; ``ld`` and ``forward_ld`` count the 16 bytes from row to row. With RAGGED only
+    the cores that ``p_table`` names, of ``per_run`` in each run.
     """
     matrix = tl.program_id(0).to(tl.int64)
     source = matrix
@@ -35,14 +35,14 @@ def pack_cores(
         other=0.0,
     )
     if BACKWARD:
-        p_tile = p_backward + matrix * bond * ld + k[:, None] * ld + l[None, :]
-        tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < bond)[:, None] & (l < ld)[None, :])
+        p_tile = p_backward + matrix * height * ld + k[:, None] * ld + l[None, :]
+        tl.store(p_tile, b_core.to(p_backward.dtype.element_ty), mask=(k < height)[:, None] & (l < ld)[None, :])
     if FOLDED:
         b_entry = tl.load(p_linear + source * bond + l, mask=l < bond, other=0.0)
         b_core = tl.where((k == bond)[:, None], b_entry[None, :], b_core)
-    p_tile = p_forward + matrix * bond * forward_ld + l[:, None] * forward_ld + k[None, :]
+    p_tile = p_forward + matrix * height * forward_ld + l[:, None] * forward_ld + k[None, :]
     b_turned = tl.trans(b_core).to(p_forward.dtype.element_ty)
-    tl.store(p_tile, b_turned, mask=(l < bond)[:, None] & (k < forward_ld)[None, :])
+    tl.store(p_tile, b_turned, mask=(l < height)[:, None] & (k < forward_ld)[None, :])
 
 
 @triton.jit(do_not_specialize=UNSPECIALISED)
@@ -50,13 +50,14 @@ def weight_gradients(
     p_grad_core, p_grad_linear, p_grad_first, p_states, p_grads, p_x, p_flags, p_table,
     inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, bond, width, first_width,
     K: tl.constexpr, L: tl.constexpr, BB: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
-    CORE: tl.constexpr, ENTRY: tl.constexpr, RAGGED: tl.constexpr,
+    CORE: tl.constexpr, ENTRY: tl.constexpr, RAGGED: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """dL/dW(n,1), dL/dW(n,2) and dL/dW(1) of one feature: sums over the batch in a fixed order, so the same bits.
 
     Site 1 is the linear entry before the others, so the sites of this grid are 0…N-2 and their states those they lead
     to; program axis 0 is site · I + feature, or with RAGGED the column of the packed x, axis 1 the run, axis 2 the tile
-    of the core. ``inner`` is how many sites lie between the gradients of two runs.
+    of the core. ``inner`` is how many sites lie between the gradients of two runs. ALIGNED says that the bond is a
+    multiple of four, whose gradients are written four by four.
     """
     if RAGGED:
         column = tl.program_id(0)
@@ -93,6 +94,8 @@ def weight_gradients(
             b_core += product(b_y, tl.trans(b_share), PRECISION)
         if ENTRY:
             b_entry += tl.sum(b_share, axis=1)
+    if ALIGNED:
+        bond = bond // 4 * 4
     if CORE:
         b_core = tl.where((flags & CHAIN) != 0, b_core, 0.0)
         p_tile = p_grad_core + (((run * inner + n) * width + i) * bond + k[:, None]) * bond + l[None, :]

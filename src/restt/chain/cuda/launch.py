@@ -38,13 +38,12 @@ def gpu(device: torch.device) -> Gpu:
 
 @dataclass(frozen=True)
 class SweepLaunch:
-    """One sweep: batch columns per program, features per loop step, warps, pipeline stages, cores by copy engine."""
+    """One sweep: batch columns per program, features per loop step, warps, pipeline stages."""
 
     columns: int
     part: int  # 0 stands for as many features as may be
     warps: int
     stages: int
-    tma: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,25 +61,25 @@ def _sweeps() -> dict[tuple[int, str], SweepLaunch]:
     return {
         (16, "tf32"): SweepLaunch(16, 0, 1, 4),
         (32, "tf32"): SweepLaunch(16, 0, 4, 3),
-        (64, "tf32"): SweepLaunch(16, 0, 4, 5, tma=True),
-        (128, "tf32"): SweepLaunch(16, 1, 8, 3, tma=True),
+        (64, "tf32"): SweepLaunch(16, 0, 4, 5),
+        (128, "tf32"): SweepLaunch(16, 1, 8, 3),
         (16, "bf16"): SweepLaunch(16, 0, 1, 4),
         (32, "bf16"): SweepLaunch(16, 0, 4, 6),
         (64, "bf16"): SweepLaunch(16, 0, 4, 3),
-        (128, "bf16"): SweepLaunch(16, 0, 4, 3, tma=True),
+        (128, "bf16"): SweepLaunch(16, 0, 4, 3),
     }
 
 
 def _one_wave() -> dict[int, SweepLaunch]:
     return {
         32: SweepLaunch(8, 0, 2, 5),
-        64: SweepLaunch(8, 0, 4, 4, tma=True),
-        128: SweepLaunch(8, 1, 4, 3, tma=True),
+        64: SweepLaunch(8, 0, 4, 4),
+        128: SweepLaunch(8, 1, 4, 3),
     }
 
 
 def _one_wave_back() -> dict[int, SweepLaunch]:
-    return {**_one_wave(), 64: SweepLaunch(8, 0, 2, 4, tma=True), 128: SweepLaunch(8, 1, 4, 4, tma=True)}
+    return {**_one_wave(), 64: SweepLaunch(8, 0, 2, 4), 128: SweepLaunch(8, 1, 4, 4)}
 
 
 def _weights() -> dict[int, WeightLaunch]:
@@ -112,13 +111,15 @@ class LaunchTables:
 
     sweeps: Mapping[tuple[int, str], SweepLaunch] = field(default_factory=_sweeps)
     # Where each program has a multiprocessor of its own, for these precisions: steps of 8 columns are shorter.
-    narrow: tuple[str, ...] = ("tf32",)
+    narrow: tuple[str, ...] = ("tf32", "float32")
     one_wave: Mapping[int, SweepLaunch] = field(default_factory=_one_wave)
     one_wave_back: Mapping[int, SweepLaunch] = field(default_factory=_one_wave_back)
     # Where every multiprocessor has this many programs, as in a search over a small table: what a program occupies
     # matters more than how long it takes (106 instead of 172 µs forwards, 120 runs of 13 sites, r = 10).
     many_programs: int = 4
     many: Mapping[int, SweepLaunch] = field(default_factory=lambda: {16: SweepLaunch(32, 0, 1, 3)})
+    # Tiles from which on the copy engine fetches cores by descriptor, where there is one.
+    fetched: Mapping[str, int] = field(default_factory=lambda: {"tf32": 64, "bf16": 128})
     wide: SweepLaunch = SweepLaunch(16, 1, 4, 3)
     # Time of a program with this many batch columns, that of 16 being 1.
     column_cost: Mapping[int, Mapping[int, float]] = field(default_factory=_column_cost)
@@ -180,6 +181,11 @@ class Layout:
         return self.dtype == torch.float32 and self.ld == self.bond
 
 
+def fetches_tiles(layout: Layout, device: Gpu) -> bool:
+    """Whether the copy engine fetches whole cores, which then need no padding to a tile."""
+    return device.copies_tiles and not layout.is_wide and layout.tile >= TABLES.fetched[layout.operands]
+
+
 def sweep_launch(
     layout: Layout,
     width: int,
@@ -209,7 +215,7 @@ def sweep_launch(
     warps = launch.warps
     if columns > launch.columns:  # few for a small core, which then leaves room for other programs
         warps = min(warps, 2) if layout.tile <= 32 else 8 if columns == 64 else warps
-    launch = replace(launch, columns=columns, warps=warps, tma=launch.tma and device.copies_tiles)
+    launch = replace(launch, columns=columns, warps=warps)
     return _fitting(launch, layout, width, device.shared_bytes - TABLES.reserved_bytes, reads_states)
 
 
@@ -222,8 +228,8 @@ def _fitting(launch: SweepLaunch, layout: Layout, width: int, room: int, reads_s
         spare = 1 if launch.columns == 8 and stages > 1 else 0
         return part * core * (stages - spare) + state * (part * stages if reads_states else 1)
 
-    # A part is a whole site of few features, else a power of two that divides their number.
-    most = width if width <= MOST_FEATURES else math.gcd(width, MOST_FEATURES)
+    # A power of two that divides the number of features.
+    most = math.gcd(width, MOST_FEATURES)
     part = min(launch.part or most, most)
     while part > 1 and (width % part or needed(part, launch.stages) > room):
         part -= 1

@@ -13,6 +13,7 @@ from restt.chain.cuda.launch import (
     Gpu,
     Layout,
     SweepLaunch,
+    fetches_tiles,
     gpu,
     head_launch,
     head_tile,
@@ -92,7 +93,7 @@ class ForwardPlan(NamedTuple):
     has_output_skip: bool
     pack: KernelCall | None
     packed: tuple[int, ...]  # shape of the packed cores
-    packs_backward: bool  # whether the backward sweep needs cores of its own, or reads the parameter
+    kept: tuple[int, ...] | None  # shape of the backward sweep's cores; None where it reads the parameter
     tma: bool
     sweep: KernelCall
 
@@ -108,6 +109,21 @@ class BackwardPlan(NamedTuple):
     head: KernelCall | None
 
 
+def packed_shape(sizes: Sizes, folded: bool = False) -> tuple[int, int, int]:
+    """Shape of the packed cores: whole tiles, unless the copy engine or a wide sweep reads them."""
+    layout, count = sizes.layout, sizes.runs * sizes.features[1]
+    if layout.is_wide or fetches_tiles(layout, sizes.gpu):
+        return count, layout.bond, layout.forward_ld(folded)
+    return count, layout.tile, layout.tile
+
+
+def kept_shape(sizes: Sizes) -> tuple[int, int, int] | None:
+    """Shape of the cores that the backward sweep reads; None where there are none or the parameter has it."""
+    shape = packed_shape(sizes)
+    plain = sizes.layout.is_plain and shape[1] == sizes.layout.bond and not sizes.widths
+    return None if plain or not shape[0] or not sizes.topology.has_chain else shape
+
+
 @lru_cache(maxsize=256)
 def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     """The launches of the forward pass; ``keep`` for a backward pass."""
@@ -117,33 +133,36 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     topology, layout = sizes.topology, sizes.layout
     launch = _sweep_launch(sizes)
     folded = is_folded(topology, layout) and not sizes.widths
-    ld, steps = layout.forward_ld(folded), sizes.features[1]
-    across = -(-ld // _PACK_TILE)
-    packs_backward = keep and (not layout.is_plain or bool(sizes.widths))
+    packed, kept = packed_shape(sizes, folded), kept_shape(sizes) if keep else None
+    count, height, ld = packed
+    across = -(-max(height, ld) // _PACK_TILE)
     pack = KernelCall(
         pack_cores,
-        (sizes.runs * steps, across, across),
-        (layout.bond, layout.units(layout.ld), layout.units(ld), steps, sizes.inner * sizes.first[-2]),
+        (count, across, across),
+        (
+            layout.bond, height, layout.units(packed_shape(sizes)[2]), layout.units(ld), sizes.features[1],
+            sizes.inner * sizes.first[-2],
+        ),
         {
-            "T": _PACK_TILE, "BACKWARD": packs_backward, "FOLDED": folded, "RAGGED": bool(sizes.widths),
+            "T": _PACK_TILE, "BACKWARD": kept is not None, "FOLDED": folded, "RAGGED": bool(sizes.widths),
             "num_warps": 4, "num_stages": 1,
         },
     )  # fmt: skip
     constants = {"LAST_LINEAR": topology.linears[-1]}
     if layout.is_wide:
-        slots = sizes.inner + 1 if keep else 2
-        sweep = _sweep_call(forward_sweep_wide, sizes, launch, ld, constants, slots)
+        numbers = (layout.units(ld), sizes.first[-2], sizes.inner + 1 if keep else 2)
+        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, numbers)
     else:
-        sweep = _sweep_call(forward_sweep, sizes, launch, ld, {**constants, "SAVE": keep, "FOLDED": folded})
-    packed = (sizes.runs * steps, layout.bond, ld)
+        numbers = (sizes.first[-2], *sizes.features, int(keep))
+        sweep = _sweep_call(forward_sweep, sizes, launch, {**constants, "FOLDED": folded}, numbers)
     return ForwardPlan(
         layout,
         (sizes.runs, layout.bond, sizes.columns),
         topology.has_output_skip,
-        pack if topology.has_chain and steps else None,
+        pack if topology.has_chain and count else None,
         packed,
-        packs_backward,
-        launch.tma,
+        kept,
+        fetches_tiles(layout, sizes.gpu),
         sweep,
     )
 
@@ -153,11 +172,14 @@ def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
     from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
 
-    layout, want_x = sizes.layout, wanted[0]
-    launch = _sweep_launch(sizes, back=True, reads_states=want_x)
-    kernel = backward_sweep_wide if layout.is_wide else backward_sweep
-    sweep = _sweep_call(kernel, sizes, launch, layout.ld, {"WANT_X": want_x})
-    return BackwardPlan(layout, sizes.runs, launch.tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
+    layout, width, constants = sizes.layout, sizes.first[-2], {"WANT_X": wanted[0]}
+    launch = _sweep_launch(sizes, back=True, reads_states=wanted[0])
+    if layout.is_wide:
+        sweep = _sweep_call(backward_sweep_wide, sizes, launch, constants, (layout.units(layout.ld), width))
+    else:
+        sweep = _sweep_call(backward_sweep, sizes, launch, constants, (width, *sizes.features))
+    tma = fetches_tiles(layout, sizes.gpu)
+    return BackwardPlan(layout, sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
 
 
 def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
@@ -167,13 +189,12 @@ def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
 
 
 def _sweep_call(
-    kernel: Any, sizes: Sizes, launch: SweepLaunch, ld: int, constants: dict[str, Any], *slots: int
+    kernel: Any, sizes: Sizes, launch: SweepLaunch, constants: dict[str, Any], more: tuple[int, ...]
 ) -> KernelCall:
-    """One sweep; ``slots`` are the states that a wide one has room for."""
-    topology, layout, width = sizes.topology, sizes.layout, sizes.first[-2]
-    numbers: tuple[int, ...] = (
-        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, sizes.outputs, layout.bond,
-        layout.units(ld), width,
+    """One sweep; ``more`` are the numbers behind the bond."""
+    topology, layout = sizes.topology, sizes.layout
+    numbers = (
+        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, sizes.outputs, layout.bond, *more,
     )  # fmt: skip
     constants = {
         "BN": launch.columns, "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision,
@@ -183,13 +204,12 @@ def _sweep_call(
         "num_warps": launch.warps, "num_stages": 1, **constants,
     }  # fmt: skip
     if layout.is_wide:
-        numbers, constants["T"] = (*numbers, *slots), layout.tile
+        constants["T"] = layout.tile
     else:
-        numbers = (*numbers, *sizes.features)
         mixed = len(set(topology.connection_flags[:-1])) > 1
         constants |= {
-            "R": layout.tile, "PART": launch.part, "WHOLE": not sizes.widths and launch.part == width,
-            "TMA": launch.tma, "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0],
+            "R": layout.tile, "PART": launch.part, "WHOLE": not sizes.widths and launch.part == sizes.first[-2],
+            "TMA": fetches_tiles(layout, sizes.gpu), "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0],
             "RAGGED": bool(sizes.widths),
         }  # fmt: skip
     return KernelCall(kernel, (-(-sizes.columns // launch.columns), sizes.runs), numbers, constants)
@@ -211,7 +231,7 @@ def _weights(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
     constants = {
         "K": launch.rows, "L": launch.columns, "BB": launch.batch, "STAGES": launch.stages,
         "PRECISION": sizes.precision, "CORE": want_chain, "ENTRY": want_first + 2 * want_linear,
-        "RAGGED": bool(sizes.widths), "num_warps": launch.warps, "num_stages": 1,
+        "RAGGED": bool(sizes.widths), "ALIGNED": bond % 4 == 0, "num_warps": launch.warps, "num_stages": 1,
     }  # fmt: skip
     return KernelCall(weight_gradients, grid, numbers, constants)
 
