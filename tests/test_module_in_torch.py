@@ -114,8 +114,7 @@ class TestTransforms:
 class TestExport:
     @pytest.mark.parametrize("widths", [2, [2, 9] + [1] * (SITES - 2)], ids=["even", "packed"])
     @pytest.mark.parametrize("strict", [False, True])
-    def test_with_any_number_of_samples(self, strict, widths, monkeypatch):
-        monkeypatch.setattr("restt.chain.dispatch.TREE_SITES", SITES)  # few samples would go to the tree
+    def test_with_any_number_of_samples(self, strict, widths):
         module = restt.ResTT(SITES, widths, 3, 2, bias=True)
         any_batch, shape = ({0: torch.export.Dim("batch")},), (SITES, module.feature_dim)
         program = torch.export.export(module, (torch.rand(4, *shape),), dynamic_shapes=any_batch, strict=strict)

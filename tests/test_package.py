@@ -35,7 +35,7 @@ SURFACE = {
             "Topology",
             "VolterraRegressor",
         ),
-        *("__version__", "load"),
+        *("__version__", "load", "warm_up"),
         *(
             "baselines",
             "chain",
@@ -72,18 +72,8 @@ SURFACE = {
     },
     "restt.interop": {"export", "load_module", "save_module"},
     "restt.meanfield": {
-        *("Comparison", "PhaseDiagram", "Profile", "SignalRange", "StabilityWarning", "compare", "covariance"),
-        "measure",
-        *(
-            "phase_diagram",
-            "predict",
-            "signal_range",
-            "site_gradients",
-            "stable_rates",
-            "stable_sigma2",
-            "typical_log_decay",
-        ),
-        "warn_if_unstable",
+        *("Profile", "SignalRange", "StabilityWarning", "covariance", "measure", "predict", "signal_range"),
+        *("stable_rates", "stable_sigma2"),
     },
     "restt_app.pages": {"model_page"},
     "restt.prior": {

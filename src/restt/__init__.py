@@ -22,6 +22,7 @@ _LAZY = {
     "ResTTSequenceClassifier": "restt.sequences",
     "VolterraRegressor": "restt.volterra",
     "load": "restt.estimators",
+    "warm_up": "restt.first_use",
 }
 _SUBMODULES = (
     *(
@@ -70,6 +71,7 @@ __all__ = [
     "tasks",
     "testing",
     "train",
+    "warm_up",
     "workflow",
 ]
 
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
         ResTTSearchCV,
         load,
     )
+    from restt.first_use import warm_up
     from restt.module import ResTT
     from restt.sequences import ResTTForecaster, ResTTSequence, ResTTSequenceClassifier
     from restt.topology import Topology

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -13,18 +12,13 @@ from torch import Tensor, nn
 from restt import chain
 from restt._common.errors import check_choice, check_int, shown
 from restt._common.seeds import fresh_seed, run_generator
-from restt.chain.packed import is_worth_packing, pack, unpack
-from restt.chain.precision import any_autocast, autocast_dtype
-from restt.chain.reference import ROLES, ChainWeights, role_shapes, role_tensors
+from restt.chain.precision import any_autocast
+from restt.chain.reference import ROLES, ChainWeights, role_shapes, role_tensors, used_entries
 from restt.cores import cores_of, read_cores
 from restt.init import INITS, draw_weights, per_site, resolve_sigma2, weight_variances, weights_are_drawn
 from restt.init.stability import warn_if_unstable
+from restt.site_inputs import InputShape, checked_topology, checked_widths
 from restt.topology import Topology
-
-_NAMES = (*ROLES, "bias")
-_STORED = frozenset(_NAMES)
-# At once and without nn.Module's search for each name, which for all of them takes as long as a small contraction.
-_stored_tensors = itemgetter(*_NAMES)
 
 
 class ResTT(nn.Module):
@@ -105,15 +99,13 @@ class ResTT(nn.Module):
     ) -> None:
         super().__init__()
         self.sites = check_int("sites", sites, minimum=1)
-        self.feature_dims = _checked_widths(feature_dim, self.sites)
-        # Of hundreds of sites: looked at in every call, worked out once.
-        self._widest, self._total_width = max(self.feature_dims), sum(self.feature_dims)
-        self._packs, self._is_ragged = is_worth_packing(self.feature_dims), len(set(self.feature_dims)) > 1
+        self.feature_dims = checked_widths(feature_dim, self.sites)
         self.bond_dim = check_int("bond_dim", bond_dim, minimum=1)
         self.outputs = check_int("outputs", outputs, minimum=1)
-        self.topology = _checked_topology(topology, self.sites)
+        self.topology = checked_topology(topology, self.sites)
         self.init = check_choice("init", init, INITS)
         self.runs = None if runs is None else check_int("runs", runs, minimum=1)
+        self._shape = InputShape(self.feature_dims, self.runs)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
@@ -134,9 +126,9 @@ class ResTT(nn.Module):
             self.reset_parameters()
 
     def _mark_padding(self, device: torch.device) -> None:
-        if self._is_ragged and device.type == "meta":
+        if self._shape.is_ragged and device.type == "meta":
             self.padding = torch.empty(self.sites, self.feature_dim, dtype=torch.bool, device=device)
-        elif self._is_ragged:
+        elif self._shape.is_ragged:
             widths = torch.tensor(self.feature_dims, device=device)
             self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
 
@@ -152,7 +144,7 @@ class ResTT(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the parameters."""
+        """Type of the parameters."""
         return self.first.dtype
 
     @property
@@ -168,7 +160,7 @@ class ResTT(nn.Module):
     @property
     def feature_dim(self) -> int:
         """The widest site's feature width I."""
-        return self._widest
+        return self._shape.widest
 
     def _role_shapes(self) -> dict[str, tuple[int, ...] | None]:
         return role_shapes(self.topology, self.feature_dim, self.bond_dim, self.outputs)
@@ -178,22 +170,8 @@ class ResTT(nn.Module):
 
         A boolean tensor that broadcasts against one run of the parameter; None where the role is absent.
         """
-        parameter = getattr(self, role)
-        if parameter is None:
-            return None
-        widths = torch.tensor(self.feature_dims, device="cpu")
-        real = torch.arange(self.feature_dim, device="cpu") < widths[:, None]  # (N, I)
-        if role == "first":
-            return real[0, :, None]
-        if role == "chain":
-            return (real[1:-1] & torch.tensor(self.topology.chains[:-1], device="cpu")[:, None])[..., None, None]
-        if role == "linear":
-            return (real[1:-1] & torch.tensor(self.topology.linears[:-1], device="cpu")[:, None])[..., None]
-        if role == "last_chain":
-            return real[-1, :, None, None]
-        if role == "last_linear":
-            return real[-1, :, None]
-        return torch.ones(1, 1, dtype=torch.bool, device="cpu")
+        absent = getattr(self, role) is None
+        return None if absent else used_entries(role, self.topology, self.feature_dims)
 
     @torch.no_grad()
     def reset_parameters(self, seed: int | None = None, run_ids: Sequence[int] | None = None) -> None:
@@ -245,108 +223,26 @@ class ResTT(nn.Module):
         have it too. Sums and states stay in the parameters' type; products are rounded where the GPU has kernels for
         that.
         """
-        weights, bias = self._given_tensors()
+        first = self.first
+        # A single model goes without the runs axis: giving it one takes longer than a small contraction.
+        weights = ChainWeights(
+            first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
+        )
         lowered: torch.dtype | None = None
         widths: tuple[int, ...] | None = None
-        if self.runs is not None or self._is_ragged or any_autocast() or not self._is_usual(x, weights.first):
-            x, widths, lowered = self._prepared(x)
+        if self.runs is not None or self._shape.is_ragged or any_autocast() or not self._shape.is_usual(x, first):
+            x, widths, lowered = self._shape.prepared(x, first, self.padding)
         output = chain.contract(x, weights, self.topology, widths)
+        bias = self.bias
         output = output if bias is None else output + bias
         return output if lowered is None else output.to(lowered)
-
-    def _prepared(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
-        """x as the chain takes it, the widths if it is packed, and the type of the output where autocast says one."""
-        self.check_input(x)
-        lowered = self._autocast(x)
-        if lowered is not None:
-            x = x.to(self.first.dtype)
-        widths: tuple[int, ...] | None = self.feature_dims
-        if not self._is_packed(x):
-            if self._packs:
-                x = pack(x, self.feature_dims)
-            else:
-                x, widths = self._zero_padded(x), None
-        if self.runs is not None and x.dim() == (3 if widths is None else 2):
-            x = x.unsqueeze(0)
-        return x, widths, lowered
-
-    def _given_tensors(self) -> tuple[ChainWeights, Tensor | None]:
-        """The parameters as they are: giving a single model a runs axis takes longer than a small contraction."""
-        stored = self._parameters
-        if torch.compiler.is_compiling() or not stored.keys() >= _STORED:  # some parametrised or pruned
-            tensors = tuple([getattr(self, name) for name in _NAMES])
-        else:
-            tensors = _stored_tensors(stored)
-        first, inner, linear, last_chain, last_linear, last_skip, bias = tensors
-        return ChainWeights(first, inner, linear, last_chain, last_linear, last_skip, self.outputs), bias
-
-    def _autocast(self, x: Tensor) -> torch.dtype | None:
-        """The type of a surrounding ``torch.autocast`` for x's device, which leaves float64 alone; None without one."""
-        lowered = autocast_dtype(x.device.type)
-        return None if lowered is None or torch.float64 in (x.dtype, self.first.dtype) else lowered
 
     def padded(
         self,
         x: Tensor,  # what forward takes
     ) -> Tensor:  # (S or 1, B, N, I)
         """The features in their padded form, checked, with the runs axis in front and zeros as padding."""
-        self.check_input(x)
-        x = unpack(x, self.feature_dims) if self._is_packed(x) else self._zero_padded(x)
-        return x.unsqueeze(0) if x.dim() == 3 else x
-
-    def _zero_padded(self, x: Tensor) -> Tensor:
-        return x if self.padding is None else x.masked_fill(self.padding, 0)
-
-    def _is_packed(self, x: Tensor) -> bool:
-        """Whether x is (B, ΣI) or (S, B, ΣI). The two readings of three axes agree in shape only where N = B = 1."""
-        if x.dim() == 3 and self.runs is not None:
-            return tuple(x.shape[1:]) != (self.sites, self.feature_dim) and x.shape[-1] == self._total_width
-        return x.dim() == 2
-
-    def check_input(self, x: Any) -> None:
-        """Raise TypeError or ValueError, naming what was expected, where ``x`` is nothing for :meth:`forward`."""
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
-            )
-        first = self.first
-        if self._is_usual(x, first):
-            return
-        self._check_shape(tuple(x.shape), self._is_packed(x))
-        if x.dtype != first.dtype and not (x.is_floating_point() and self._autocast(x) is not None):
-            hint = "" if x.dtype.is_floating_point else "; features must be floating point"
-            raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {first.dtype}{hint}")
-        if x.device != first.device:
-            raise ValueError(f"x is on {x.device}, the module's parameters are on {first.device}")
-
-    def _is_usual(self, x: Any, first: Tensor) -> bool:
-        """Whether x is (B, N, I), of the parameters' type and on their device."""
-        if not isinstance(x, Tensor) or x.dim() != 3 or x.dtype != first.dtype or x.device != first.device:
-            return False
-        _, sites, width = x.shape
-        return sites == self.sites and width == self._widest
-
-    def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
-        accepted = "(B, N, I) or packed (B, ΣI)"
-        if self.runs is not None:
-            accepted = "(B, N, I), (S, B, N, I) or packed (B, ΣI), (S, B, ΣI)"
-        if packed and shape[-1] != self._total_width:
-            raise ValueError(
-                f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects "
-                f"{self._total_width}, the sum of feature_dim; x must have shape {accepted}"
-            )
-        if not packed and len(shape) != 3 and not (len(shape) == 4 and self.runs is not None):
-            raise ValueError(f"x must have shape {accepted}, got {shape}")
-        if len(shape) == (3 if packed else 4) and shape[0] != self.runs:
-            raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {self.runs}")
-        if packed:
-            return
-        if shape[-2] != self.sites:
-            raise ValueError(f"x has {shape[-2]} sites (axis -2 of shape {shape}), the module expects {self.sites}")
-        if shape[-1] != self.feature_dim:
-            raise ValueError(
-                f"x has feature width {shape[-1]} (last axis of shape {shape}), the module expects {self.feature_dim}"
-            )
+        return self._shape.padded(x, self.first, self.padding)
 
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.
@@ -394,18 +290,10 @@ class ResTT(nn.Module):
         4
         """
         read = read_cores(cores, topology)
-        first = read.weights.first
-        module = cls(
-            read.topology.sites,
-            read.widths,
-            read.bond,
-            read.weights.outputs,
-            read.topology,
-            bias=read.bias is not None,
-            runs=len(first) if read.has_runs else None,
-            dtype=first.dtype,
-            device=first.device,
-        )
+        first, options = read.weights.first, {"bias": read.bias is not None}
+        runs = len(first) if read.has_runs else None
+        sizes = (read.topology.sites, read.widths, read.bond, read.weights.outputs, read.topology)
+        module = cls(*sizes, **options, runs=runs, dtype=first.dtype, device=first.device)
         for name, values in zip((*ROLES, "bias"), (*role_tensors(read.weights), read.bias), strict=True):
             if values is not None:
                 parameter = module.get_parameter(name)
@@ -413,6 +301,7 @@ class ResTT(nn.Module):
         return module
 
     def extra_repr(self) -> str:
+        """Sizes, for ``repr``."""
         widths = self.feature_dim if self.padding is None else list(self.feature_dims)
         topology = self.topology.name
         return (
@@ -422,26 +311,5 @@ class ResTT(nn.Module):
 
 
 def _on_host() -> AbstractContextManager[Any]:
-    """Has numbers for the host made there, wherever a ``with torch.device(…):`` around it wants the parameters.
-
-    Nothing where there is none: each operation takes twice as long within one.
-    """
+    """Make numbers for the host there, wherever a ``with torch.device(…):`` around it wants the parameters."""
     return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
-
-
-def _checked_widths(feature_dim: int | Sequence[int], sites: int) -> tuple[int, ...]:
-    if isinstance(feature_dim, Sequence) and not isinstance(feature_dim, str):
-        if len(feature_dim) != sites:
-            raise ValueError(f"feature_dim must be an integer or {sites} of them, one per site, got {len(feature_dim)}")
-        return tuple(check_int("feature_dim", width, minimum=1) for width in feature_dim)
-    return (check_int("feature_dim", feature_dim, minimum=1),) * sites
-
-
-def _checked_topology(topology: str | Topology, sites: int) -> Topology:
-    if isinstance(topology, str):
-        return Topology.preset(topology, sites)
-    if not isinstance(topology, Topology):
-        raise TypeError(f"topology must be a preset's name or a Topology, got {shown(topology)}")
-    if topology.sites != sites:
-        raise ValueError(f"topology has {topology.sites} sites, the module has sites={sites}")
-    return topology

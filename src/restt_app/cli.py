@@ -130,13 +130,20 @@ def demo(
     run(output, seed=seed)
 
 
+@app.command(name="warm-up")
+def warm_up(device: Annotated[str, typer.Option(help="A torch device, or auto.")] = "auto") -> None:
+    """Compile what a first fit would wait for, once for this machine."""
+    for part, seconds in restt.warm_up(device).items():
+        print(f"{part}: {seconds:.1f} s")
+
+
 @app.command()
 def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s. Studies: "
-            "check, tune, tune-step, networks, loops, tables, long-tables, explain. Groups: scaling, all."
+            "check, networks, loops, tables, long-tables, explain. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -150,7 +157,7 @@ def bench(
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
     plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check and tune.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check.")] = 1,
 ) -> None:
     """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
     from restt_bench import run
@@ -174,24 +181,6 @@ def bench(
         workers=workers,
         command=" ".join(["restt bench", *chosen, *flags, *settings]),
     )
-
-
-@app.command()
-def meanfield(
-    topology: Annotated[str, typer.Argument(help="residual, plain, linear or volterra.")] = "residual",
-    sites: Annotated[int, typer.Option(min=1, help="Number of sites N.")] = 196,
-    bond_dim: Annotated[int, typer.Option(min=1, help="Bond dimension r.")] = 100,
-    sigma2: Annotated[float | None, typer.Option(help="σ_w²; left out, the stable value.")] = None,
-    second_moment: Annotated[float, typer.Option(help="E Σ_i x(n,i)²; the trigonometric map's is 1.")] = 1.0,
-    init: Annotated[str, typer.Option(help="paper, balanced or orthogonal.")] = "paper",
-    runs: Annotated[int, typer.Option(min=0, help="Also measure on this many random models; 0 for theory only.")] = 0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    picture: Annotated[Path | None, typer.Option(help="Save q and χ along the chain as png, svg or pdf.")] = None,
-) -> None:
-    """Will signals and gradients survive this chain? The mean-field theory's answer, before any training."""
-    from restt_app.stability import show
-
-    show(topology, sites, bond_dim, "auto" if sigma2 is None else sigma2, second_moment, init, runs, seed, picture)
 
 
 @app.command()

@@ -51,7 +51,7 @@ def test_without_compiled_code_everything_still_works():
 def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monkeypatch):
     broken, found_compilers = tmp_path / "broken.c", build.compilers()
     broken.write_text("this is no C\n")
-    monkeypatch.setattr(build, "_SOURCE", broken)
+    monkeypatch.setattr(build, "SOURCE", broken)
     monkeypatch.setattr(build, "_cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "compilers", lambda: found_compilers[:1])  # all refuse alike, some after seconds
     monkeypatch.setattr(contraction, "_libraries", {})
@@ -68,17 +68,6 @@ def test_code_that_does_not_compile_is_said_once_and_done_without(tmp_path, monk
     with restt.chain.backend("reference"):
         torch.testing.assert_close(found, module(x))
     assert torch.equal(found, again)
-
-
-@pytest.mark.usefixtures("uncompiled")
-def test_without_compiled_code_one_sample_of_a_long_chain_goes_to_the_tree():
-    assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "tree"
-    assert choose(*inputs(sites=500, bond=4, batch=512))[0] == "eager"
-    assert choose(*inputs(sites=500, bond=60, batch=1))[0] == "eager"
-    assert choose(*inputs(sites=5, bond=4, batch=1))[0] == "eager"
-    assert choose(*inputs(sites=500, bond=4, batch=1, runs=400))[0] == "eager"
-    with restt.chain.recompute():
-        assert choose(*inputs(sites=500, bond=4, batch=1))[0] == "eager"
 
 
 def test_forced_backend_that_cannot_raises_with_the_reason(monkeypatch):

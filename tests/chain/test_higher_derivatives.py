@@ -27,7 +27,7 @@ def backend(name):
 
 
 NAMES = [
-    *("reference", "eager", "eager recomputed", "tree"),
+    *("reference", "eager", "eager recomputed"),
     *(pytest.param(name, marks=needs_compiler) for name in ("fused_cpu", "fused_cpu recomputed")),
 ]
 

@@ -39,11 +39,6 @@ def run_and_saved(name, quiet, folder):
     ],
 )
 def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty, monkeypatch):
-    if name in ("tune", "tune-step"):
-        pytest.importorskip("triton", "3.6")
-        from tests.chain.cuda.interpreter import mend_interpreter
-
-        mend_interpreter()
     if name in ("explain", "explain-trees"):
         # What shap has numba compile takes seconds to compile and none to run.
         with contextlib.suppress(ImportError):

@@ -24,21 +24,14 @@ from restt.topology import Topology
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
 
 # Each is a module with `contract` and, unless it takes everything, `unsupported`; loaded when first asked for.
-BACKENDS = ("reference", "eager", "tree", "fused_cpu", "fused_cuda")
+BACKENDS = ("reference", "eager", "fused_cpu", "fused_cuda")
 _FUSED = ("fused_cpu", "fused_cuda")
 _SLOWER = {
     "reference": "the equations as they stand, for testing the others",
     "eager": "works everywhere, but step by step",
-    "tree": "pays only for few samples of a long chain where nothing compiled is available",
     "fused_cpu": "slower here",
     "fused_cuda": "slower here",
 }
-
-# Without a compiled path the tree is faster than eager for up to this many samples times (R+1)³ …
-TREE_WORK_PER_SITE = 20_000
-# … on chains of at least this many sites.
-TREE_SITES = 16
-# Both were measured with `restt bench crossover` of 0.10.0.
 
 _forced: Setting[str | None] = Setting("backend", None)
 _modules: dict[str, ModuleType] = {}
@@ -74,7 +67,7 @@ def contract(
     """
     name = _forced.get()
     if name is None:
-        name, _ = choose(x, weights, topology, widths is not None)
+        name, _ = choose(x, weights, topology)
     elif (problem := unsupported(name, x, weights, topology)) is not None:
         raise RuntimeError(f'the forced chain backend "{name}" cannot take these inputs: {problem}')
     if name in _FUSED:
@@ -110,7 +103,7 @@ def _contracted(
     return implementation(name)(x, weights, topology)
 
 
-def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = False) -> tuple[str, str]:
+def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, str]:
     """The backend for these inputs, and why.
 
     >>> import restt, torch
@@ -129,17 +122,7 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology, packed: bool = 
         problem = f"{fused} is not available: {missing}"
     else:
         problem = f"there are no fused kernels for {x.device.type}"
-    if x.is_cpu and _tree_is_faster(x.shape[-2 if packed else -3], weights, topology):
-        return "tree", f"{problem}; few samples, a long chain and a small bond dimension"
     return "eager", problem
-
-
-def _tree_is_faster(batch: int, weights: ChainWeights, topology: Topology) -> bool:
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False  # a program for any number of samples has no size to choose by
-    runs, bond = weights.first.shape[:-2].numel(), weights.first.shape[-1]
-    work = runs * batch * (bond + 1) ** 3
-    return topology.sites >= TREE_SITES and work <= TREE_WORK_PER_SITE and not recomputing()
 
 
 def unsupported(name: str, x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
@@ -181,10 +164,6 @@ def _imported(name: str) -> ModuleType:
         from restt.chain.cuda import contraction as fused_cuda
 
         return fused_cuda
-    if name == "tree":
-        from restt.chain import tree
-
-        return tree
     if name == "eager":
         from restt.chain import eager
 

@@ -12,6 +12,7 @@ Legend, used in all of restt (the paper's symbols in brackets):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -84,6 +85,25 @@ def role_shapes(topology: Topology, width: int, bond: int, outputs: int) -> dict
         "last_linear": (width, outputs) if topology.linears[-1] else None,
         "last_skip": (bond, outputs) if topology.has_skip_head else None,
     }
+
+
+def used_entries(role: str, topology: Topology, widths: Sequence[int]) -> Tensor:
+    """Which entries of a role's tensor are no padding and of no absent connection, to broadcast against one run.
+
+    >>> used_entries("linear", Topology.residual(4).without_linear(3), [1, 1, 2, 2]).flatten(1)
+    tensor([[ True, False],
+            [False, False]])
+    """
+    with torch.device("cpu"):
+        real = torch.arange(max(widths)) < torch.tensor(widths)[:, None]  # (N, I)
+        if role in ("chain", "linear"):
+            kept = torch.tensor((topology.chains if role == "chain" else topology.linears)[:-1], dtype=torch.bool)
+            inner = real[1:-1] & kept[:, None]
+            return inner[..., None, None] if role == "chain" else inner[..., None]
+        if role == "last_skip":
+            return torch.ones(1, 1, dtype=torch.bool)
+        end = real[0 if role == "first" else -1]
+        return end[:, None, None] if role == "last_chain" else end[:, None]
 
 
 def contract(

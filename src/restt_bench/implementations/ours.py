@@ -17,8 +17,6 @@ from restt_bench.case import Case
 from restt_bench.implementations.base import Implementation, TrainingStep, Work, graph_name, graph_refusal
 from restt_bench.parity import cotangent, output_and_gradients, reference_gradients
 
-# S·B·N·(r+1)³ above which the tree, made for a few samples, is left out: its matrix products would take minutes.
-TREE_WORK = 512 * 196 * 21**3
 # B·N·I·r² above which the reference, written to be read, is left out.
 REFERENCE_WORK = 196 * 2 * 50**2 * 512
 
@@ -59,9 +57,6 @@ class Ours(Implementation):
         work = case.batch * case.sites * case.feature_dim * case.bond_dim**2 * (case.runs or 1)
         if self.backend == "reference" and work > REFERENCE_WORK:
             return "the reference is for checking; left out at this size"
-        products = (case.runs or 1) * case.batch * case.sites * (case.bond_dim + 1) ** 3
-        if self.backend == "tree" and products > TREE_WORK:
-            return "the tree is for a few samples of a long chain; left out at this size"
         if case.precision == "bf16" and self.backend not in ("auto", "fused_cuda"):
             return "has no bf16 products"
         if (reason := graph_refusal(self, case)) is not None:
@@ -76,11 +71,6 @@ class Ours(Implementation):
             return unsupported(self.backend, case.data(seed=0)[0].unsqueeze(0), module.weights(), module.topology)
         except ImportError as error:
             return str(error)
-
-    def extra_bytes(self, case: Case) -> int:
-        if self.backend == "tree":  # products of whole site matrices, kept for the backward
-            return 2 * case.batch * case.sites * case.bond_dim**2 * case.itemsize * (case.runs or 1)
-        return 0
 
     def build(self, case: Case, seed: int) -> Work:
         case = self._case(case)

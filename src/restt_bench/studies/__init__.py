@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 # Name -> the file here, or another module, and its function.
 STUDIES = {
     "check": "kernel_checks:check_kernels",
-    "tune": "kernel_tuning:tune_launches",
-    "tune-step": "kernel_tuning:tune_step",
     "networks": "networks:networks",
     "loops": "loops:loops",
     "tables": "restt_bench.league:league",

@@ -1,13 +1,17 @@
 """The fused GPU chain against float64: outputs and every gradient.
 
 Fresh memory is filled with NaN, the weights of connections that are left out are poisoned, and every run is repeated,
-since a race of threads shows as bits that differ now and then. Kernels are compiled in ``settings.workers`` processes.
-Without a GPU only quick runs work, under ``TRITON_INTERPRET=1``.
+since a race of threads shows as bits that differ now and then. Kernels take longer to compile than to run, so cases are
+spread over ``settings.workers`` processes. Without a GPU only quick runs work, under ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,13 +24,13 @@ from restt import Topology
 from restt.chain.packed import pack
 from restt_bench.case import Settings
 from restt_bench.parity import allowed_of, output_and_gradients, relative_error
-from restt_bench.studies.kernel_jobs import Record, described, features, launch_tables, spread
 from restt_bench.suites import IMAGE
 from restt_bench.targets import Target
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+Record = dict[str, Any]
 REPEATS = 6
 # Every kind of connection left out somewhere, and skips into the output.
 MIXED = Topology.residual(9).skip_to_output(2, 5, 6).without_chain(4).without_linear(3, 7).without_skip(8)
@@ -34,20 +38,44 @@ MIXED = Topology.residual(9).skip_to_output(2, 5, 6).without_chain(4).without_li
 
 def check_kernels(device: str, settings: Settings, console: Console) -> Record:
     """Presets, odd topologies, ragged widths, runs, every tile size, one very long chain, in every precision."""
-    return check_cases(_every_case(settings.quick), device, settings, console)
-
-
-def check_cases(cases: list[Record], device: str, settings: Settings, console: Console) -> Record:
-    """Each case's row, those that failed printed; a case is a topology, a bond, a precision and what it has beside."""
-    found = spread(_checked, [(case, device) for case in cases], device, settings.workers)
-    rows = [{**described(case), **result} for case, result in zip(cases, found, strict=True)]
+    cases = _every_case(settings.quick)
+    found = _spread([(case, device) for case in cases], device, settings.workers)
+    rows = [{**_described(case), **result} for case, result in zip(cases, found, strict=True)]
     failed = [row for row in rows if not row.get("passed")]
     console.print(f"{len(rows) - len(failed)} of {len(rows)} checks passed")
     for row in failed[:20]:
         console.print("failed", row, markup=False)
     target = Target("checks that failed", "at most", 0, "", len(failed))
-    title = "The fused GPU chain against float64"
-    return {"title": title, "checks": rows, "launch": launch_tables(), "targets": [target.as_dict()]}
+    return {"title": "The fused GPU chain against float64", "checks": rows, "targets": [target.as_dict()]}
+
+
+def _spread(jobs: list[tuple[Record, str]], device: str, workers: int) -> list[Record]:
+    """The checks of every job, in ``workers`` processes where the device is a GPU."""
+    if workers == 1 or not device.startswith("cuda"):
+        return [_timed(job) for job in jobs]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_timed, jobs))
+
+
+def _timed(job: tuple[Record, str]) -> Record:
+    """One check and its seconds; an error costs no other."""
+    started = time.perf_counter()
+    try:
+        found = _checked(*job)
+    except Exception as error:
+        traceback.print_exc(limit=4)
+        found = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return {**found, "seconds": round(time.perf_counter() - started, 2)}
+
+
+def _described(case: Record) -> Record:
+    """A case as JSON takes it."""
+    plain = {**case, "topology": f"{case['topology'].name}, {case['topology'].sites} sites"}
+    if len(set(plain.get("widths", [0]))) == 1:
+        plain["width"] = plain.pop("widths", [2])[0]
+    return plain
 
 
 def _every_case(quick: bool) -> list[Record]:
@@ -56,7 +84,6 @@ def _every_case(quick: bool) -> list[Record]:
         return [
             {"topology": small, "bond": 5, "widths": [1, 3, 2, 2], "batch": 5, "precision": "float32"},
             {"topology": Topology.plain(1), "bond": 5, "batch": 3, "precision": "float32"},
-            {"topology": Topology.residual(6), "bond": 5, "batch": 3, "precision": "float32", "recompute": True},
             {"topology": small, "bond": 5, "widths": [1, 9, 2, 2], "batch": 5, "precision": "float32", "packed": True},
             {"topology": small, "bond": 5, "batch": 3, "precision": "bf16", "autocast": "bfloat16"},
         ]
@@ -80,23 +107,6 @@ def _every_case(quick: bool) -> list[Record]:
     ]
     cases += [{"topology": Topology.residual(20), "bond": 100, "widths": [8] * 20, "batch": IMAGE.batch}]
     cases += [{"topology": Topology.residual(10_000), "bond": 16, "batch": 40}]
-    cases += recomputed_and_packed_cases()
-    cases = [{**case, "precision": precision} for case in cases for precision in ("float32", "tf32", "bf16")]
-    lowered: Record = {"precision": "bf16", "batch": 70}  # whose bound float16 stays within too
-    return cases + [
-        {"topology": topology, "bond": bond, "autocast": name, **lowered}
-        for name in ("bfloat16", "float16")
-        for topology, bond in ((Topology.residual(12), 20), (MIXED, 50), (Topology.residual(12), 100), (MIXED, 200))
-    ]
-
-
-def recomputed_and_packed_cases() -> list[Record]:
-    """Chains in segments whose states are computed again, and packed features of ragged widths."""
-    again: Record = {"recompute": True}
-    cases = [{"topology": MIXED, "bond": bond, "runs": 2, **again} for bond in (5, 50, 200)]
-    cases += [{"topology": Topology.residual(300), "bond": bond, "batch": 64, **again} for bond in (20, 50, 100)]
-    cases += [{"topology": Topology.preset(name, 40), "bond": 20, **again} for name in ("plain", "linear", "volterra")]
-    cases += [{"topology": Topology.residual(40), "bond": 50, "batch": 5000, "runs": 2, "features": False, **again}]
     ragged: Record = {"packed": True, "widths": [1, 3, 2, 50, 1, 4, 2, 2, 3]}
     cases += [
         {"topology": MIXED, "bond": bond, "runs": 2, "own_data": True, **ragged} for bond in (5, 20, 50, 100, 200)
@@ -104,7 +114,13 @@ def recomputed_and_packed_cases() -> list[Record]:
     cases += [
         {"topology": Topology.residual(9), "bond": bond, "batch": IMAGE.batch, **ragged} for bond in (20, 50, 100)
     ]
-    return cases
+    cases = [{**case, "precision": precision} for case in cases for precision in ("float32", "tf32", "bf16")]
+    lowered: Record = {"precision": "bf16", "batch": 70}  # whose bound float16 stays within too
+    return cases + [
+        {"topology": topology, "bond": bond, "autocast": name, **lowered}
+        for name in ("bfloat16", "float16")
+        for topology, bond in ((Topology.residual(12), 20), (MIXED, 50), (Topology.residual(12), 100), (MIXED, 200))
+    ]
 
 
 def _checked(case: Record, device: str) -> Record:
@@ -118,18 +134,17 @@ def _checked(case: Record, device: str) -> Record:
         module = restt.ResTT(topology.sites, widths, bond, outputs, topology, runs=runs, device=device)
         module.reset_parameters(seed=1)
         _poison_absent(module)
-        x = features(device, batch, topology.sites, max(widths), runs if case.get("own_data") else None)
+        x = _features(device, batch, topology.sites, max(widths), runs if case.get("own_data") else None)
         x = pack(x, widths) if case.get("packed") else x
         x.requires_grad_(case.get("features", True))
         shape = (batch, outputs) if runs is None else (runs, batch, outputs)
         upstream = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(device)
         given = "fused_cuda", module, x, upstream, _multiplying(case, device)
-        with restt.chain.recompute() if case.get("recompute") else nullcontext():
-            found = _outputs_and_gradients(*given)
-            same_bits = True
-            for _ in range(REPEATS if device.startswith("cuda") else 1):
-                again = _outputs_and_gradients(*given)
-                same_bits &= all(torch.equal(found[name], again[name]) for name in found)
+        found = _outputs_and_gradients(*given)
+        same_bits = True
+        for _ in range(REPEATS if device.startswith("cuda") else 1):
+            again = _outputs_and_gradients(*given)
+            same_bits &= all(torch.equal(found[name], again[name]) for name in found)
     finally:
         torch.use_deterministic_algorithms(before)
     exact = module.double()
@@ -177,3 +192,12 @@ def _outputs_and_gradients(
             yield
 
     return output_and_gradients(module, dict(module.named_parameters()), x, upstream, scope, x.requires_grad)
+
+
+def _features(device: str, batch: int, sites: int, width: int, runs: int | None = None) -> Tensor:
+    """Trigonometric features (B, N, I) of random pixels, of norm 1 per site."""
+    generator = torch.Generator().manual_seed(0)
+    leading = () if runs is None else (runs,)
+    angle = torch.rand(*leading, batch, sites, (width + 1) // 2, generator=generator) * torch.pi / 2
+    both = torch.cat([angle.cos(), angle.sin()], dim=-1)[..., :width]
+    return (both / both.norm(dim=-1, keepdim=True)).to(device)

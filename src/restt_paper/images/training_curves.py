@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from restt.meanfield.plots import COLORS, picture
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.claim import RULE, Claim, Comparison, claims_table, judged, larger
 from restt_paper.engine.experiment import Experiment
@@ -17,6 +16,7 @@ from restt_paper.engine.store import Store
 from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
 from restt_paper.images.accuracy import MEANTT_NOTE, MODELS
 from restt_paper.images.cells import compute_images, improved_cell, paper_cell, recipe_cell, sizes
+from restt_paper.meanfield.plots import COLORS, picture
 
 TITLE = "Training curves on MNIST"
 DATASET = "mnist"

@@ -13,15 +13,22 @@ from torch import Tensor
 from restt._common.drawing import require_matplotlib
 from restt._common.errors import check_choice
 from restt.features import Trigonometric
-from restt.meanfield import Comparison, Profile, phase_diagram, predict, typical_log_decay
-from restt.meanfield.comparison import (
+from restt.meanfield import Profile, predict
+from restt.topology import Topology
+from restt_paper.engine.cell import Cell
+from restt_paper.engine.experiment import PICTURES, Context, Experiment, Result, Settings
+from restt_paper.engine.store import Store
+from restt_paper.engine.table import Table
+from restt_paper.meanfield.comparison import (
+    Comparison,
     StepRatios,
     compare_in_blocks,
     gradient_spread,
     gradients_in_blocks,
     mixed_topology,
 )
-from restt.meanfield.plots import (
+from restt_paper.meanfield.phases import phase_diagram, typical_log_decay
+from restt_paper.meanfield.plots import (
     plot_conventions,
     plot_finite_width,
     plot_gradients,
@@ -29,11 +36,6 @@ from restt.meanfield.plots import (
     plot_profiles,
     plot_steps,
 )
-from restt.topology import Topology
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.experiment import PICTURES, Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
-from restt_paper.engine.table import Table
 from restt_paper.meanfield.tables import study_tables
 from restt_paper.meanfield.trainability import MAP_SIZES, trainability_map
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from restt import data
-from restt.meanfield import phase_diagram, signal_range
-from restt.meanfield.plots import plot_phases
+from restt.meanfield import signal_range
 from restt.topology import Topology
+from restt_paper.meanfield.phases import phase_diagram
+from restt_paper.meanfield.plots import plot_phases
 from restt_paper.meanfield.sigma2_plane import success, train_over_sigma2
 
 # Tenfold steps in general, fine ones around the plain train's only stable value.

@@ -9,12 +9,12 @@ from pathlib import Path
 from restt import data
 from restt._common.errors import check_choice
 from restt.data.synthetic import synthetic_weights
-from restt.meanfield.plots import COLORS, picture
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
 from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Experiment, Result, Settings
 from restt_paper.engine.store import Store
 from restt_paper.engine.table import Table
+from restt_paper.meanfield.plots import COLORS, picture
 from restt_paper.synthetic.floor import feature_std, least_rmse, order_variances
 from restt_paper.synthetic.tables import NAMES, Errors, claims, errors, in_target_units
 from restt_paper.synthetic.training import linear_regression, train_chains

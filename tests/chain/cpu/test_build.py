@@ -17,7 +17,7 @@ def short_source(tmp_path, monkeypatch):
     """The building is tested here, not what is built: a line of C takes a tenth of the time."""
     source = tmp_path / "short.c"
     source.write_text("long long restt_chain_bytes(void) { return sizeof(REAL); }\n")
-    monkeypatch.setattr(build, "_SOURCE", source)
+    monkeypatch.setattr(build, "SOURCE", source)
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +53,15 @@ needs_scripts = pytest.mark.skipif(os.name == "nt", reason="stands in for a comp
 
 
 def test_built_once_then_taken_from_the_cache(cache, compiler, monkeypatch):
-    assert build._built(compiler, build._SOURCE, "float").restt_chain_bytes() > 0
+    assert build._built(compiler, build.SOURCE, "float").restt_chain_bytes() > 0
     (built,) = cache.iterdir()
     monkeypatch.setattr(build, "_compile", None)
-    assert build._built(compiler, build._SOURCE, "float")._name == str(built)
+    assert build._built(compiler, build.SOURCE, "float")._name == str(built)
 
 
 def test_two_that_build_at_once_both_succeed(cache, compiler):
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: build._built(compiler, build._SOURCE, "float"), range(2)))
+        found = list(pool.map(lambda _: build._built(compiler, build.SOURCE, "float"), range(2)))
     assert all(library.restt_chain_bytes() == found[0].restt_chain_bytes() for library in found)
     assert len(list(cache.iterdir())) == 1
 
@@ -76,7 +76,7 @@ def damage(path, how):
 
 @pytest.mark.parametrize("how", ["truncated", "flipped"])
 def test_a_damaged_file_is_never_loaded_but_built_again(cache, compiler, monkeypatch, how):
-    build._built(compiler, build._SOURCE, "float")
+    build._built(compiler, build.SOURCE, "float")
     (built,) = cache.iterdir()
     whole = built.read_bytes()
     damage(built, how)
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_never_loaded_but_built_again(cache, compiler, monkeyp
         return real(path)
 
     monkeypatch.setattr(build.ctypes, "CDLL", noted)
-    assert build._built(compiler, build._SOURCE, "float").restt_chain_bytes() > 0
+    assert build._built(compiler, build.SOURCE, "float").restt_chain_bytes() > 0
     assert loaded == [whole]
 
 
@@ -96,7 +96,7 @@ def test_it_reaches_the_disk_before_it_has_its_name(cache, compiler, monkeypatch
     fsync, replace = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: order.append("fsync") or fsync(descriptor))
     monkeypatch.setattr(Path, "replace", lambda self, target: order.append("rename") or replace(self, target))
-    build._built(compiler, build._SOURCE, "float")
+    build._built(compiler, build.SOURCE, "float")
     assert order[:2] == ["fsync", "rename"]
 
 
@@ -106,24 +106,24 @@ class TestOnlyFromThisUser:
 
     def expect_private_build(self, compiler, cache, reason):
         with pytest.warns(RuntimeWarning, match=self.KEPT.format(reason=reason)):
-            library = build._built(compiler, build._SOURCE, "float")
+            library = build._built(compiler, build.SOURCE, "float")
         assert library.restt_chain_bytes() > 0
         assert not library._name.startswith(str(cache))
 
     @pytest.mark.parametrize("mode", [0o770, 0o777, 0o702])
     def test_a_folder_that_others_can_write(self, cache, compiler, mode):
-        build._built(compiler, build._SOURCE, "float")
+        build._built(compiler, build.SOURCE, "float")
         cache.chmod(mode)
         self.expect_private_build(compiler, cache, "can be written by other users")
 
     def test_a_file_that_others_can_write(self, cache, compiler):
-        build._built(compiler, build._SOURCE, "float")
+        build._built(compiler, build.SOURCE, "float")
         (built,) = cache.iterdir()
         built.chmod(0o766)
         self.expect_private_build(compiler, cache, "can be written by other users")
 
     def test_another_users_folder(self, cache, compiler, monkeypatch):
-        build._built(compiler, build._SOURCE, "float")
+        build._built(compiler, build.SOURCE, "float")
         if os.getuid() == 0:
             os.chown(cache, 12345, -1)
         else:
@@ -133,7 +133,7 @@ class TestOnlyFromThisUser:
     def test_what_is_built_is_writable_by_the_user_alone_whatever_the_umask(self, cache, compiler):
         before = os.umask(0)
         try:
-            build._built(compiler, build._SOURCE, "float")
+            build._built(compiler, build.SOURCE, "float")
         finally:
             os.umask(before)
         for path in (cache, *cache.iterdir()):
@@ -164,7 +164,7 @@ def test_a_full_cache_disk_falls_back_to_a_temporary_folder(cache, tmp_path, com
     full = f"""case "$*" in *{cache}*) echo 'error writing output: No space left on device' >&2; exit 1;; esac"""
     limited = script(tmp_path, "cc-on-a-full-disk", f'{full}; exec {" ".join(compiler)} "$@"')
     with pytest.warns(RuntimeWarning, match=r"No space left on device.*temporary folder.*2 to 8 times slower"):
-        library = build._built(limited, build._SOURCE, "float")
+        library = build._built(limited, build.SOURCE, "float")
     assert library.restt_chain_bytes() > 0
     assert list(cache.iterdir()) == []
 
@@ -178,7 +178,7 @@ def test_what_a_killed_build_left_is_removed_by_the_next(cache, compiler):
     (left / "half.so").write_bytes(b"half")
     alive = unfinished(cache, "building-")
     alive.mkdir()
-    build._built(compiler, build._SOURCE, "float")
+    build._built(compiler, build.SOURCE, "float")
     assert not left.exists()
     assert alive.exists()
 
@@ -188,9 +188,9 @@ def test_a_failing_compiler_is_named_with_what_it_said(cache, tmp_path, monkeypa
     failing = script(tmp_path, "broken-cc", "echo 'fatal: no headers' >&2; exit 1")
     monkeypatch.setattr(build, "compilers", lambda: [failing])
     with pytest.warns(RuntimeWarning, match=r"did not compile here.*2 to 8 times slower: .*fatal: no headers") as said:
-        reason = build._loaded.__wrapped__(build._SOURCE, "float")
+        reason = build._loaded.__wrapped__(build.SOURCE, "float")
     assert len(said) == 1
-    assert build._loaded.__wrapped__(build._SOURCE, "float") == reason  # and would raise, were it said twice
+    assert build._loaded.__wrapped__(build.SOURCE, "float") == reason  # and would raise, were it said twice
     assert "broken-cc" in reason
     assert "fatal: no headers" in reason
     assert list(cache.iterdir()) == []
@@ -201,13 +201,13 @@ def test_a_compiler_that_makes_nothing_usable_is_passed_over(cache, tmp_path, co
     silent = script(tmp_path, "silent-cc", "exit 0")
     garbage = script(tmp_path, "garbage-cc", 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"')
     monkeypatch.setattr(build, "compilers", lambda: [silent, garbage, compiler])
-    assert isinstance(build._loaded.__wrapped__(build._SOURCE, "float"), ctypes.CDLL)
+    assert isinstance(build._loaded.__wrapped__(build.SOURCE, "float"), ctypes.CDLL)
 
 
 def test_no_compiler_names_the_extra_and_warns_nobody(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda name, path: None)
     monkeypatch.setattr(build, "_zig", lambda: None)
-    assert "restt[fast]" in build._loaded.__wrapped__(build._SOURCE, "float")
+    assert "restt[fast]" in build._loaded.__wrapped__(build.SOURCE, "float")
 
 
 @needs_scripts
@@ -231,7 +231,7 @@ def test_the_compiler_of_the_extra_builds(cache):
     zig = build._zig()
     if zig is None:
         pytest.skip("the extra is not installed: pip install restt[fast]")
-    assert build._built((str(zig), "cc"), build._SOURCE, "float").restt_chain_bytes() == 4
+    assert build._built((str(zig), "cc"), build.SOURCE, "float").restt_chain_bytes() == 4
 
 
 def test_another_source_is_built_in_float64(cache, compiler, tmp_path):
@@ -245,10 +245,10 @@ def test_another_source_is_built_in_float64(cache, compiler, tmp_path):
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv(build.DISABLE_VARIABLE, "1")
     assert build.DISABLE_VARIABLE in build.problem(torch.float32)
-    assert build.library(build._SOURCE) is None
+    assert build.library(build.SOURCE) is None
 
 
 def test_another_processor_gets_another_build(compiler, monkeypatch):
-    here = build._key(compiler, build._SOURCE)
+    here = build._key(compiler, build.SOURCE)
     monkeypatch.setattr(build, "_processor", lambda: "another")
-    assert build._key(compiler, build._SOURCE) != here
+    assert build._key(compiler, build.SOURCE) != here

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,10 +20,11 @@ pytest.importorskip(
 import restt
 from restt import Topology
 from restt.chain import eager
-from restt.chain.cuda import contraction, plans
-from restt.chain.cuda.launch import Layout, SweepLaunch, backward_cuts, head_launch, site_launch, sweep_launch
-from restt.chain.cuda.parts import is_folded
+from restt.chain.cuda import contraction, launch, plans
+from restt.chain.cuda.launch import Gpu, Layout, SweepLaunch, fetches_tiles, head_launch, sweep_launch, weight_launch
+from restt.chain.cuda.plans import is_folded
 
+H200 = Gpu()
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
 
@@ -51,6 +53,12 @@ def no_plans_of_other_tests():
     plans.forget_plans()
     yield
     plans.forget_plans()
+
+
+@pytest.fixture
+def changed_tables(monkeypatch):
+    """Have kernels launched with other constants."""
+    return lambda **tables: monkeypatch.setattr(launch, "TABLES", replace(launch.TABLES, **tables))
 
 
 class TestFusedCuda(ChainParity):
@@ -92,16 +100,6 @@ class TestFusedCuda(ChainParity):
         with restt.chain.precision("tf32"):
             self.assert_parity(Topology.residual(4), batch=3, bond=16)
 
-    @pytest.mark.parametrize("preset", ["residual", "plain"])
-    @pytest.mark.parametrize("runs", [None, 1])
-    def test_backward_pass_in_sections(self, monkeypatch, preset, runs):
-        monkeypatch.setattr(plans, "backward_cuts", lambda layout, inner, programs: (3, 1, 0) if inner == 6 else (0,))
-        swept = []
-        whole = plans._section
-        monkeypatch.setattr(plans, "_section", lambda *given: swept.append(given[-2:]) or whole(*given))
-        self.assert_parity(Topology.preset(preset, 8), batch=3, runs=runs)
-        assert {(3, 6), (1, 3), (0, 1)} <= set(swept)
-
     def test_long_chain(self):
         if ON_GPU:
             super().test_long_chain()
@@ -109,47 +107,35 @@ class TestFusedCuda(ChainParity):
         self.assert_parity(topology, batch=3)
 
     @pytest.mark.parametrize("width", [3, 8])
-    def test_site_in_several_parts(self, width, monkeypatch):
-        one_by_one = {(32, "tf32"): SweepLaunch(columns=16, part=1, warps=2, stages=2)}
-        monkeypatch.setattr("restt.chain.cuda.launch.SWEEPS", one_by_one)
+    def test_site_in_several_parts(self, width, changed_tables):
+        changed_tables(sweeps={(32, "tf32"): SweepLaunch(columns=16, part=1, warps=2, stages=2)})
         mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2)
         for topology in (Topology.residual(3), mixed):
             self.assert_parity(topology, widths=[width] * topology.sites, bond=17)
 
-    @pytest.mark.parametrize("width", [2, 3, 9])
-    def test_weights_of_several_features_at_once(self, width, monkeypatch):
-        made = []
-        monkeypatch.setattr("restt.chain.cuda.launch.LEAST_PROGRAMS", 0)
-        monkeypatch.setattr(plans, "site_launch", lambda *given: made.append(site_launch(*given)) or made[-1])
-        mixed = Topology.residual(5).skip_to_output(3).without_chain(4).without_skip(2).without_linear(3)
-        for topology in (Topology.residual(3), mixed):
-            self.assert_parity(topology, widths=[width] * topology.sites, bond=10, batch=21, runs=2)
-        assert {launch.features for launch in made} == {min(8, 1 << (width - 1).bit_length())}
+    @pytest.mark.parametrize("width", [6, 8])
+    def test_parts_of_two_and_four_features(self, width):
+        assert sweep_launch(Layout(4, "float32"), width, 1, 5, H200).part == (2 if width == 6 else 4)
+        self.assert_parity(Topology.residual(4).skip_to_output(2).without_chain(3), widths=[width] * 4)
 
-    def test_launches_of_many_runs(self, monkeypatch):
+    def test_launches_of_many_runs(self, changed_tables):
         layout = Layout(10, "float32")
-        assert sweep_launch(layout, width=3, runs=120, batch=405) != sweep_launch(layout, width=3, runs=2, batch=405)
-        assert head_launch(layout, 9 * 120) != head_launch(layout, 9)
-        assert head_launch(Layout(20, "float32"), 9 * 120) == head_launch(layout, 9)
-        monkeypatch.setattr("restt.chain.cuda.launch.LEAST_PROGRAMS", 0)
+        assert sweep_launch(layout, 3, 120, 405, H200) != sweep_launch(layout, 3, 2, 405, H200)
+        assert head_launch(layout, 9 * 120, H200) != head_launch(layout, 9, H200)
+        assert head_launch(Layout(20, "float32"), 9 * 120, H200) == head_launch(layout, 9, H200)
+        changed_tables(many_programs=0)
         for topology in (Topology.residual(3), Topology.residual(5).skip_to_output(3).without_chain(4)):
             self.assert_parity(topology, widths=[3] * topology.sites, bond=10, batch=37, runs=2)
 
-    def test_weights_of_few_runs_one_by_one(self):
-        assert site_launch(Layout(10, "float32"), width=8, sites=12, runs=120) is not None
-        assert site_launch(Layout(10, "float32"), width=8, sites=12, runs=1) is None
-        assert site_launch(Layout(10, "float32"), width=1, sites=12, runs=120) is None
-        assert site_launch(Layout(20, "float32"), width=8, sites=12, runs=120) is None
-
     def test_narrow_batch_tiles(self):
-        assert sweep_launch(Layout(20, "tf32"), width=2, runs=2, batch=21).columns == 8
-        assert sweep_launch(Layout(20, "tf32"), width=2, runs=20, batch=512).columns > 8
+        assert sweep_launch(Layout(20, "tf32"), 2, 2, 21, H200).columns == 8
+        assert sweep_launch(Layout(20, "tf32"), 2, 20, 512, H200).columns > 8
         self.tolerance = 1e-2 if ON_GPU else self.tolerance  # the interpreter does not round
         with restt.chain.precision("tf32"):
             self.assert_parity(Topology.residual(4).skip_to_output(2), bond=20, batch=21, runs=2)
 
-    def test_cores_by_copy_engine(self, monkeypatch):
-        monkeypatch.setattr("restt.chain.cuda.launch.SWEEPS", {(32, "tf32"): SweepLaunch(16, 0, 2, 2, tma=True)})
+    def test_cores_by_copy_engine(self, changed_tables):
+        changed_tables(fetched={"tf32": 32})
         self.assert_parity(Topology.residual(5), bond=17, runs=2)
 
 
@@ -190,11 +176,10 @@ def test_error_of_each_precision(precision, bound):
 def launched_precisions(monkeypatch) -> list[str]:
     """The precision of every sweep that is launched from now on."""
     seen = []
-    launch = plans.sweep_launch
     monkeypatch.setattr(
         plans,
         "sweep_launch",
-        lambda layout, *rest, **more: seen.append(layout.precision) or launch(layout, *rest, **more),
+        lambda layout, *rest, **more: seen.append(layout.precision) or sweep_launch(layout, *rest, **more),
     )
     return seen
 
@@ -340,17 +325,39 @@ def test_kernels_compile_for_hopper():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_backward_pass_is_cut_where_half_of_the_gpu_idles():
-    large = Layout(100, "tf32")
-    assert backward_cuts(large, 194, 64) == (58, 0)
-    assert backward_cuts(large, 194, 128) == (0,)  # nothing idles
-    assert backward_cuts(large, 20, 64) == (0,)
-    assert backward_cuts(Layout(100, "float32"), 194, 64) == (0,)
-    assert backward_cuts(Layout(200, "tf32"), 194, 64) == (0,)
-    assert backward_cuts(Layout(20, "tf32"), 194, 64) == (0,)
-
-
 def test_a_pipeline_of_narrow_products_holds_one_core_less_than_it_has_stages():
-    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, back=True)
+    back = sweep_launch(Layout(100, "tf32"), 2, 1, 512, H200, back=True)
     assert (back.columns, back.part, back.stages) == (8, 1, 4)  # three cores of 64 KiB in 227
-    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000).stages == 3
+    assert sweep_launch(Layout(100, "tf32"), 2, 1, 5000, H200).stages == 3
+
+
+# Properties of other cards: processors, shared memory of a program, whether there is an engine that copies tiles.
+CARDS = {
+    "a100": Gpu(108, 163 * 1024, False),
+    "l40s": Gpu(142, 99 * 1024, False),
+    "h100-pcie": Gpu(114, 227 * 1024, True),
+    "b200": Gpu(148, 227 * 1024, True),
+    "t4": Gpu(40, 64 * 1024, False),
+}
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_launches_fit_on_other_cards(card, precision):
+    for bond in (10, 20, 50, 100, 128):
+        layout = Layout(bond, precision)
+        for width, back, reads_states in [(2, False, False), (2, True, False), (6, True, True)]:
+            found = sweep_launch(layout, width, 1, 512, card, back=back, reads_states=reads_states)
+            cores = found.stages - (found.columns == 8 and found.stages > 1)
+            assert found.part * cores * layout.tile**2 * layout.dtype.itemsize <= card.shared_bytes
+            assert width % found.part == 0
+            assert card.copies_tiles or not fetches_tiles(layout, card)
+        weights = weight_launch(layout, card)
+        assert weights.stages * weights.batch * (weights.rows + weights.columns) * 4 <= card.shared_bytes
+
+
+def test_the_batch_is_cut_for_the_processors_of_a_card():
+    layout = Layout(20, "tf32")
+    assert sweep_launch(layout, 2, 1, 1000, CARDS["b200"]).columns == 8  # 125 programs in one wave
+    assert sweep_launch(layout, 2, 1, 1000, CARDS["a100"]).columns == 16
+    assert sweep_launch(layout, 2, 1, 1000, CARDS["t4"]).columns == 32

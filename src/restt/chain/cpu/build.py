@@ -34,7 +34,7 @@ TYPES = {torch.float32: "float", torch.float64: "double"}
 DISABLE_VARIABLE = "RESTT_NO_COMPILE"
 SLOWER = "2 to 8 times slower"  # a training step on eager over the compiled one at r = 100 and 20, results/bench
 
-_SOURCE = Path(__file__).parent / "sweep.c"
+SOURCE = Path(__file__).parent / "sweep.c"
 # products.h says which sums are fused: a compiler that decides may do so differently for other vectors.
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 # The first that the compiler takes; arm compilers spell it differently, some know neither.
@@ -66,7 +66,7 @@ def load(dtype: torch.dtype) -> ctypes.CDLL:
         raise BuildError(f"the environment variable {DISABLE_VARIABLE} is set")
     if dtype not in TYPES:
         raise BuildError(f"there is no compiled path for {dtype}")
-    found = _loaded(_SOURCE, TYPES[dtype])
+    found = _loaded(SOURCE, TYPES[dtype])
     if isinstance(found, str):
         raise BuildError(found)
     return found

@@ -6,13 +6,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from restt.chain.cuda.forward import CHAIN, LINEAR, SKIP_FULL, SKIP_OUTPUT, load_core, product
+from restt.chain.cuda.forward import (
+    CHAIN,
+    LINEAR,
+    SKIP_FULL,
+    SKIP_OUTPUT,
+    UNSPECIALISED,
+    load_core,
+    load_tile,
+    product,
+)
 
 
 @triton.jit
 def head_backward(
-    p_grad_out, p_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, features, I, O, b, k,
-    BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
+    p_grad_out, p_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, features, width, O, bond, b,
+    k, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Rows k of dL/dy(N-1) through W(N,1), and of the gradient W(N,3) hands to every state that leaves."""
@@ -21,101 +30,89 @@ def head_backward(
     b_left = tl.zeros((K, BN), tl.float32)
     for o_start in range(0, O, OT):
         o = o_start + tl.arange(0, OT)
-        real = (k < BOND)[:, None] & (o < O)[None, :]
+        real = (k < bond)[:, None] & (o < O)[None, :]
         p_tile = p_grad_out + (run * batch + b[None, :]) * O + o[:, None]
         b_out = tl.load(p_tile, mask=(o < O)[:, None] & inside[None, :], other=0.0)
         if LAST_CHAIN:
             for i in range(features):
-                p_core = p_last_chain + (run * I + i) * BOND * O
+                p_core = p_last_chain + (run * width + i) * bond * O
                 b_core = tl.load(p_core + k[:, None] * O + o[None, :], mask=real, other=0.0)
                 b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
                 b_grad += product(b_core, b_out, PRECISION) * b_x[None, :]
         if LAST_SKIP:
-            b_core = tl.load(p_last_skip + run * BOND * O + k[:, None] * O + o[None, :], mask=real, other=0.0)
+            b_core = tl.load(p_last_skip + run * bond * O + k[:, None] * O + o[None, :], mask=real, other=0.0)
             b_left += product(b_core, b_out, PRECISION)
     return b_grad, b_left
 
 
-@triton.jit(do_not_specialize=["inner", "O", "steps", "first_width", "last_width"])
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def backward_sweep(
-    p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_last_chain, p_last_skip,
-    inner, batch, columns, runs, sites, stride_xs, stride_xb, stride_xn, stride_xi, O,
-    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
-    OT: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
-    WANT_X: tl.constexpr, MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
-    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
-    LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
-    p_left=None, HEAD: tl.constexpr = True,
-    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False,
+    p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_table, p_last_chain, p_last_skip,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, width,
+    first_width, steps, last_width,
+    R: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, PART: tl.constexpr, WHOLE: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr, WANT_X: tl.constexpr,
+    MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
+    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr, LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
+    RAGGED: tl.constexpr,
 ):  # fmt: skip
     """dL/dy(N-1) from the output site, then site by site down to dL/dy(1), for BN samples of one run.
 
-    Of a stretch of a chain without its output site (HEAD) the last state's gradient is there already, and ``p_left``
-    holds the one of the states that leave. RAGGED is that of the forward sweep.
+    WHOLE and RAGGED are those of the forward sweep.
     """
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
     rows = tl.arange(0, R)
-    real = (rows < BOND)[:, None] & (b < columns)[None, :]
+    real = (rows < bond)[:, None] & (b < columns)[None, :]
     inside = b < batch
     p_x += run * stride_xs
     tile = rows[:, None] * columns + b[None, :]
+    size = bond * tl.cast(columns, tl.int64)
 
-    size = BOND * tl.cast(columns, tl.int64)
-    p_top = p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + tile
-    if HEAD:
-        last_features = I
-        p_last_x = p_x + (inner + 1) * stride_xn
-        if RAGGED:
-            last_features = last_width
-            p_last_x = p_x + (first_width + steps) * stride_xi
-        b_g, b_left = head_backward(
-            p_grad_out, p_last_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, last_features, I, O,
-            b, rows, BOND, R, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
-        )  # fmt: skip
-        if ENDS_WITH_SKIP:
-            b_g += b_left
-        tl.store(p_top, b_g, mask=real)
-        if HAS_OUTPUT_SKIP and p_left is not None:
-            tl.store(p_left + run * size + tile, b_left, mask=real)
-    else:
-        b_g = tl.load(p_top, mask=real, other=0.0)
-        b_left = tl.zeros((R, BN), tl.float32)
-        if HAS_OUTPUT_SKIP:
-            b_left = tl.load(p_left + run * size + tile, mask=real, other=0.0)
-    b_sum = tl.zeros((R, BN), tl.float32)
-
-    PARTS: tl.constexpr = I // PART
-    loop_steps = inner * PARTS
     if RAGGED:
-        loop_steps = steps
-    for step in tl.range(0, loop_steps, num_stages=STAGES):
+        p_last_x = p_x + (first_width + steps) * stride_xi
+    else:
+        p_last_x = p_x + (inner + 1) * stride_xn
+    b_g, b_left = head_backward(
+        p_grad_out, p_last_x, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi, last_width, width, O,
+        bond, b, rows, R, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
+    )  # fmt: skip
+    if ENDS_WITH_SKIP:
+        b_g += b_left
+    tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + tile, b_g, mask=real)
+    b_sum = tl.zeros((R, BN), tl.float32)
+    stride = runs * size
+    p_here = p_grads + run * size + tile
+
+    for step in tl.range(0, steps // PART, num_stages=STAGES):
+        # Parts come from the chain's end, the features within a part in their usual order.
+        part = steps // PART - 1 - step
         if RAGGED:
-            column = steps - 1 - step
-            entry = tl.load(p_table + column)
-            n = tl.cast((entry >> 1) // I, tl.int64)
-            part = (entry >> 1) % I
-            done = part == 0
+            entry = tl.load(p_table + part)
+            n = tl.cast((entry >> 1) // width, tl.int64)
+            begin = (entry >> 1) % width
+            done = begin == 0
+        elif WHOLE:
+            n = tl.cast(part, tl.int64)
+            begin = 0
+            done = True
         else:
-            n = tl.cast(inner - 1 - step // PARTS, tl.int64)
-            part = step % PARTS
-            done = part == PARTS - 1
+            n = tl.cast(part * PART // width, tl.int64)
+            begin = part * PART % width
+            done = begin == 0
         if MIXED:
             flags = tl.load(p_flags + n)
         for j in tl.static_range(PART):
-            i = part * PART + j
+            i = begin + j
+            column = part * PART + j
             if RAGGED:
                 p_feature = p_x + b * stride_xb + (first_width + column) * stride_xi
             else:
                 p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
             b_x = tl.load(p_feature, mask=inside, other=0.0)
-            core = (run * inner + n) * I + i
             b_share = tl.zeros((R, BN), tl.float32)
             if HAS_CHAIN:
-                matrix = core
-                if RAGGED:
-                    matrix = run * steps + column
-                b_core = load_core(p_core, matrix, rows, BOND, LD, R, TMA)
+                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
                 b_back = product(b_core, b_g, PRECISION)
                 if MIXED:
                     b_back = tl.where((flags & CHAIN) != 0, b_back, 0.0)
@@ -125,14 +122,12 @@ def backward_sweep(
                     b_share += b_back * b_y
             if WANT_X:
                 if HAS_LINEAR:
-                    b_entry = tl.load(p_linear + core * BOND + rows, mask=rows < BOND, other=0.0)
+                    p_entry = p_linear + ((run * inner + n) * width + i) * bond
+                    b_entry = tl.load(p_entry + rows, mask=rows < bond, other=0.0)
                     if MIXED:
                         b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
                     b_share += b_entry[:, None] * b_g
-                if RAGGED:
-                    p_share = p_grad_x + (run * batch + b) * (first_width + steps + last_width) + first_width + column
-                else:
-                    p_share = p_grad_x + ((run * batch + b) * sites + n + 1) * I + i
+                p_share = p_grad_x + (run * batch + b) * (first_width + steps + last_width) + first_width + column
                 tl.store(p_share, tl.sum(b_share, axis=0), mask=inside)
         b_next = b_sum
         if MIXED:
@@ -143,8 +138,8 @@ def backward_sweep(
             b_next += b_g
         elif SKIP == "output":
             b_next += b_left
-        p_tile = p_grads + (n * runs + run) * size + tile
-        if PARTS == 1 and not RAGGED:
+        p_tile = p_here + n * stride
+        if WHOLE:
             b_g = b_next
             b_sum = tl.zeros((R, BN), tl.float32)
             tl.store(p_tile, b_g, mask=real)
@@ -155,91 +150,86 @@ def backward_sweep(
                 tl.store(p_tile, b_g, mask=real)
 
 
-@triton.jit(do_not_specialize=["inner", "O"])
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def backward_sweep_wide(
     p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_last_chain, p_last_skip, p_left,
-    inner, batch, columns, runs, sites, stride_xs, stride_xb, stride_xn, stride_xi, O,
-    I: tl.constexpr, BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
-    STAGES: tl.constexpr, PRECISION: tl.constexpr, WANT_X: tl.constexpr,
-    HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
-    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
-    LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr, HEAD: tl.constexpr = True,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width,
+    T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    WANT_X: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
+    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr, LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
 ):  # fmt: skip
-    """The same in T × T tiles of the core, the gradient re-read from the stored ones."""
+    """:func:`backward_sweep` in T × T tiles of the core, the gradient re-read from the stored ones."""
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
     inside = b < batch
     kept = (b < columns)[None, :]
     p_x += run * stride_xs
-    size = BOND * tl.cast(columns, tl.int64)
+    size = bond * tl.cast(columns, tl.int64)
     p_left += run * size
-    TILES: tl.constexpr = (BOND + T - 1) // T
+    tiles = tl.cdiv(bond, T)
 
-    if HEAD:
-        for tile in range(TILES):
-            rows = tile * T + tl.arange(0, T)
-            b_g, b_left = head_backward(
-                p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi,
-                I, I, O, b, rows, BOND, T, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
-            )  # fmt: skip
-            at = rows[:, None] * columns + b[None, :]
-            real = (rows < BOND)[:, None] & kept
-            if ENDS_WITH_SKIP:
-                b_g += b_left
-            tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + at, b_g, mask=real)
-            if HAS_OUTPUT_SKIP:
-                tl.store(p_left + at, b_left, mask=real)
-        tl.debug_barrier()
+    for tile in range(tiles):
+        rows = tile * T + tl.arange(0, T)
+        b_g, b_left = head_backward(
+            p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi,
+            width, width, O, bond, b, rows, T, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
+        )  # fmt: skip
+        at = rows[:, None] * columns + b[None, :]
+        real = (rows < bond)[:, None] & kept
+        if ENDS_WITH_SKIP:
+            b_g += b_left
+        tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + at, b_g, mask=real)
+        if HAS_OUTPUT_SKIP:
+            tl.store(p_left + at, b_left, mask=real)
+    tl.debug_barrier()
 
     for site in range(inner):
         n = tl.cast(inner - 1 - site, tl.int64)
         flags = tl.load(p_flags + n)
         p_after = p_grads + ((n + 1) * runs + run) * size
         p_before = p_grads + (n * runs + run) * size
-        for tile in range(TILES):
+        for tile in range(tiles):
             rows = tile * T + tl.arange(0, T)
             at = rows[:, None] * columns + b[None, :]
-            real = (rows < BOND)[:, None] & kept
+            real = (rows < bond)[:, None] & kept
             b_sum = tl.where((flags & SKIP_FULL) != 0, tl.load(p_after + at, mask=real, other=0.0), 0.0)
             if HAS_OUTPUT_SKIP:
                 b_left = tl.load(p_left + at, mask=real, other=0.0)
                 b_sum += tl.where((flags & SKIP_OUTPUT) != 0, b_left, 0.0)
             if HAS_CHAIN:
-                for step in tl.range(0, I * TILES, num_stages=STAGES):
-                    i = step // TILES
-                    l = (step % TILES) * T + tl.arange(0, T)
+                for step in tl.range(0, width * tiles, num_stages=STAGES):
+                    i = step // tiles
+                    l = (step % tiles) * T + tl.arange(0, T)
                     b_l = tl.load(
-                        p_after + l[:, None] * columns + b[None, :], mask=(l < BOND)[:, None] & kept, other=0.0
+                        p_after + l[:, None] * columns + b[None, :], mask=(l < bond)[:, None] & kept, other=0.0
                     )
-                    p_tile = p_core + ((run * inner + n) * I + i) * BOND * LD + rows[:, None] * LD + l[None, :]
-                    b_core = tl.load(p_tile, mask=(rows < BOND)[:, None] & (l < LD)[None, :], other=0.0)
+                    b_core = load_tile(p_core, (run * inner + n) * width + i, rows, l, bond, ld)
                     b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
                     b_back = product(b_core, b_l, PRECISION)
                     b_sum += tl.where((flags & CHAIN) != 0, b_back, 0.0) * b_x[None, :]
             tl.store(p_before + at, b_sum, mask=real)
         if WANT_X:
-            for i in range(I):
+            for i in range(width):
                 b_share = tl.zeros((BN,), tl.float32)
-                for tile in range(TILES):
+                for tile in range(tiles):
                     rows = tile * T + tl.arange(0, T)
                     at = rows[:, None] * columns + b[None, :]
-                    real = (rows < BOND)[:, None] & kept
+                    real = (rows < bond)[:, None] & kept
                     if HAS_CHAIN:
                         b_back = tl.zeros((T, BN), tl.float32)
-                        for step in range(TILES):
+                        for step in range(tiles):
                             l = step * T + tl.arange(0, T)
                             b_l = tl.load(
-                                p_after + l[:, None] * columns + b[None, :], mask=(l < BOND)[:, None] & kept, other=0.0
+                                p_after + l[:, None] * columns + b[None, :], mask=(l < bond)[:, None] & kept, other=0.0
                             )
-                            p_tile = p_core + ((run * inner + n) * I + i) * BOND * LD + rows[:, None] * LD + l[None, :]
-                            b_core = tl.load(p_tile, mask=(rows < BOND)[:, None] & (l < LD)[None, :], other=0.0)
+                            b_core = load_tile(p_core, (run * inner + n) * width + i, rows, l, bond, ld)
                             b_back += product(b_core, b_l, PRECISION)
                         b_y = tl.load(p_states + (n * runs + run) * size + at, mask=real, other=0.0)
                         b_share += tl.sum(tl.where((flags & CHAIN) != 0, b_back * b_y, 0.0), axis=0)
                     if HAS_LINEAR:
-                        p_entry = p_linear + ((run * inner + n) * I + i) * BOND + rows
-                        b_entry = tl.load(p_entry, mask=(rows < BOND) & ((flags & LINEAR) != 0), other=0.0)
+                        p_entry = p_linear + ((run * inner + n) * width + i) * bond + rows
+                        b_entry = tl.load(p_entry, mask=(rows < bond) & ((flags & LINEAR) != 0), other=0.0)
                         b_g = tl.load(p_after + at, mask=real, other=0.0)
                         b_share += tl.sum(b_entry[:, None] * b_g, axis=0)
-                tl.store(p_grad_x + ((run * batch + b) * sites + n + 1) * I + i, b_share, mask=inside)
+                tl.store(p_grad_x + ((run * batch + b) * (inner + 2) + n + 1) * width + i, b_share, mask=inside)
         tl.debug_barrier()

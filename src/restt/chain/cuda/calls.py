@@ -33,9 +33,14 @@ class KernelCall:
         self._rest: tuple[Any, ...] = ()
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether it was launched before: a graph is recorded without the loading of kernels."""
-        return bool(self._launchers)
+    def pointer_names(self) -> list[str]:
+        """Names of the kernel's pointers."""
+        names = [name for name in self.kernel.arg_names if name not in self.constants]
+        return names[: len(names) - len(self.numbers)]
+
+    def compile(self, *pointers: Any) -> None:
+        """Compile the kernel for such pointers, without a launch."""
+        self.kernel.warmup(*pointers, *self.numbers, grid=self.grid, **self.constants)
 
     def __call__(self, *pointers: Any) -> None:
         """Launch; a pointer is a tensor, a tuple of them or a tensor descriptor, always the same at the same place."""

@@ -16,6 +16,18 @@ LINEAR = tl.constexpr(2)
 SKIP_FULL = tl.constexpr(4)
 SKIP_OUTPUT = tl.constexpr(8)
 
+# Numbers whose divisibility and being 1 make no faster code: without this each such case is compiled for itself.
+UNSPECIALISED = (
+    *("inner", "batch", "runs", "stride_xs", "stride_xb", "stride_xn", "O", "bond", "ld", "width"),
+    *("first_width", "steps", "last_width", "slots", "per_run", "save", "height", "forward_ld"),
+)
+
+
+@triton.jit
+def rounded(a):
+    """The nearest numbers with the 10 bits of tf32."""
+    return ((a.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
@@ -27,155 +39,143 @@ def product(a, b, PRECISION: tl.constexpr):
     elif PRECISION == "tf32":
         return tl.dot(a, b, input_precision="tf32")
     else:
-        return tl.dot(a, b, input_precision="tf32x3")
+        # Three tf32 products that, unlike those of "tf32x3", do not wait for each other.
+        a_high, b_high = rounded(a), rounded(b)
+        low = tl.dot(a_high, b - b_high, input_precision="tf32") + tl.dot(a - a_high, b_high, input_precision="tf32")
+        return tl.dot(a_high, b_high, input_precision="tf32") + low
 
 
 @triton.jit
-def load_core(p_core, matrix, rows, BOND: tl.constexpr, LD: tl.constexpr, R: tl.constexpr, TMA: tl.constexpr):
-    """One packed core (R, R), zero beyond its BOND × LD entries; ``p_core`` is a descriptor where TMA is set."""
+def load_core(p_core, matrix, rows, R: tl.constexpr, TMA: tl.constexpr):
+    """One packed core (R, R), zero beyond the bond; ``p_core`` is a descriptor where TMA is set."""
     if TMA:
         return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
     else:
-        p_tile = p_core + matrix * BOND * LD + rows[:, None] * LD + rows[None, :]
-        if BOND == R:
-            return tl.load(p_tile)
-        else:
-            return tl.load(p_tile, mask=(rows < BOND)[:, None] & (rows < LD)[None, :], other=0.0)
+        return tl.load(p_core + matrix * (R * R) + rows[:, None] * R + rows[None, :])
+
+
+@triton.jit
+def load_tile(p_core, matrix, rows, k, bond, ld):
+    """Rows and columns k of a packed core of ``bond`` rows, each ``ld`` times 16 bytes long; zero beyond them."""
+    # As a product: a compiler that sees rows begin at multiples of 16 bytes copies as many at once.
+    ld = ld * (128 // p_core.dtype.element_ty.primitive_bitwidth)
+    p_tile = p_core + matrix * bond * ld + rows[:, None] * ld + k[None, :]
+    return tl.load(p_tile, mask=(rows < bond)[:, None] & (k < ld)[None, :], other=0.0)
 
 
 @triton.jit
 def head_forward(
     p_out, p_last, p_leaving, p_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns, stride_xb, stride_xi,
-    features, I, O, b, BOND: tl.constexpr, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
+    features, width, O, bond, b, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out (S, B, O) = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + leaving W(N,3), read back from the stored y(N-1)."""
     inside = b < batch
-    size = BOND * tl.cast(columns, tl.int64)
+    size = bond * tl.cast(columns, tl.int64)
     for o_start in range(0, O, OT):
         o = o_start + tl.arange(0, OT)
         b_out = tl.zeros((OT, BN), tl.float32)
-        for k_start in range(0, BOND, K):
+        for k_start in range(0, bond, K):
             k = k_start + tl.arange(0, K)
-            real = (o < O)[:, None] & (k < BOND)[None, :]
+            real = (o < O)[:, None] & (k < bond)[None, :]
             state = run * size + k[:, None] * columns + b[None, :]
             if LAST_CHAIN:
-                b_y = tl.load(p_last + state, mask=(k < BOND)[:, None] & inside[None, :], other=0.0)
+                b_y = tl.load(p_last + state, mask=(k < bond)[:, None] & inside[None, :], other=0.0)
                 for i in range(features):
-                    p_core = p_last_chain + (run * I + i) * BOND * O
+                    p_core = p_last_chain + (run * width + i) * bond * O
                     b_core = tl.load(p_core + k[None, :] * O + o[:, None], mask=real, other=0.0)
                     b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
                     b_out += product(b_core, b_y, PRECISION) * b_x[None, :]
             if LAST_SKIP:
-                b_left = tl.load(p_leaving + state, mask=(k < BOND)[:, None] & inside[None, :], other=0.0)
-                b_core = tl.load(p_last_skip + run * BOND * O + k[None, :] * O + o[:, None], mask=real, other=0.0)
+                b_left = tl.load(p_leaving + state, mask=(k < bond)[:, None] & inside[None, :], other=0.0)
+                b_core = tl.load(p_last_skip + run * bond * O + k[None, :] * O + o[:, None], mask=real, other=0.0)
                 b_out += product(b_core, b_left, PRECISION)
         if LAST_LINEAR:
             for i in range(features):
-                b_entry = tl.load(p_last_linear + (run * I + i) * O + o, mask=o < O, other=0.0)
+                b_entry = tl.load(p_last_linear + (run * width + i) * O + o, mask=o < O, other=0.0)
                 b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
                 b_out += b_entry[:, None] * b_x[None, :]
         p_tile = p_out + (run * batch + b[None, :]) * O + o[:, None]
         tl.store(p_tile, b_out, mask=(o < O)[:, None] & inside[None, :])
 
 
-@triton.jit(do_not_specialize=["inner", "O", "length", "steps", "first_width", "last_width"])
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def forward_sweep(
-    p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
+    p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags, p_table,
     p_last_chain, p_last_linear, p_last_skip,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O,
-    I: tl.constexpr, BOND: tl.constexpr, R: tl.constexpr, LD: tl.constexpr, BN: tl.constexpr,
-    OT: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
-    SAVE: tl.constexpr,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, width,
+    first_width, steps, last_width, save,
+    R: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, PART: tl.constexpr, WHOLE: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr, TMA: tl.constexpr,
     MIXED: tl.constexpr, SKIP: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
     HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
-    p_start=None, length=0, every=1,
-    START: tl.constexpr = True, HEAD: tl.constexpr = True, REPLAY: tl.constexpr = False,
-    p_table=None, steps=0, first_width=0, last_width=0, RAGGED: tl.constexpr = False, FOLDED: tl.constexpr = False,
+    RAGGED: tl.constexpr, FOLDED: tl.constexpr,
 ):  # fmt: skip
     """Site 1, sites 2…N-1 with the state on chip, and the output site, for BN samples of one run.
 
     The loop runs over parts of a site, PART features each, so that cores of the coming parts are in flight while one
-    is multiplied; the state moves on after a site's last part.
-
-    Of a stretch of a chain (segments.py) START says that it begins with site 1 and not with a state of ``p_start``,
-    HEAD that it ends with the output site. SAVE then keeps one in ``every`` states. With REPLAY program axis 2 counts
-    segments of ``length`` sites, each from its own state, all states saved. With RAGGED x is packed (ragged.py): a step
-    is one feature, and ``p_table`` says of which site. With FOLDED the cores hold the linear entries as one more column
-    (pack_cores), and the state has a 1 as one more row.
+    is multiplied; the state moves on after a site's last part. WHOLE says that a part is a whole site. ``save`` keeps
+    all states. With RAGGED x is packed: a step is one feature, and ``p_table`` says of which site. With FOLDED the
+    cores hold the linear entries as one more column (pack_cores), and the state has a 1 as one more row.
     """
     run = tl.program_id(1).to(tl.int64)
     b = tl.program_id(0) * BN + tl.arange(0, BN)
     rows = tl.arange(0, R)
-    real = (rows < BOND)[:, None] & (b < columns)[None, :]
+    real = (rows < bond)[:, None] & (b < columns)[None, :]
     p_x += run * stride_xs
     inside = b < batch
     b = b.to(tl.int64)
-    size = BOND * tl.cast(columns, tl.int64)
+    size = bond * tl.cast(columns, tl.int64)
 
     tile = rows[:, None] * columns + b[None, :]
-    begin = tl.cast(0, tl.int32)
-    sites = inner
-    if REPLAY:
-        begin = tl.program_id(2) * length
-        sites = tl.minimum(inner - begin, length)
-    if START:
-        first_features = I
-        if RAGGED:
-            first_features = first_width
-        b_y = tl.zeros((R, BN), tl.float32)
-        for feature in range(first_features):
-            b_entry = tl.load(p_first + (run * I + feature) * BOND + rows, mask=rows < BOND, other=0.0)
-            b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
-            b_y += b_entry[:, None] * b_x[None, :]
-    else:
-        slot = tl.program_id(2).to(tl.int64)
-        b_y = tl.load(p_start + (slot * runs + run) * size + tile, mask=real, other=0.0)
-    if SAVE:
-        tl.store(p_states + run * size + tile, b_y, mask=real & (begin == 0))
+    b_y = tl.zeros((R, BN), tl.float32)
+    for feature in range(first_width):
+        b_entry = tl.load(p_first + (run * width + feature) * bond + rows, mask=rows < bond, other=0.0)
+        b_x = tl.load(p_x + b * stride_xb + feature * stride_xi, mask=inside, other=0.0)
+        b_y += b_entry[:, None] * b_x[None, :]
+    saved = real & (save != 0)
+    stride = runs * size
+    p_here = p_states + run * size + tile
+    tl.store(p_here, b_y, mask=saved)
     if FOLDED:
-        b_y = tl.where((rows == BOND)[:, None], 1.0, b_y)
+        b_y = tl.where((rows == bond)[:, None], 1.0, b_y)
     b_left = tl.zeros((R, BN), tl.float32)
-    if HAS_OUTPUT_SKIP and not START:
-        b_left = tl.load(p_leaving + run * size + tile, mask=real, other=0.0)
     b_sum = tl.zeros((R, BN), tl.float32)
 
-    PARTS: tl.constexpr = I // PART
-    loop_steps = sites * PARTS
-    if RAGGED:
-        loop_steps = steps
-    for step in tl.range(0, loop_steps, num_stages=STAGES):
+    for step in tl.range(0, steps // PART, num_stages=STAGES):
         if RAGGED:
             entry = tl.load(p_table + step)
-            n = tl.cast((entry >> 1) // I, tl.int64)
-            part = (entry >> 1) % I
+            n = tl.cast((entry >> 1) // width, tl.int64)
+            begin = (entry >> 1) % width
             done = (entry & 1) != 0
+        elif WHOLE:
+            n = tl.cast(step, tl.int64)
+            begin = 0
+            done = True
         else:
-            n = tl.cast(begin + step // PARTS, tl.int64)
-            part = step % PARTS
-            done = part == PARTS - 1
+            n = tl.cast(step * PART // width, tl.int64)
+            begin = step * PART % width
+            done = begin == width - PART
         if MIXED:
             flags = tl.load(p_flags + n)
         for j in tl.static_range(PART):
-            i = part * PART + j
+            i = begin + j
+            column = step * PART + j
             if RAGGED:
-                p_feature = p_x + b * stride_xb + (first_width + step) * stride_xi
+                p_feature = p_x + b * stride_xb + (first_width + column) * stride_xi
             else:
                 p_feature = p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi
             b_x = tl.load(p_feature, mask=inside, other=0.0)
-            core = (run * inner + n) * I + i
             if HAS_CHAIN:
-                matrix = core
-                if RAGGED:
-                    matrix = run * steps + step
-                b_core = load_core(p_core, matrix, rows, BOND, LD, R, TMA)
+                b_core = load_core(p_core, run * steps + column, rows, R, TMA)
                 b_new = product(b_core, b_y, PRECISION)
                 if MIXED:
                     b_new = tl.where((flags & CHAIN) != 0, b_new, 0.0)
                 b_sum += b_new * b_x[None, :]
             if HAS_LINEAR and not FOLDED:
-                b_entry = tl.load(p_linear + core * BOND + rows, mask=rows < BOND, other=0.0)
+                p_entry = p_linear + ((run * inner + n) * width + i) * bond
+                b_entry = tl.load(p_entry + rows, mask=rows < bond, other=0.0)
                 if MIXED:
                     b_entry = tl.where((flags & LINEAR) != 0, b_entry, 0.0)
                 b_sum += b_entry[:, None] * b_x[None, :]
@@ -187,82 +187,71 @@ def forward_sweep(
         elif SKIP == "full":
             b_next += b_y
         elif FOLDED:
-            b_next = tl.where((rows == BOND)[:, None], 1.0, b_next)
-        p_tile = p_states + ((n + 1) // every * runs + run) * size + tile
-        if PARTS == 1 and not RAGGED:
+            b_next = tl.where((rows == bond)[:, None], 1.0, b_next)
+        p_tile = p_here + (n + 1) * stride
+        if WHOLE:
             if HAS_OUTPUT_SKIP:
                 b_left += b_leave
             b_y = b_next
             b_sum = tl.zeros((R, BN), tl.float32)
-            if SAVE:
-                tl.store(p_tile, b_y, mask=real & ((n + 1) % every == 0))
+            tl.store(p_tile, b_y, mask=saved)
         else:
             if HAS_OUTPUT_SKIP:
                 b_left += tl.where(done, b_leave, 0.0)
             b_y = tl.where(done, b_next, b_y)
             b_sum = tl.where(done, 0.0, b_sum)
-            if SAVE & done:
-                tl.store(p_tile, b_y, mask=real & ((n + 1) % every == 0))
+            if done:
+                tl.store(p_tile, b_y, mask=saved)
 
-    if HEAD and ENDS_WITH_SKIP:
+    if ENDS_WITH_SKIP:
         b_left += b_y
-    if not REPLAY:
-        tl.store(p_last + run * size + tile, b_y, mask=real)
+    tl.store(p_last + run * size + tile, b_y, mask=real)
     if HAS_OUTPUT_SKIP:
         tl.store(p_leaving + run * size + tile, b_left, mask=real)
-    if HEAD:
-        tl.debug_barrier()
-        last_features = I
+    tl.debug_barrier()
+    if RAGGED:
+        p_last_x = p_x + (first_width + steps) * stride_xi
+    else:
         p_last_x = p_x + (inner + 1) * stride_xn
-        if RAGGED:
-            last_features = last_width
-            p_last_x = p_x + (first_width + steps) * stride_xi
-        head_forward(
-            p_out, p_last, p_leaving, p_last_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns,
-            stride_xb, stride_xi, last_features, I, O, b, BOND, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
-            PRECISION,
-        )  # fmt: skip
+    head_forward(
+        p_out, p_last, p_leaving, p_last_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns,
+        stride_xb, stride_xi, last_width, width, O, bond, b, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
+    )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["inner", "O", "slots"])
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def forward_sweep_wide(
     p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
     p_last_chain, p_last_linear, p_last_skip,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, slots,
-    I: tl.constexpr, BOND: tl.constexpr, LD: tl.constexpr, T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
-    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width, slots,
+    T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
     HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr, HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
-    p_start=None, START: tl.constexpr = True, HEAD: tl.constexpr = True,
 ):  # fmt: skip
-    """The same for bonds whose core does not fit on chip: T × T tiles of it, the state re-read from the stored ones.
+    """:func:`forward_sweep` of cores too large for the chip: T × T tiles, the state re-read from the stored ones.
 
-    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise. START and HEAD are as in
-    :func:`forward_sweep`.
+    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise.
     """
     run = tl.program_id(1).to(tl.int64)
     b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
     inside = b < batch
     kept = (b < columns)[None, :]
-    size = BOND * tl.cast(columns, tl.int64)
+    size = bond * tl.cast(columns, tl.int64)
     p_x += run * stride_xs
     p_left = p_leaving + run * size
-    TILES: tl.constexpr = (BOND + T - 1) // T
+    tiles = tl.cdiv(bond, T)
 
-    for tile in range(TILES):
+    for tile in range(tiles):
         rows = tile * T + tl.arange(0, T)
         at = rows[:, None] * columns + b[None, :]
-        real = (rows < BOND)[:, None] & kept
-        if START:
-            b_y = tl.zeros((T, BN), tl.float32)
-            for i in range(I):
-                b_entry = tl.load(p_first + (run * I + i) * BOND + rows, mask=rows < BOND, other=0.0)
-                b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
-                b_y += b_entry[:, None] * b_x[None, :]
-        else:
-            b_y = tl.load(p_start + run * size + at, mask=real, other=0.0)
+        real = (rows < bond)[:, None] & kept
+        b_y = tl.zeros((T, BN), tl.float32)
+        for i in range(width):
+            b_entry = tl.load(p_first + (run * width + i) * bond + rows, mask=rows < bond, other=0.0)
+            b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
+            b_y += b_entry[:, None] * b_x[None, :]
         tl.store(p_states + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP and START:
+        if HAS_OUTPUT_SKIP:
             tl.store(p_left + at, tl.zeros((T, BN), tl.float32), mask=real)
     tl.debug_barrier()
 
@@ -271,49 +260,47 @@ def forward_sweep_wide(
         flags = tl.load(p_flags + n)
         p_before = p_states + ((n % slots) * runs + run) * size
         p_after = p_states + (((n + 1) % slots) * runs + run) * size
-        for tile in range(TILES):
+        for tile in range(tiles):
             rows = tile * T + tl.arange(0, T)
             at = rows[:, None] * columns + b[None, :]
-            real = (rows < BOND)[:, None] & kept
+            real = (rows < bond)[:, None] & kept
             b_y = tl.load(p_before + at, mask=real, other=0.0)
             b_sum = tl.where((flags & SKIP_FULL) != 0, b_y, 0.0)
             if HAS_OUTPUT_SKIP:
                 b_left = tl.load(p_left + at, mask=real, other=0.0)
                 tl.store(p_left + at, b_left + tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0), mask=real)
             if HAS_CHAIN:
-                for step in tl.range(0, I * TILES, num_stages=STAGES):
-                    i = step // TILES
-                    k = (step % TILES) * T + tl.arange(0, T)
+                for step in tl.range(0, width * tiles, num_stages=STAGES):
+                    i = step // tiles
+                    k = (step % tiles) * T + tl.arange(0, T)
                     b_k = tl.load(
-                        p_before + k[:, None] * columns + b[None, :], mask=(k < BOND)[:, None] & kept, other=0.0
+                        p_before + k[:, None] * columns + b[None, :], mask=(k < bond)[:, None] & kept, other=0.0
                     )
-                    p_tile = p_core + ((run * inner + n) * I + i) * BOND * LD + rows[:, None] * LD + k[None, :]
-                    b_core = tl.load(p_tile, mask=(rows < BOND)[:, None] & (k < LD)[None, :], other=0.0)
+                    b_core = load_tile(p_core, (run * inner + n) * width + i, rows, k, bond, ld)
                     b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
                     b_new = product(b_core, b_k, PRECISION)
                     b_sum += tl.where((flags & CHAIN) != 0, b_new, 0.0) * b_x[None, :]
             if HAS_LINEAR:
-                for i in range(I):
-                    p_entry = p_linear + ((run * inner + n) * I + i) * BOND + rows
-                    b_entry = tl.load(p_entry, mask=(rows < BOND) & ((flags & LINEAR) != 0), other=0.0)
+                for i in range(width):
+                    p_entry = p_linear + ((run * inner + n) * width + i) * bond + rows
+                    b_entry = tl.load(p_entry, mask=(rows < bond) & ((flags & LINEAR) != 0), other=0.0)
                     b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
                     b_sum += b_entry[:, None] * b_x[None, :]
             tl.store(p_after + at, b_sum, mask=real)
         tl.debug_barrier()
 
     p_final = p_states + (tl.cast(inner % slots, tl.int64) * runs + run) * size
-    for tile in range(TILES):
+    for tile in range(tiles):
         rows = tile * T + tl.arange(0, T)
         at = rows[:, None] * columns + b[None, :]
-        real = (rows < BOND)[:, None] & kept
+        real = (rows < bond)[:, None] & kept
         b_y = tl.load(p_final + at, mask=real, other=0.0)
         tl.store(p_last + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP and HEAD:
+        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP:
             tl.store(p_left + at, tl.load(p_left + at, mask=real, other=0.0) + b_y, mask=real)
-    if HEAD:
-        tl.debug_barrier()
-        head_forward(
-            p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run,
-            batch, columns, stride_xb, stride_xi, I, I, O, b, BOND, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
-            PRECISION,
-        )  # fmt: skip
+    tl.debug_barrier()
+    head_forward(
+        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run,
+        batch, columns, stride_xb, stride_xi, width, width, O, bond, b, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
+        PRECISION,
+    )  # fmt: skip

@@ -3,64 +3,125 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import torch
 
 from restt.chain.cuda.calls import KernelCall
 from restt.chain.cuda.launch import (
+    Gpu,
     Layout,
-    SiteLaunch,
     SweepLaunch,
-    backward_cuts,
+    fetches_tiles,
+    gpu,
     head_launch,
     head_tile,
     round_up,
-    site_launch,
     sweep_launch,
     weight_launch,
 )
-from restt.chain.cuda.parts import block_of, is_folded, sweep_constants
 from restt.chain.operators import topology_of
 from restt.topology import Topology
 
+_PACK_TILE = 32
+
 
 class Sizes(NamedTuple):
-    """What a plan is made for: hashable, and all that launches depend on."""
+    """All that launches depend on."""
 
     x: tuple[int, ...]  # shape
     strides: tuple[int, ...]  # of x
     first: tuple[int, ...]  # shape
     outputs: int
     connections: str
+    widths: tuple[int, ...]  # of the sites where x is packed, else empty
     precision: str
     device: torch.device
+
+    @property
+    def topology(self) -> Topology:
+        return topology_of(self.connections)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.first[-1], self.precision)
+
+    @property
+    def gpu(self) -> Gpu:
+        return gpu(self.device)
 
     @property
     def runs(self) -> int:
         return self.first[0] if len(self.first) == 3 else 1
 
     @property
-    def numbers(self) -> tuple[int, int, int]:
-        """Inner sites, batch, columns: the batch rounded up to what a product takes."""
-        return self.x[-2] - 2, self.x[-3], round_up(self.x[-3], 16)
+    def batch(self) -> int:
+        return self.x[-2] if self.widths else self.x[-3]
 
     @property
-    def x_strides(self) -> tuple[int, ...]:
-        """Of runs, samples, sites and features; 0 for runs that share their features."""
-        return (self.strides[0] if len(self.x) == 4 and self.x[0] > 1 else 0, *self.strides[-3:])
+    def columns(self) -> int:
+        """The batch rounded up to what a product takes."""
+        return round_up(self.batch, 16)
+
+    @property
+    def inner(self) -> int:
+        """Number of inner sites."""
+        return self.topology.sites - 2
+
+    @property
+    def features(self) -> tuple[int, int, int]:
+        """Numbers of features: of the first site, of the inner sites together, of the last site."""
+        if self.widths:
+            return self.widths[0], sum(self.widths[1:-1]), self.widths[-1]
+        width = self.first[-2]
+        return width, self.inner * width, width
+
+    @property
+    def x_strides(self) -> tuple[int, int, int, int]:
+        """Of runs, samples, sites and features; 0 for runs that share their features and for sites of a packed x."""
+        sample, site = (self.strides[-2], 0) if self.widths else (self.strides[-3], self.strides[-2])
+        run = self.strides[0] if self.x[: -2 if self.widths else -3] not in ((), (1,)) else 0
+        return run, sample, site, self.strides[-1]
 
 
 class ForwardPlan(NamedTuple):
+    """Launches of the forward pass."""
+
     layout: Layout
-    topology: Topology
-    columns: int
+    state: tuple[int, int, int]  # shape (S, R, columns) of a state
+    has_output_skip: bool
     pack: KernelCall | None
     packed: tuple[int, ...]  # shape of the packed cores
-    packs_backward: bool  # whether the backward sweep needs cores of its own, or reads the parameter
-    descriptor: list[int] | None  # the block that the copy engine fetches
+    kept: tuple[int, ...] | None  # shape of the backward sweep's cores; None where it reads the parameter
+    tma: bool
     sweep: KernelCall
+
+
+class BackwardPlan(NamedTuple):
+    """Launches of the backward pass."""
+
+    layout: Layout
+    runs: int
+    tma: bool
+    sweep: KernelCall
+    weights: KernelCall | None
+    head: KernelCall | None
+
+
+def packed_shape(sizes: Sizes, folded: bool = False) -> tuple[int, int, int]:
+    """Shape of the packed cores: whole tiles, unless the copy engine or a wide sweep reads them."""
+    layout, count = sizes.layout, sizes.runs * sizes.features[1]
+    if layout.is_wide or fetches_tiles(layout, sizes.gpu):
+        return count, layout.bond, layout.forward_ld(folded)
+    return count, layout.tile, layout.tile
+
+
+def kept_shape(sizes: Sizes) -> tuple[int, int, int] | None:
+    """Shape of the cores that the backward sweep reads; None where there are none or the parameter has it."""
+    shape = packed_shape(sizes)
+    plain = sizes.layout.is_plain and shape[1] == sizes.layout.bond and not sizes.widths
+    return None if plain or not shape[0] or not sizes.topology.has_chain else shape
 
 
 @lru_cache(maxsize=256)
@@ -69,135 +130,160 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
     from restt.chain.cuda.gradients import pack_cores
 
-    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
-    inner, batch, columns = sizes.numbers
-    layout = Layout(bond, sizes.precision)
-    launch = sweep_launch(layout, width, runs, batch)
-    folded = is_folded(topology, layout)
-    tile, ld = 32, layout.forward_ld(folded)
-    across = -(-ld // tile)
-    packs_backward = keep and not layout.is_plain
-    options = {
-        "BOND": bond, "LD": layout.ld, "FORWARD_LD": ld, "T": tile, "BACKWARD": packs_backward, "FOLDED": folded,
-        "num_warps": 4,
-    }  # fmt: skip
-    pack = KernelCall(pack_cores, (runs * inner * width, across, across), (), options)
-    numbers = (inner, batch, columns, runs, *sizes.x_strides, sizes.outputs)
-    constants = {
-        "I": width, "BOND": bond, "LD": ld, "BN": launch.columns, "OT": head_tile(sizes.outputs),
-        "STAGES": launch.stages, "PRECISION": sizes.precision, "LAST_LINEAR": topology.linears[-1],
-        "num_warps": launch.warps, "num_stages": 1, **sweep_constants(topology, layout),
-    }  # fmt: skip
-    grid = (-(-columns // launch.columns), runs)
+    topology, layout = sizes.topology, sizes.layout
+    launch = _sweep_launch(sizes)
+    folded = is_folded(topology, layout) and not sizes.widths
+    packed, kept = packed_shape(sizes, folded), kept_shape(sizes) if keep else None
+    count, height, ld = packed
+    across = -(-max(height, ld) // _PACK_TILE)
+    pack = KernelCall(
+        pack_cores,
+        (count, across, across),
+        (
+            layout.bond, height, layout.units(packed_shape(sizes)[2]), layout.units(ld), sizes.features[1],
+            sizes.inner * sizes.first[-2],
+        ),
+        {
+            "T": _PACK_TILE, "BACKWARD": kept is not None, "FOLDED": folded, "RAGGED": bool(sizes.widths),
+            "num_warps": 4, "num_stages": 1,
+        },
+    )  # fmt: skip
+    constants = {"LAST_LINEAR": topology.linears[-1]}
     if layout.is_wide:
-        slots = inner + 1 if keep else 2
-        sweep = KernelCall(forward_sweep_wide, grid, (*numbers, slots), {**constants, "T": layout.tile})
+        numbers = (layout.units(ld), sizes.first[-2], sizes.inner + 1 if keep else 2)
+        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, numbers)
     else:
-        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma, "SAVE": keep, "FOLDED": folded}
-        sweep = KernelCall(forward_sweep, grid, numbers, constants)
+        numbers = (sizes.first[-2], *sizes.features, int(keep))
+        sweep = _sweep_call(forward_sweep, sizes, launch, {**constants, "FOLDED": folded}, numbers)
     return ForwardPlan(
         layout,
-        topology,
-        columns,
-        pack if topology.has_chain else None,
-        (runs * inner * width, bond, ld),
-        packs_backward,
-        block_of(layout, launch),
+        (sizes.runs, layout.bond, sizes.columns),
+        topology.has_output_skip,
+        pack if topology.has_chain and count else None,
+        packed,
+        kept,
+        fetches_tiles(layout, sizes.gpu),
         sweep,
     )
-
-
-class Section(NamedTuple):
-    """Inner sites from ``start`` on: their sweep, then their weights' gradients."""
-
-    start: int
-    sweep: KernelCall
-    weights: KernelCall | None
-
-
-class BackwardPlan(NamedTuple):
-    layout: Layout
-    topology: Topology
-    descriptor: list[int] | None
-    whole: Section
-    sections: tuple[Section, ...]  # the whole in order, from the chain's end, where the sweep leaves processors idle
-    head: KernelCall | None
 
 
 @lru_cache(maxsize=256)
 def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
-    topology, layout = topology_of(sizes.connections), Layout(sizes.first[-1], sizes.precision)
-    inner, batch, _ = sizes.numbers
-    launch = sweep_launch(layout, sizes.x[-1], sizes.runs, batch, back=True, reads_states=wanted[0])
-    whole = _section(sizes, wanted, launch, 0, inner)
-    sections: tuple[Section, ...] = (whole,)
-    cuts = backward_cuts(layout, inner, -(-batch // launch.columns))
-    # Neither several runs nor what leaves for the output can be handed from one section to the next.
-    if len(cuts) > 1 and sizes.runs == 1 and not topology.has_output_skip and whole.weights is not None:
-        bounds = zip(cuts, (inner, *cuts), strict=False)
-        sections = tuple(_section(sizes, wanted, launch, start, stop) for start, stop in bounds)
-    return BackwardPlan(layout, topology, block_of(layout, launch), whole, sections, _head(sizes, wanted[4:]))
-
-
-def _section(sizes: Sizes, wanted: tuple[bool, ...], launch: SweepLaunch, start: int, stop: int) -> Section:
     from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
-    from restt.chain.cuda.gradients import site_gradients, weight_gradients
 
-    want_x, want_first, want_chain, want_linear, *_ = wanted
-    topology, runs, width, bond = topology_of(sizes.connections), sizes.runs, sizes.x[-1], sizes.first[-1]
-    inner, batch, columns = sizes.numbers
-    layout = Layout(bond, sizes.precision)
-    numbers = (stop - start, batch, columns, runs, inner + 2, *sizes.x_strides, sizes.outputs)
-    constants = {
-        "I": width, "BOND": bond, "LD": layout.ld, "BN": launch.columns,
-        "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision, "WANT_X": want_x,
-        "num_warps": launch.warps, "num_stages": 1, "HEAD": stop == inner, **sweep_constants(topology, layout),
-    }  # fmt: skip
-    grid = (-(-columns // launch.columns), runs)
+    layout, width, constants = sizes.layout, sizes.first[-2], {"WANT_X": wanted[0]}
+    launch = _sweep_launch(sizes, back=True, reads_states=wanted[0])
     if layout.is_wide:
-        sweep = KernelCall(backward_sweep_wide, grid, numbers, {**constants, "T": layout.tile})
+        sweep = _sweep_call(backward_sweep_wide, sizes, launch, constants, (layout.units(layout.ld), width))
     else:
-        constants |= {"R": layout.tile, "PART": launch.part, "TMA": launch.tma}
-        sweep = KernelCall(backward_sweep, grid, numbers, constants)
-    want_first = want_first and start == 0
-    if not (want_first or want_chain or want_linear):
-        return Section(start, sweep, None)
-    sites, numbers = stop - start + 1, (inner, batch, columns, runs, *sizes.x_strides)
-    together = site_launch(layout, width, sites, runs)
-    products = weight_launch(layout) if together is None else together
+        sweep = _sweep_call(backward_sweep, sizes, launch, constants, (width, *sizes.features))
+    tma = fetches_tiles(layout, sizes.gpu)
+    return BackwardPlan(layout, sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
+
+
+def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
+    """Constants of a sweep; a step over packed features is a single one."""
+    width = 1 if sizes.widths else sizes.first[-2]
+    return sweep_launch(sizes.layout, width, sizes.runs, sizes.batch, sizes.gpu, **options)
+
+
+def _sweep_call(
+    kernel: Any, sizes: Sizes, launch: SweepLaunch, constants: dict[str, Any], more: tuple[int, ...]
+) -> KernelCall:
+    """One sweep; ``more`` are the numbers behind the bond."""
+    topology, layout = sizes.topology, sizes.layout
+    numbers = (
+        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, sizes.outputs, layout.bond, *more,
+    )  # fmt: skip
     constants = {
-        "I": width, "BOND": bond, "BB": products.batch, "STAGES": products.stages, "PRECISION": sizes.precision,
-        "CORE": want_chain, "ENTRY": want_first + 2 * want_linear, "num_warps": products.warps, "num_stages": 1,
+        "BN": launch.columns, "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision,
+        "HAS_CHAIN": topology.has_chain, "HAS_LINEAR": topology.has_linear,
+        "HAS_OUTPUT_SKIP": topology.has_output_skip, "ENDS_WITH_SKIP": topology.ends_with_skip,
+        "LAST_CHAIN": topology.chains[-1], "LAST_SKIP": topology.has_skip_head,
+        "num_warps": launch.warps, "num_stages": 1, **constants,
     }  # fmt: skip
-    if isinstance(products, SiteLaunch):
-        constants |= {"R": layout.tile, "PART": products.features}
-        groups = sites * -(-width // products.features)
-        return Section(start, sweep, KernelCall(site_gradients, (groups, runs), numbers, constants))
-    across, down = -(-bond // products.columns), -(-bond // products.rows)
-    constants |= {"K": products.rows, "L": products.columns}
-    programs = (sites * width, runs, across * (down if want_chain else 1))
-    return Section(start, sweep, KernelCall(weight_gradients, programs, numbers, constants))
+    if layout.is_wide:
+        constants["T"] = layout.tile
+    else:
+        mixed = len(set(topology.connection_flags[:-1])) > 1
+        constants |= {
+            "R": layout.tile, "PART": launch.part, "WHOLE": not sizes.widths and launch.part == sizes.first[-2],
+            "TMA": fetches_tiles(layout, sizes.gpu), "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0],
+            "RAGGED": bool(sizes.widths),
+        }  # fmt: skip
+    return KernelCall(kernel, (-(-sizes.columns // launch.columns), sizes.runs), numbers, constants)
+
+
+def _weights(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
+    """The gradients of W(1), W(n,1) and W(n,2)."""
+    from restt.chain.cuda.gradients import weight_gradients
+
+    want_first, want_chain, want_linear = wanted
+    if not any(wanted):
+        return None
+    bond, launch = sizes.layout.bond, weight_launch(sizes.layout, sizes.gpu)
+    across, down = -(-bond // launch.columns), -(-bond // launch.rows)
+    grid = (sum(sizes.features[:2]), sizes.runs, across * (down if want_chain else 1))
+    numbers = (
+        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, bond, sizes.first[-2], sizes.features[0],
+    )  # fmt: skip
+    constants = {
+        "K": launch.rows, "L": launch.columns, "BB": launch.batch, "STAGES": launch.stages,
+        "PRECISION": sizes.precision, "CORE": want_chain, "ENTRY": want_first + 2 * want_linear,
+        "RAGGED": bool(sizes.widths), "ALIGNED": bond % 4 == 0, "num_warps": launch.warps, "num_stages": 1,
+    }  # fmt: skip
+    return KernelCall(weight_gradients, grid, numbers, constants)
 
 
 def _head(sizes: Sizes, wanted: tuple[bool, ...]) -> KernelCall | None:
+    """The gradients of W(N,1), W(N,2) and W(N,3)."""
     from restt.chain.cuda.gradients import head_gradients
 
     if not any(wanted):
         return None
-    _, batch, columns = sizes.numbers
-    width, bond, layout = sizes.x[-1], sizes.first[-1], Layout(sizes.first[-1], sizes.precision)
-    rows, across = layout.tile, head_tile(sizes.outputs)
-    stride_s, stride_b, _, stride_i = sizes.x_strides
-    programs = (width + 1, sizes.runs, -(-bond // rows) * -(-sizes.outputs // across))
-    at_once, warps = head_launch(layout, math.prod(programs))
+    bond, rows, across = sizes.layout.bond, sizes.layout.tile, head_tile(sizes.outputs)
+    grid = (sizes.features[2] + 1, sizes.runs, -(-bond // rows) * -(-sizes.outputs // across))
+    at_once, warps = head_launch(sizes.layout, math.prod(grid), sizes.gpu)
+    run, sample, _, feature = sizes.x_strides
+    numbers = (sizes.batch, sizes.columns, run, sample, feature, sizes.outputs, bond, sizes.first[-2])
     constants = {
-        "I": width, "BOND": bond, "K": rows, "OT": across, "BB": at_once, "PRECISION": sizes.precision,
+        "K": rows, "OT": across, "BB": at_once, "PRECISION": sizes.precision,
         **dict(zip(("CHAIN_HEAD", "LINEAR_HEAD", "SKIP_HEAD"), wanted, strict=True)),
-        "num_warps": warps, "num_stages": 2,
+        "num_warps": warps, "num_stages": 1,
     }  # fmt: skip
-    numbers = (batch, columns, stride_s, stride_b, stride_i, sizes.outputs)
-    return KernelCall(head_gradients, programs, numbers, constants)
+    return KernelCall(head_gradients, grid, numbers, constants)
+
+
+def is_folded(topology: Topology, layout: Layout) -> bool:
+    """Whether a forward sweep reads the linear entries as a column of the cores: one thing less to wait for.
+
+    There must be room in the tile. Only tf32 products round the entry no more than the core that it then lies in.
+    """
+    uniform = len(set(topology.connection_flags[:-1])) == 1 and topology.has_chain and topology.has_linear
+    return uniform and layout.precision == "tf32" and layout.bond < layout.tile and not layout.is_wide
+
+
+@cache
+def device_flags(connections: str, device: torch.device) -> torch.Tensor:  # (N-1,) int32
+    """Connections of the sites 2…N, made once: a copy from the host could neither be captured nor overlap."""
+    return torch.tensor(list(topology_of(connections).connection_flags), dtype=torch.int32, device=device)
+
+
+@lru_cache(maxsize=256)
+def column_table(widths: tuple[int, ...], device: torch.device) -> torch.Tensor:  # (columns of the inner sites,) int32
+    """Of every packed column of the inner sites: 2 · (site · max I + feature) + (whether it is its site's last).
+
+    >>> column_table((4, 1, 3, 1), torch.device("cpu")).tolist()
+    [1, 8, 10, 13]
+    """
+    widest = max(widths)
+    entries = [
+        2 * (site * widest + feature) + (feature == width - 1)
+        for site, width in enumerate(widths[1:-1])
+        for feature in range(width)
+    ]
+    return torch.tensor(entries or [0], dtype=torch.int32, device=device)  # a kernel may look at the first entry
 
 
 def forget_plans() -> None:

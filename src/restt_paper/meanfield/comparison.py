@@ -25,12 +25,21 @@ from restt._common.errors import check_choice
 from restt.init.slopes import LastSite, Slopes, last_site, log, slopes
 from restt.init.stability import StabilityWarning
 from restt.init.variances import per_site, weight_variances
-from restt.meanfield.measure import measure, site_gradients
+from restt.meanfield.measure import measure
 from restt.meanfield.profile import Profile
 from restt.meanfield.theory import CONVENTIONS, paper_convention
 from restt.module import ResTT
 from restt.topology import SKIP_MODES, Topology
 
+_STACKED = ("chain", "linear")  # roles whose tensors hold one slice per site 2…N-1
+_SITES_OF = {
+    "first": slice(0, 1),
+    "chain": slice(1, -1),
+    "linear": slice(1, -1),
+    "last_chain": slice(-1, None),
+    "last_linear": slice(-1, None),
+    "last_skip": slice(-1, None),
+}
 _BLOCK_WEIGHTS = 40_000_000  # weights held at once, over the runs of a block
 
 
@@ -109,9 +118,9 @@ def compare(
     >>> model = restt.ResTT(sites=30, feature_dim=2, bond_dim=16, outputs=3, runs=50, init="paper")
     >>> model.reset_parameters(seed=0)
     >>> x = restt.features.Trigonometric()(torch.linspace(0, 1, 90).view(3, 30))
-    >>> restt.meanfield.compare(model, x).q.profile_z.abs().max().item() < 4
+    >>> compare(model, x).q.profile_z.abs().max().item() < 4
     True
-    >>> restt.meanfield.compare(model, x, convention="paper").q.profile_z.abs().max().item() < 4
+    >>> compare(model, x, convention="paper").q.profile_z.abs().max().item() < 4
     False
     """
     check_choice("convention", convention, CONVENTIONS)
@@ -169,6 +178,45 @@ def _ratio(measured: Tensor, expected: Tensor) -> Tensor:
 
 def _in_errors(deviation: Tensor, error: Tensor) -> Tensor:
     return (deviation / error).where(deviation != 0, 0)
+
+
+def site_gradients(
+    module: ResTT,
+    x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
+) -> Tensor:  # (S, N)
+    """Root mean square of the entries of each site's weight gradient, for the loss ½ Σ_o output² averaged over B.
+
+    All tensors of a site count together, padding and absent connections not at all; a site without weights gets nan.
+    The module's own gradients are not touched. Where these are even along the chain, no site learns long before
+    another.
+
+    Examples
+    --------
+    >>> import torch, restt
+    >>> model = restt.ResTT(sites=100, feature_dim=2, bond_dim=8, outputs=2, runs=3)
+    >>> model.reset_parameters(seed=0)
+    >>> x = restt.features.Trigonometric()(torch.linspace(0, 1, 400).view(4, 100))
+    >>> rms = site_gradients(model, x)
+    >>> rms.shape, bool((rms.amax(1) / rms.amin(1) < 100).all())
+    (torch.Size([3, 100]), True)
+    """
+    roles = [role for role in _SITES_OF if getattr(module, role) is not None]
+    output = module(x)
+    loss = output.square().sum() / (2 * output.shape[-2])
+    gradients = torch.autograd.grad(loss, [getattr(module, role) for role in roles])
+    runs = module.runs or 1
+    squares = torch.zeros(runs, module.sites, dtype=torch.float64)
+    counts = torch.zeros(module.sites, dtype=torch.float64)
+    for role, gradient in zip(roles, gradients, strict=True):
+        per_run = gradient if module.runs is not None else gradient.unsqueeze(0)
+        used = module.used(role)
+        assert used is not None
+        sites = _SITES_OF[role]
+        per_site = per_run.double().cpu() if role in _STACKED else per_run.double().cpu().unsqueeze(1)
+        masks = used.expand(per_run.shape[1:]) if role in _STACKED else used.expand(per_run.shape[1:]).unsqueeze(0)
+        squares[:, sites] += per_site.square().where(masks, 0).flatten(2).sum(dim=2)
+        counts[sites] += masks.flatten(1).sum(dim=1)
+    return (squares / counts).sqrt()
 
 
 def compare_in_blocks(

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from restt._common.drawing import require_matplotlib, save_figure
 from restt.init.stability import LARGEST_LOG_GROWTH, LARGEST_LOG_SHRINKAGE, stable_sigma2
-from restt.meanfield.comparison import Comparison
 from restt.meanfield.profile import Profile
-from restt.meanfield.theory import PhaseDiagram, typical_log_decay
 from restt.topology import Topology
+from restt_paper.meanfield.comparison import Comparison
+from restt_paper.meanfield.phases import PhaseDiagram, typical_log_decay
 
 COLORS = ("#2563a8", "#c2552d", "#2e8b57", "#8a4fae", "#b8860b", "#555555")
 _LN10 = math.log(10)

@@ -7,7 +7,9 @@ import torch
 
 import restt
 from restt import Topology, meanfield
-from restt.meanfield import plots
+from restt_paper.meanfield import plots
+from restt_paper.meanfield.comparison import compare
+from restt_paper.meanfield.phases import phase_diagram
 
 pytest.importorskip("matplotlib")
 
@@ -21,7 +23,7 @@ def shape_of(path):
 @pytest.fixture
 def comparison():
     module = restt.ResTT(8, 2, 4, 2, Topology.residual(8).without_chain(4).without_skip(4).without_linear(4), runs=5)
-    return meanfield.compare(module, restt.features.Trigonometric()(torch.rand(2, 8)))
+    return compare(module, restt.features.Trigonometric()(torch.rand(2, 8)))
 
 
 def test_profiles_and_steps_with_a_dead_site(comparison, tmp_path):
@@ -32,7 +34,7 @@ def test_profiles_and_steps_with_a_dead_site(comparison, tmp_path):
 
 
 def test_phases_with_and_without_trainings(tmp_path):
-    diagrams = [meanfield.phase_diagram(name, [0.01, 0.1, 1.0, 3.0], [3, 30, 300]) for name in ("plain", "residual")]
+    diagrams = [phase_diagram(name, [0.01, 0.1, 1.0, 3.0], [3, 30, 300]) for name in ("plain", "residual")]
     plots.plot_phases(diagrams, tmp_path / "phases.svg")
     points = (torch.tensor([0.1, 1.0]), torch.tensor([30, 300]), torch.tensor([0.0, 1.0]))
     plots.plot_phases(diagrams, tmp_path / "map.svg", [points, None])
