@@ -7,6 +7,7 @@ import torch
 
 import restt
 from restt.explain import interaction_index, shapley_values
+from restt.explain.memory import MEMORY
 from tests.explain import brute
 
 CASES = {
@@ -115,7 +116,7 @@ def test_shapley_taylor_indices_add_up_to_the_prediction() -> None:
 def test_few_rows_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x, background = made("runs")
     whole, pairs = shapley_values(module, x, background), interaction_index(module, x, background)
-    monkeypatch.setitem(restt.explain.trains.NUMBERS_AT_ONCE, "cpu", 1)
+    monkeypatch.setattr(MEMORY, "cpu", 1)
     # Products of other shapes may add in another order; a row that is missing or in another's place shows anyway.
     torch.testing.assert_close(shapley_values(module, x, background), whole, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(interaction_index(module, x, background), pairs, rtol=1e-10, atol=1e-10)
