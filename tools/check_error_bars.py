@@ -28,7 +28,7 @@ from restt import ResTTRegressor
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.explain import variance_shares
-from restt.explain.shapley import quadrature
+from restt.explain.shapley import legendre
 from restt.prior.functionals import product_covariance
 from restt.prior.gp import Process
 from restt.prior.kernel import Kernel
@@ -63,7 +63,7 @@ def drawn_table(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     rows = rows_of(sites, x)
     kernel = Kernel.measured(sites, rows, torch.ones(ROWS, dtype=torch.float64), 1)
     process = Process(kernel, drawn_theta(kernel, dict(component.densities), rng), component, settings)
-    nodes, node_weights = quadrature(COLUMNS, torch.zeros((), dtype=torch.float64))
+    nodes, node_weights = legendre((COLUMNS + 1) // 2, torch.zeros((), dtype=torch.float64))
     at = [site.vectors(column) for site, column in zip(sites, fresh.T, strict=True)]
     products = [site.vectors(column) for site, column in zip(sites, x.T, strict=True)]
     for n in range(COLUMNS):

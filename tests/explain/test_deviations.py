@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from restt import ResTTRegressor, load
+from restt.explain import effect
 from restt.explain.deviations import by_column
 from restt.explain.subject import Subject
 from restt.prior.functionals import product_covariance, row_vectors
@@ -58,3 +59,23 @@ def test_a_row_and_a_loaded_model_have_the_same(model, tmp_path):
     again = load(tmp_path / "model").explain_local(x)
     np.testing.assert_allclose(again.std, found.std, rtol=1e-9)
     assert found.to_frame()["std"].tolist() == found.on("y").std[..., 0].ravel().tolist()
+
+
+def test_a_term_of_a_row_has_the_deviation_of_the_effect_there(model):
+    x = np.array([[-1.5], [0.4]])
+    values, std = model.explain_local(x).interaction(0)
+    curve = effect(model, 0, grid=x[:, 0])
+    np.testing.assert_allclose(values, curve.values, rtol=1e-9)
+    np.testing.assert_allclose(std, curve.spread, rtol=1e-9)
+    assert (std > 0).all()
+    with pytest.raises(ValueError, match="columns must be one or more, got none"):
+        model.explain_local(x).interaction([])
+
+
+def test_models_without_a_closed_form_posterior_have_none(two_classes):
+    found = two_classes.model.explain_local(two_classes.table[:2])
+    assert found.std is None
+    assert found.on("y").std is None
+    values, std = found.interaction(["size", "colour"])
+    assert values.shape == (2, 1)
+    assert std is None

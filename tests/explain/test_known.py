@@ -56,12 +56,12 @@ def test_friedman_1() -> None:
 
 def test_the_papers_formula() -> None:
     weights = synthetic_weights(3)
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(1500, 3, 3)))
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(500, 3, 3)))
     y = synthetic_target(x, weights)
     torch.manual_seed(0)
     module = restt.ResTT(3, 3, 8, 1, dtype=torch.float64)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.03)
-    for _ in range(400):
+    for _ in range(250):
         optimizer.zero_grad()
         loss = (module(x)[:, 0] - y).square().mean()
         loss.backward()

@@ -26,7 +26,7 @@ def test_orders_are_sums_of_terms(case: str, centred: bool) -> None:
     torch.testing.assert_close(found.sum(1), brute.predictions(module, x), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["runs", "ragged", "random 0", "random 3", "diagonal", "diagonal, ragged"])
+@pytest.mark.parametrize("case", ["runs", "ragged", "diagonal, ragged"])
 def test_terms_are_those_of_inclusion_and_exclusion(case: str) -> None:
     module, x, background = made(case)
     terms = torch.stack([brute.moebius(brute.game(module, row, background.mean(0))) for row in x])

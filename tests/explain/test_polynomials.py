@@ -30,15 +30,6 @@ def test_its_terms_sum_to_the_output(seed: int) -> None:
     torch.testing.assert_close(total, brute.predictions(module, x), rtol=1e-10, atol=1e-10)
 
 
-def test_sympy_has_the_same_polynomial() -> None:
-    sympy = pytest.importorskip("sympy")
-    module = brute.random_module(sites=3, width=1, outputs=2)
-    x = brute.random_rows(module, 1)
-    at = {sympy.Symbol(f"x{site}"): float(x[0, site, 0]) for site in range(3)}
-    found = [float(expression.subs(at)) for expression in polynomial(module).to_sympy()]
-    assert found == pytest.approx(brute.predictions(module, x)[0].tolist())
-
-
 def test_a_formula_reads_well() -> None:
     module = restt.ResTT(2, 1, 1, 1, bias=True, dtype=torch.float64)
     with torch.no_grad():

@@ -9,6 +9,8 @@ import torch
 
 import restt
 from restt.explain import prune
+from restt.explain.pruning import _without, _Work
+from restt.explain.subject import Subject
 from tests.explain import brute
 
 CASES = {
@@ -83,6 +85,39 @@ def test_connections_that_do_nothing_are_dropped() -> None:
     assert found.error < 1e-12
 
 
+@torch.no_grad()
+def test_connections_are_ranked_by_the_exact_cost_of_each() -> None:
+    module = brute.random_module(**CASES["ragged"])
+    levels = brute.random_rows(module, 4, seed=1, scale=0.5)
+    subject = Subject.of(module)
+    work = _Work.of(subject, *subject.moments(levels), tolerance=0.4, runs=None)
+    costs = work._costs()
+    assert {drop for _, drop in costs} == {(site, kind) for site in (1, 2, 3) for kind in ("chain", "linear", "skip")}
+    for cost, drop in costs:
+        errors, _ = rms(module, _without(module, [drop]), levels)
+        assert cost == pytest.approx(float(errors.square().sum()), rel=1e-8)
+    # The list that is dropped goes as far as the tolerance allows, neither less nor more.
+    ranked = [drop for _, drop in sorted(costs)]
+    dropped = prune(module, 0.4, levels, way="topology").dropped
+    assert dropped == tuple(ranked[: len(dropped)])
+    for count, fits in ((len(dropped), True), (len(dropped) + 1, False)):
+        errors, spread = rms(module, _without(module, ranked[:count]), levels)
+        assert (float(errors.norm() / spread) <= 0.4) is fits
+    assert len(prune(module, 1e3, levels, way="topology").dropped) == len(ranked)
+
+
+def test_a_product_has_the_bond_one_and_nothing_as_large_is_offered() -> None:
+    module = brute.random_module(sites=4, bond=3, outputs=1, topology="plain")
+    with torch.no_grad():
+        module.first[:, 1:] = 0.0
+        module.chain[..., 1:] = 0.0
+        module.bias.zero_()
+    levels = brute.random_rows(module, 5, seed=1)
+    found = prune(module, 1e-6, levels, way="bond")
+    assert found.module.bond_dim == 1
+    assert prune(found.module, 1e-6, levels, way="bond").way == "none"
+
+
 def test_members_become_one() -> None:
     module = brute.random_module(sites=5, bond=3, runs=4)
     with torch.no_grad():
@@ -99,10 +134,10 @@ def test_without_a_background_the_modules_own_moments_count() -> None:
     found = prune(module, 0.2)
     generator = torch.Generator().manual_seed(0)
     deviation = (torch.tensor([1.0, 0.5, 1.0, 2.0, 1.0], dtype=torch.float64) / 2).sqrt()[:, None]
-    x = deviation * torch.randn(200_000, 5, 2, generator=generator, dtype=torch.float64)
+    x = deviation * torch.randn(50_000, 5, 2, generator=generator, dtype=torch.float64)
     squares = (found.module(x) - module(x)).square().detach()
     assert found.error_by_output.square().item() == pytest.approx(
-        float(squares.mean()), abs=4 * float(squares.std()) / 200_000**0.5
+        float(squares.mean()), abs=4 * float(squares.std()) / 50_000**0.5
     )
 
 

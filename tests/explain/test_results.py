@@ -11,8 +11,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from restt.explain import explain_global, explain_local, order_spectrum, shapley_values, sobol_indices
-from restt.explain.results import GlobalExplanation, LocalExplanation
+from restt.explain import (
+    GlobalExplanation,
+    LocalExplanation,
+    explain_global,
+    explain_local,
+    order_spectrum,
+    shapley_values,
+    sobol_indices,
+)
 from tests.explain import brute
 from tests.explain.conftest import Fitted
 

@@ -70,7 +70,7 @@ def test_monte_carlo_agrees_within_its_error() -> None:
     background = brute.random_rows(module, 40, seed=1, scale=0.7)
     found = sobol_indices(module, background)
     generator = torch.Generator().manual_seed(2)
-    picks = torch.randint(len(background), (2, 100_000, 12), generator=generator)
+    picks = torch.randint(len(background), (2, 20_000, 12), generator=generator)
     a, b = background[picks, torch.arange(12)]
     value = brute.predictions(module, a)[:, 0]
     squares = (value - value.mean()).square()
@@ -82,32 +82,6 @@ def test_monte_carlo_agrees_within_its_error() -> None:
         change = (value - brute.predictions(module, other)[:, 0]).square() / 2
         gap = change.mean() / found.variance[0] - found.total[site, 0]
         assert abs(gap) < 4 * change.std() / len(a) ** 0.5 / found.variance[0]
-
-
-def test_the_sampled_version_splits_the_rows_variance() -> None:
-    module = brute.random_module(sites=5, runs=2)
-    rows = brute.random_rows(module, 60, seed=1)
-    rows[:, 1] = rows[:, 0] + 0.1 * rows[:, 1]  # dependent sites
-    found = sobol_indices(module, rows, distribution="joint")
-    value = brute.predictions(module, rows)
-    assert found.distribution == "joint"
-    assert found.rows == 60
-    torch.testing.assert_close(found.variance, value.var(dim=0, correction=0))
-    torch.testing.assert_close(found.by_order.sum(0), torch.ones(2, dtype=torch.float64))
-    terms = torch.stack([brute.moebius(brute.game(module, row, rows.mean(0))) for row in rows])  # (B, 2^N, O)
-    centred = value - value.mean(0)
-    for site in range(5):
-        alone = (terms[:, 2**site] * centred).mean(0) / found.variance
-        inside = (terms[:, brute.coalitions(5)[:, site]].sum(1) * centred).mean(0) / found.variance
-        torch.testing.assert_close(found.first[site], alone, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(found.total[site], inside, rtol=1e-9, atol=1e-9)
-
-
-def test_on_many_independent_rows_both_versions_agree() -> None:
-    module = brute.random_module(sites=4, outputs=1)
-    rows = brute.random_rows(module, 40_000, seed=1, scale=0.5)
-    exact, sampled = sobol_indices(module, rows), sobol_indices(module, rows, distribution="joint")
-    torch.testing.assert_close(sampled.total, exact.total, rtol=0, atol=0.03)
 
 
 def test_max_order_cuts_the_orders_only() -> None:
@@ -133,7 +107,8 @@ def test_tables_hold_the_numbers() -> None:
     frame = found.to_frame()
     assert list(frame.columns) == ["column", "output", "first", "total"]
     assert frame["total"].to_numpy() == pytest.approx(found.total.T.flatten().numpy())
-    assert found.__rich__().row_count == 6
+    assert len(repr(found).splitlines()) == 6 + 3
+    assert found._repr_html_().count("<tr>") == 6 + 1
 
 
 def test_wrong_use_is_refused() -> None:
@@ -141,9 +116,5 @@ def test_wrong_use_is_refused() -> None:
     rows = brute.random_rows(module, 9)
     with pytest.raises(ValueError, match="background must be given"):
         sobol_indices(module)
-    with pytest.raises(ValueError, match="background must be given with"):
-        sobol_indices(module, distribution="joint")
-    with pytest.raises(ValueError, match="distribution must be one of"):
-        sobol_indices(module, rows, distribution="normal")
     with pytest.raises(ValueError, match="max_order must be at least 1"):
         sobol_indices(module, rows, max_order=0)

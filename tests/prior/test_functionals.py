@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from restt import ResTTRegressor
-from restt.explain.shapley import quadrature
+from restt.explain.shapley import legendre
 from restt.prior import Predictive
 from restt.prior.functionals import path_deviations, posterior_draws, product_covariance, row_vectors
 from restt.prior.gp import Process
@@ -92,7 +92,7 @@ def shapley_weights(subsets: list[tuple[bool, ...]], column: int) -> np.ndarray:
 def test_deviations_of_shapley_values_are_those_of_the_dense_posterior(posterior, fresh):
     means = list(posterior.kernel.means)
     at = row_vectors(posterior, rows_of(posterior.kernel.sites, fresh))
-    nodes, weights = quadrature(3, torch.zeros((), dtype=torch.float64))
+    nodes, weights = legendre(2, torch.zeros((), dtype=torch.float64))
     way = [x - mean for x, mean in zip(at, means, strict=True)]
     found = path_deviations(posterior, means, way, nodes, weights.expand(len(fresh), -1))
     shares = posterior.weights

@@ -2,10 +2,11 @@
 
 from restt.explain.distillation import Distilled, distil
 from restt.explain.effects import Effect, effect
+from restt.explain.global_explanation import GlobalExplanation, explain_global
+from restt.explain.local_explanation import LocalExplanation, explain_local
 from restt.explain.orders import interaction, order_spectrum
 from restt.explain.polynomials import Polynomial, polynomial
 from restt.explain.pruning import Pruned, prune
-from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
 from restt.explain.shapley import interaction_index, shapley_values
 from restt.explain.shares import VarianceShares, variance_shares
 from restt.explain.sobol import SobolIndices, sobol_indices

@@ -7,6 +7,7 @@ the posterior mean.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor
 
 from restt.explain.links import Link
-from restt.explain.paths import QUADRATURE, along, legendre
-from restt.explain.shapley import quadrature
+from restt.explain.memory import row_chunks
+from restt.explain.paths import QUADRATURE, along
+from restt.explain.shapley import legendre
 from restt.explain.subject import Subject
-from restt.explain.trains import row_chunks
 from restt.prior import Predictive
 from restt.prior.functionals import path_deviations
 
@@ -44,7 +45,7 @@ def latent_deviations(
     posterior = posterior_of(subject.estimator)
     if posterior is None:
         return None
-    nodes, weights = quadrature(subject.degree, torch.zeros((), dtype=torch.float64))
+    nodes, weights = legendre((subject.degree + 1) // 2, torch.zeros((), dtype=torch.float64))
     paths = by_column(subject, start), by_column(subject, vectors - start)
     found = path_deviations(posterior, *paths, nodes, weights.expand(len(vectors), -1))
     return found[..., None].numpy() * _sizes(subject)
@@ -84,6 +85,32 @@ def _linearised(
         given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
         found.append(path_deviations(posterior, *paths, nodes, *given))
     return torch.stack(found, -1).numpy()
+
+
+def term_deviations(
+    subject: Subject,
+    means: Tensor,  # (N, I)
+    points: Mapping[int, Tensor],  # site -> (G, I)
+) -> Tensor | None:  # (G of the first site, of the second, …, D)
+    """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
+    posterior = getattr(subject.estimator, "spread_", None)
+    if not hasattr(posterior, "term_deviations"):  # trained, or of 0.8
+        return None
+    widths = subject.module.feature_dims
+    at = {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}
+    deviations = posterior.term_deviations(at, by_column(subject, means))
+    return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)
+
+
+def row_term_deviations(
+    subject: Subject,
+    vectors: Tensor,  # (B, N, I)
+    means: Tensor,  # (N, I)
+    members: Sequence[int],
+) -> np.ndarray | None:  # (B, D)
+    """Posterior standard deviation of the centred term of some sites in each row."""
+    rows = [term_deviations(subject, means, {n: row[n, None] for n in members}) for row in vectors]
+    return np.stack([row.flatten().cpu().numpy() for row in rows if row is not None]) if rows[0] is not None else None
 
 
 def _sizes(subject: Subject) -> np.ndarray:  # (D,)

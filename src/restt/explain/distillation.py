@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, check_positive, shown
-from restt.explain.results import GlobalExplanation, LocalExplanation, explain_global, explain_local
+from restt.explain.global_explanation import GlobalExplanation, explain_global
+from restt.explain.local_explanation import LocalExplanation, explain_local
 from restt.explain.subject import Subject
 
 

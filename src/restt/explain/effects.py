@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.explain.deviations import term_deviations
+from restt.explain.grids import grid_of
 from restt.explain.links import Link, check_scale, link_of, measured
-from restt.explain.scales import grid_of
 from restt.explain.subject import Subject
-from restt.explain.tables import data_frame, rich_table
+from restt.explain.tables import data_frame
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,11 +94,6 @@ class Effect:
             for places in np.ndindex(*self.values.shape[:-1])
         ]
 
-    def __rich__(self) -> Any:
-        found = self.on()
-        title = f"Effect of {' × '.join(self.names)} on {', '.join(map(found.measured, range(len(self.outputs))))}"
-        return rich_table(title, found._records())
-
     def plot(self, output: int = 0, axes: Any = None, scale: str | None = None) -> Any:
         """The curve or surface, in y's units unless ``scale="latent"``, on new axes or those given; returns them."""
         from restt.explain.plots import effect_curve, effect_surface
@@ -158,27 +154,27 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     if len(given) != len(chosen):
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(given)}")
     grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
-    points = [vectors for _, vectors in grids]
-    away = {site: at - means[site] for site, at in zip(chosen, points, strict=True)}
-    members = subject.train(means).member_terms(away)
-    solved = hasattr(getattr(subject.estimator, "spread_", None), "term_deviations")
+    points = {site: vectors for site, (_, vectors) in zip(chosen, grids, strict=True)}
+    members = _member_terms(subject, means, points)
+    posterior = term_deviations(subject, means, points)
     return Effect(
         tuple(subject.columns[site] for site in chosen),
         tuple(subject.names[subject.columns[site]] for site in chosen),
         subject.outputs,
         tuple(values for values, _ in grids),
         members.mean(dim=0),
-        _posterior_spread(subject, means, chosen, points) if solved else members.std(dim=0, correction=0),
-        "posterior" if solved else "members",
+        members.std(dim=0, correction=0) if posterior is None else posterior,
+        "members" if posterior is None else "posterior",
         base=subject.decide(means[None])[0],
         link=link_of(subject.estimator),
     )
 
 
-def _posterior_spread(subject: Subject, means: Tensor, chosen: tuple[int, ...], grids: list[Tensor]) -> Tensor:
-    """The posterior's standard deviation of the term on the decision scale, (G, D) or (G, H, D)."""
-    columns, widths = subject.columns, subject.module.feature_dims
-    at_mean = {columns[site]: means[site, :width].cpu() for site, width in enumerate(widths)}
-    points = {columns[site]: grid[:, : widths[site]].cpu() for site, grid in zip(chosen, grids, strict=True)}
-    deviations = subject.estimator.spread_.term_deviations(points, [at_mean[n] for n in range(len(columns))])
-    return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)
+def _member_terms(subject: Subject, means: Tensor, points: dict[int, Tensor]) -> Tensor:
+    """The term of one site (S, G, D) or of two (S, G, H, D) on a grid, of each member."""
+    train = subject.train(means)
+    away = {site: vectors - means[site] for site, vectors in points.items()}
+    if len(away) == 1:
+        return train.term(away)
+    (first, rows), (second, columns) = away.items()
+    return torch.stack([train.term({first: row.expand_as(columns), second: columns}) for row in rows], dim=1)

@@ -2,28 +2,21 @@
 
 With factors a_nj + h_nj·ψ(n) over orthonormal ψ, two states have E[factor factor'] = A_n + G_n: A_n = a_nj a_nk is the
 absent site and G_n = h_nj·h_nk what its presence adds. Every variance is Σ_jk w_j w_k times a product over sites of
-A, G or their sum: J² numbers, of which only a block is held. What has no more than two sites present needs no pairs of
-states: Σ_j w_j h_nj Π_{m≠n} a_mj is a vector.
+A, G or their sum: J² numbers, of which only a block is held. A term of few sites needs no pairs of states: its tensor
+Σ_j w_j h_nj ⊗ h_mj Π_others a_j is small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
+from restt.explain.memory import MEMORY
 from restt.prior.rounding import round_products
-
-# Numbers of the matrices of all sites for a block of pairs of states.
-_BLOCK = 2**22
-# Products of numbers that a search for terms of three sites or more may take.
-WORK = 3e10
-# Sets of sites that are looked at in one order of the search.
-_MOST_SETS = 500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,30 +30,17 @@ class Gram:
 
     @property
     def sites(self) -> int:
+        """The number of sites."""
         return len(self.features)
-
-    def mean(self) -> Tensor:  # (D,)
-        return self.absent.prod(1) @ self.weights + self.constant
 
     @cached_property
     def pairs(self) -> Tensor:  # (N, N, D)
         """The variance of every pair's term, of every single site's on the diagonal."""
         found = self.weights.new_zeros(self.sites, self.sites, self.weights.shape[1])
-        after = [torch.ones_like(self.absent[:, 0])]
-        for n in range(self.sites - 1, 0, -1):
-            after.append(after[-1] * self.absent[:, n])
-        after.reverse()
-        before = torch.ones_like(after[0])
-        for n, features in enumerate(self.features):
-            weights = self.weights * before[:, None]
-            found[n, n] = (features.T @ (weights * after[n][:, None])).square().sum(0)
-            for m in range(n + 1, self.sites):
-                behind = weights * after[m][:, None]
-                for d in range(weights.shape[1]):
-                    found[n, m, d] = ((features * behind[:, d, None]).T @ self.features[m]).square().sum()
-                found[m, n] = found[n, m]
-                weights = weights * self.absent[:, m, None]
-            before = before * self.absent[:, n]
+        for n in range(self.sites):
+            found[n, n] = self.term((n,))
+            for m in range(n):
+                found[n, m] = found[m, n] = self.term((m, n))
         return found
 
     def term(self, members: tuple[int, ...]) -> Tensor:  # (D,)
@@ -158,7 +138,8 @@ class Gram:
         for core, factor in zip(cores, factors, strict=True):
             state = torch.einsum("jl,ji,lir->jr", state, factor, core)
             own = torch.einsum("ab,air,bis->rs", own, core, core)
-        square = self.variances(1)[0] + self.mean().square()
+        mean = self.absent.prod(1) @ self.weights + self.constant
+        square = self.variances(1)[0] + mean.square()
         return (square - 2 * (state * weights).sum(0) + own.diagonal()).clamp(min=0).sqrt()
 
     def _matrices(self, rows: slice, columns: slice) -> tuple[list[Tensor], list[Tensor]]:
@@ -167,7 +148,7 @@ class Gram:
 
     def _blocks(self, arrays: int) -> Iterator[tuple[slice, slice, float]]:
         """Pairs of blocks of states, each unordered pair once, and how often it counts."""
-        step = max(16, int((_BLOCK / max(1, arrays)) ** 0.5))
+        step = max(16, int((MEMORY.pairs / max(1, arrays)) ** 0.5))
         starts = range(0, len(self.weights), step)
         for first in starts:
             for second in starts[first // step :]:
@@ -189,70 +170,3 @@ def _order_variances(
         state = torch.cat([state, state.new_zeros(orders - len(state), *state.shape[1:])])
         state[1:] += grown
     return torch.stack([_weighted(matrix, ours, theirs) for matrix in state])
-
-
-@dataclass(eq=False)
-class GramSearch:
-    """The terms of largest variance, order by order.
-
-    The variance of all terms that contain a pair of sites bounds each of them; what is already known of them is
-    subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
-    """
-
-    gram: Gram
-    highest: int
-    k: int
-    found: dict[tuple[int, ...], Tensor]
-    complete: bool = True
-    bound: float = 0.0
-    nodes: int = 0
-    work: float = field(default=WORK)
-
-    def run(self, budget: int) -> None:
-        """Look at sets of three sites or more until the best are proven, or nodes or work are spent."""
-        if self.highest < 3:
-            return
-        rest = self.gram.containing().sum(-1)
-        slack = 1e-12 * float(rest.max())
-        for members, variance in self.found.items():
-            self._subtract(rest, members, float(variance.sum()))
-        for order in range(3, self.highest + 1):
-            candidates = self._candidates(rest, order, self._threshold() + slack)
-            if len(candidates) > _MOST_SETS:
-                self.complete, self.bound = False, float(rest.max())
-                return
-            for bound, members in candidates:
-                if bound <= self._threshold() + slack:
-                    break
-                cost = self.gram.cost(members)
-                if self.nodes >= budget or cost > self.work:
-                    self.complete, self.bound = False, float(rest.max())
-                    return
-                self.nodes, self.work = self.nodes + 1, self.work - cost
-                self.found[members] = self.gram.term(members)
-                self._subtract(rest, members, float(self.found[members].sum()))
-            if float(rest.max()) <= self._threshold() + slack:
-                return
-
-    def _candidates(self, rest: Tensor, order: int, least: float) -> list[tuple[float, tuple[int, ...]]]:
-        """Sets all of whose pairs have more left than ``least``, by the least that a pair of theirs has."""
-        table = rest.tolist()
-        sites = [n for n in range(self.gram.sites) if sum(value > least for value in table[n]) >= order - 1]
-        found = []
-        for members in combinations(sites, order):
-            bound = min(table[n][m] for n, m in combinations(members, 2))
-            if bound > least:
-                found.append((bound, members))
-                if len(found) > _MOST_SETS:
-                    break
-        return sorted(found, reverse=True)
-
-    @staticmethod
-    def _subtract(rest: Tensor, members: tuple[int, ...], variance: float) -> None:
-        for n, m in combinations(members, 2):
-            rest[n, m] -= variance
-            rest[m, n] -= variance
-
-    def _threshold(self) -> float:
-        best = sorted((float(variance.sum()) for variance in self.found.values()), reverse=True)[: self.k]
-        return best[-1] if len(best) == self.k else -1.0

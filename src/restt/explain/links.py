@@ -71,16 +71,20 @@ class WarpLink(Link):
     target: Any = None  # restt.estimators.targets.Modelled
 
     def outputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Names with y in the place of its transform."""
         return tuple(name.replace(self.latent, self.unit, 1) for name in names)
 
     def __call__(self, latent: np.ndarray) -> np.ndarray:
+        """Predictions in y's units."""
         found = self.target.decode(self._outputs(latent))
         return np.asarray(found).reshape(latent.shape)
 
     def slopes(self, latent: np.ndarray) -> np.ndarray:
+        """Derivative of each prediction by each latent value, 0 off the diagonal."""
         return self._slope(latent)[..., None] * np.eye(latent.shape[-1])
 
     def bends(self, latent: np.ndarray) -> np.ndarray:
+        """Second derivative of each prediction by its own latent value, by central differences."""
         step = _STEP * np.where(self.target.scale > 0, self.target.scale, 1.0)
         return (self._slope(latent + step) - self._slope(latent - step)) / (2 * step)
 
@@ -99,17 +103,20 @@ class SoftmaxLink(Link):
     """Probabilities of classes from logits; of two classes the second's from its log-odds."""
 
     def __call__(self, latent: np.ndarray) -> np.ndarray:
+        """Probabilities."""
         if latent.shape[-1] == 1:
             return softmax(np.concatenate([np.zeros_like(latent), latent], axis=-1), axis=-1)[..., 1:]
         return softmax(latent, axis=-1)
 
     def slopes(self, latent: np.ndarray) -> np.ndarray:
+        """Derivative of each probability by each latent value."""
         p = self(latent)
         if latent.shape[-1] == 1:
             return (p * (1 - p))[..., None]
         return p[..., None] * (np.eye(p.shape[-1]) - p[..., None, :])
 
     def bends(self, latent: np.ndarray) -> np.ndarray:
+        """Second derivative of each probability by its own latent value."""
         p = self(latent)
         return p * (1 - p) * (1 - 2 * p)
 

@@ -84,7 +84,7 @@ def interaction(model: Any, x: Any, sites: Any, background: Any = None) -> Tenso
     True
     """
     subject = Subject.of(model)
-    members = set(subject.sites(sites, "sites"))
-    means = subject.means(background)
-    vectors = subject.vectors(x)
-    return subject.train(means).term(vectors if means is None else vectors - means, members)
+    members, means, vectors = subject.sites(sites, "sites"), subject.means(background), subject.vectors(x)
+    away = vectors if means is None else vectors - means
+    term = subject.train(means).term({n: away[:, n] for n in members}).mean(dim=0)
+    return term.expand(len(vectors), -1)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from restt.explain.links import Link
+from restt.explain.memory import row_chunks
 from restt.explain.orders import spectrum_of
-from restt.explain.shapley import gradients
+from restt.explain.shapley import legendre
 from restt.explain.subject import Subject
-from restt.explain.trains import row_chunks
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,6 @@ class PathValues:
     error: float
 
 
-def legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (K,)
-    """Gauss–Legendre nodes and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return torch.from_numpy((nodes + 1) / 2).to(like), torch.from_numpy(weights / 2).to(like)
-
-
 def along(
     subject: Subject,
     start: Tensor,  # (N, I)
@@ -68,8 +62,8 @@ def along(
     with torch.no_grad():
         levels = subject.decide(points).unflatten(0, (len(nodes), len(way)))
     slopes = [
-        torch.einsum("kbni,bni->kbn", slope.unflatten(0, (len(nodes), len(way))), way)
-        for slope in gradients(subject, points)
+        torch.einsum("kbni,bni->kbn", gradient.unflatten(0, (len(nodes), len(way))), way)
+        for gradient in subject.gradients(points)
     ]
     return levels.cpu().numpy(), subject.in_columns(torch.stack(slopes, -1), 2).cpu().numpy()
 

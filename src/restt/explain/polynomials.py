@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_positive
+from restt.explain.dense_train import DenseTrain
 from restt.explain.subject import Subject
 
 # Coefficients beyond which a polynomial is nothing to read: 2 MiB of numbers.
@@ -38,23 +38,6 @@ class Polynomial:
         text = " ".join(parts) or "0"
         return text.removeprefix("+ ") if not text.startswith("- ") else "-" + text[2:]
 
-    def to_sympy(self) -> list[Any]:
-        """One sympy expression per output."""
-        try:
-            sympy = importlib.import_module("sympy")
-        except ImportError as missing:
-            raise ImportError("to_sympy needs sympy: pip install sympy") from missing
-        symbols = {name: sympy.Symbol(name) for variables in self.terms for name in variables}
-        return [
-            sympy.Add(
-                *[
-                    sympy.Mul(sympy.Float(float(coefficients[o])), *[symbols[name] for name in variables])
-                    for variables, coefficients in self.terms.items()
-                ]
-            )
-            for o in range(len(self.outputs))
-        ]
-
 
 @torch.no_grad()
 def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
@@ -79,7 +62,7 @@ def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
     output 0 = 1·x0 - 1·x1 + 6·x0·x1
     """
     tolerance = check_positive("tolerance", tolerance, allow_zero=True)
-    subject = Subject.of(model).as_module()
+    subject = Subject.of(model).require_module()
     widths = subject.module.feature_dims
     size = math.prod(1 + width for width in widths) * len(subject.outputs)
     if size > MOST_TERMS:
@@ -87,7 +70,7 @@ def polynomial(model: Any, tolerance: float = 0.0) -> Polynomial:
             f"model must have at most {MOST_TERMS} coefficients to be written out, got {size}; "
             "top_interactions lists the largest terms of any model"
         )
-    tensor = subject.train(None).tensor(widths)
+    tensor = DenseTrain(subject.cores(), None).tensor(widths)
     variables: list[tuple[str, ...]] = [()]
     for n, width in enumerate(widths):
         own = _variables(subject, n, width)

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_positive
 from restt.diagonal import DiagonalTT
-from restt.explain.dense import moment_sweeps, total_variance
+from restt.explain.dense_moments import moment_sweeps, total_variance, transfer_left, whitened, whitening
+from restt.explain.dense_train import centred, merged
 from restt.explain.gram import Gram
 from restt.explain.orders import spectrum_of
 from restt.explain.rounding import as_residual, distance, rounded, unwhitened
 from restt.explain.subject import Subject
-from restt.explain.tables import rich_table
-from restt.explain.trains import centred, merged, transfer_left, whitened, whitening
+from restt.explain.tables import Records
 from restt.module import ROLES, ResTT
 from restt.topology import Topology
 
@@ -31,8 +31,8 @@ BONDS = (16, 48, 128)
 PROBES = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Pruned:
+@dataclass(frozen=True, eq=False, repr=False)
+class Pruned(Records):
     """A model of fewer parameters, or the one given where none was found.
 
     ``error`` is the root mean square difference of the two over the background, in standard deviations of the model's
@@ -49,9 +49,12 @@ class Pruned:
     parameters: int
     dropped: tuple[tuple[int, str], ...]  # (site from 0, "chain" | "linear" | "skip")
 
-    def __rich__(self) -> Any:
-        saved = {"way": self.way, "parameters": self.parameters, "before": self.parameters_before, "error": self.error}
-        return rich_table("Pruned model", [saved])
+    def _records(self) -> list[dict[str, Any]]:
+        sizes = {"parameters": self.parameters, "before": self.parameters_before}
+        return [{"way": self.way, **sizes, "error": self.error}]
+
+    def _title(self) -> tuple[str, str]:
+        return "Pruned model", "error in standard deviations of the outputs"
 
 
 @torch.no_grad()
@@ -88,7 +91,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     """
     tolerance = check_positive("tolerance", tolerance)
     check_choice("way", way, PRUNING_METHODS)
-    subject = Subject.of(model).as_module()
+    subject = Subject.of(model).require_module()
     bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
     work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)
     found: list[tuple[ResTT | DiagonalTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]

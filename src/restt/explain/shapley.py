@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.explain.subject import Subject
-from restt.explain.trains import row_chunks
 
 MODES = ("marginal", "joint")
 INDICES = ("SII", "STII")
@@ -59,8 +57,9 @@ def shapley_values(
         values = along_paths(subject, vectors, means.expand_as(vectors))
     else:
         rows = _joint_rows(subject, background)
-        found = subject.against_rows(vectors, rows)
-        values = torch.stack([_against_rows(subject, row, rows) for row in vectors]) if found is None else found
+        quick = subject.against_rows(vectors, rows)
+        parts = [along_paths(subject, row.expand_as(rows), rows).mean(dim=0) for row in vectors if quick is None]
+        values = torch.stack(parts) if quick is None else quick
     return subject.in_columns(values, 1)
 
 
@@ -70,45 +69,19 @@ def _joint_rows(subject: Subject, background: Any) -> Tensor:  # (M, N, I)
     return subject.vectors(background, "background")
 
 
-def _against_rows(subject: Subject, row: Tensor, rows: Tensor) -> Tensor:  # (N, I), (M, N, I) -> (N, D)
-    return along_paths(subject, row.expand_as(rows), rows).mean(dim=0)
-
-
 def along_paths(
     subject: Subject,
     ends: Tensor,  # (B, N, I)
     starts: Tensor,  # (B, N, I)
 ) -> Tensor:  # (B, N, D)
     """Shapley values of the games between two points: ∫ ∂f/∂x(n) · (end - start)(n) over the line between them."""
-    if (quick := subject.along_paths(ends, starts)) is not None:
-        return quick
-    nodes, weights = quadrature(subject.degree, ends)
-    module = subject.module
-    numbers = len(nodes) * module.sites * (3 * module.feature_dim + subject.state_numbers)
-    parts = []
-    for rows in row_chunks(len(ends), numbers, ends.device):
-        start, way = starts[rows], ends[rows] - starts[rows]
-        points = (start + nodes[:, None, None, None] * way).flatten(0, 1)
-        by_output = [
-            torch.einsum("k,kbni,bni->bn", weights, slope.unflatten(0, (len(nodes), len(way))), way)
-            for slope in gradients(subject, points)
-        ]
-        parts.append(torch.stack(by_output, dim=-1))
-    return torch.cat(parts)
+    nodes, weights = legendre((subject.degree + 1) // 2, ends)
+    return subject.path_slopes(starts, ends - starts, nodes, weights)
 
 
-def gradients(subject: Subject, points: Tensor) -> Iterator[Tensor]:  # (B, N, I) -> D of (B, N, I)
-    """The slope of each output in every site vector, one output after the other: all at once may not fit."""
-    points = points.detach().requires_grad_()
-    with torch.enable_grad():
-        totals = subject.decide(points).sum(dim=0).unbind()
-    for total in totals:
-        yield torch.autograd.grad(total, points, retain_graph=True)[0]
-
-
-def quadrature(degree: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Gauss–Legendre nodes and weights on [0, 1], exact up to the polynomial degree ``degree - 1``."""
-    nodes, weights = np.polynomial.legendre.leggauss((degree + 1) // 2)
+def legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (K,)
+    """Gauss–Legendre nodes and weights on [0, 1], exact up to the polynomial degree 2·count - 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
     return torch.from_numpy((nodes + 1) / 2).to(like), torch.from_numpy(weights / 2).to(like)
 
 
@@ -160,29 +133,39 @@ def interaction_index(
     subject = Subject.of(model)
     vectors = subject.vectors(x)
     if background_mode == "marginal":
-        values = _pairs_from(subject, vectors, subject.required_means(background), index)
+        values = _pair_indices(subject, vectors, subject.required_means(background).expand_as(vectors), index)
     else:
         rows = _joint_rows(subject, background)
-        values = _pairs_from(subject, vectors, rows[0], index)
-        for row in rows[1:]:
-            values += _pairs_from(subject, vectors, row, index)
-        values /= len(rows)
+        parts = [_pair_indices(subject, row.expand_as(rows), rows, index).mean(dim=0) for row in vectors]
+        values = torch.stack(parts)
     return subject.in_columns(subject.in_columns(values, 1), 2)
 
 
-def _pairs_from(
+def _pair_indices(
     subject: Subject,
-    vectors: Tensor,  # (B, N, I)
-    start: Tensor,  # (N, I)
+    ends: Tensor,  # (B, N, I)
+    starts: Tensor,  # (B, N, I)
     index: str,
 ) -> Tensor:  # (B, N, N, D)
-    """The indices of the games in which an absent site is at ``start``."""
-    way = vectors - start
-    nodes, weights = quadrature(subject.degree, way)
+    """The indices of the games between two points.
+
+    Mixed derivatives are differences of slopes, exact since the decision is affine in each site.
+    """
+    way, sites = ends - starts, ends.shape[1]
+    nodes, weights = legendre((subject.degree + 1) // 2, way)
     if index == "SII":
         pair_weights = single_weights = weights
     else:  # one more node, t = 0, for what a site does alone
         nodes = torch.cat([nodes, nodes.new_zeros(1)])
         pair_weights = torch.cat([2 * (1 - nodes[:-1]) * weights, nodes.new_zeros(1)])
         single_weights = torch.cat([torch.zeros_like(weights), nodes.new_ones(1)])
-    return subject.train(start).pair_indices(way, nodes, pair_weights, single_weights)
+    slopes = subject.path_slopes(starts, way, nodes, pair_weights)
+    found = way.new_empty(len(way), sites, sites, slopes.shape[-1])
+    for n in range(sites):
+        moved = starts.clone()
+        moved[:, n] += way[:, n]
+        found[:, n] = subject.path_slopes(moved, way, nodes, pair_weights) - slopes
+    found = (found + found.transpose(1, 2)) / 2  # equal but for rounding
+    alone = subject.path_slopes(starts, way, nodes, single_weights)
+    found.diagonal(dim1=1, dim2=2).copy_(alone.transpose(1, 2))
+    return found

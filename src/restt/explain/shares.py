@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,8 +45,7 @@ class ShareSettings:
 SETTINGS = ShareSettings()
 
 
-@dataclass(frozen=True, eq=False)
-class ShareErrors:
+class ShareErrors(NamedTuple):
     """The posterior of shares: their standard deviation, and how probable it is that a part is there at all.
 
     ``probability`` is that of a variance of the part itself over the rows above ``least`` of that of the function: only
@@ -170,7 +169,7 @@ def variance_shares(
         return torch.where(variance > 0, covariance / variance.where(variance > 0, 1.0), 0.0).cpu().numpy()
 
     def of_sites(members: list[tuple[int, ...]]) -> Tensor:  # (B, K, D)
-        return torch.stack([train.term(away, set(sites)) for sites in members], 1)
+        return torch.stack([train.term({n: away[:, n] for n in sites}).mean(0) for sites in members], 1)
 
     sites = subject.module.sites
     of_terms = shares(of_sites(chosen))
@@ -242,7 +241,8 @@ def _posterior_errors(
     for members in terms:
         mask = torch.zeros(len(means), dtype=torch.bool)
         mask[list(members)] = True
-        product, value = torch.where(mask[:, None].to(sample.device), away, still), train.term(away, set(members))
+        product = torch.where(mask[:, None].to(sample.device), away, still)
+        value = train.term({n: away[:, n] for n in members}).mean(dim=0)
         of_terms.append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
     for n in sites:
         product, value = _at(sample, n, away[:, n]), latent - subject.decide(_at(sample, n, means[n]))

@@ -1,4 +1,4 @@
-"""What is explained: a module or a fitted estimator, as one function of site vectors on the decision scale.
+"""A module or a fitted estimator as one function of site vectors on the decision scale.
 
 Everything below this file sees a :class:`Subject` and no longer asks where it came from. Members are averaged on the
 decision scale, which is affine in their outputs, so the average is as multilinear as each of them.
@@ -7,7 +7,7 @@ decision scale, which is affine in their outputs, so the average is as multiline
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
-from restt.explain.dense import Dense
-from restt.explain.states import States
+from restt.explain.dense_train import DenseTrain
+from restt.explain.diagonal_train import DiagonalTrain
+from restt.explain.memory import row_chunks
 from restt.module import ResTT
 
 
@@ -54,8 +55,8 @@ class Subject:
                 eye.new_zeros(module.outputs),
             )
         if hasattr(model, "subject"):  # tree ensembles and distilled functions bring their own
-            found: Subject = model.subject()
-            return found
+            subject: Subject = model.subject()
+            return subject
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
             raise TypeError(
                 f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "
@@ -66,13 +67,13 @@ class Subject:
         check_is_fitted(model)
         module = _frozen(model.module_)
         readout, offset, outputs = _decision(model, module)
-        given = getattr(model, "feature_names_in_", None)
-        count = int(model.n_features_in_)
-        names = tuple(map(str, given)) if given is not None else tuple(f"x{index}" for index in range(count))
+        columns = getattr(model, "feature_names_in_", [f"x{index}" for index in range(model.n_features_in_)])
+        names = tuple(map(str, columns))
         return cls(module, tuple(model.encoding_.order), names, outputs, readout, offset, model)
 
     @property
     def device(self) -> torch.device:
+        """The device of the module's numbers."""
         return self.module.device
 
     @property
@@ -127,16 +128,21 @@ class Subject:
             raise ValueError("background must be given for a module: site vectors (M, N, I) that absent sites average")
         return means
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the model keeps some rows of its fit, as a regressor in closed form does."""
+        return getattr(getattr(self.estimator, "spread_", None), "numbers", None) is not None
+
     def rows(self, background: Any) -> Tensor:  # (M, N, I)
-        """Site vectors of the background; without one those of the fit's rows that a model in closed form keeps."""
+        """Site vectors of the background; without one those of the fit's rows that the model keeps."""
         if background is not None:
             return self.vectors(background, "background")
-        kept = getattr(getattr(self.estimator, "spread_", None), "numbers", None)
-        if kept is None:
+        if not self.keeps_rows:
             raise ValueError(
                 "background must be given: this model keeps no rows of its fit; pass the table it was fitted on"
             )
-        vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(np.asarray(kept, dtype=np.float64)))
+        numbers = np.asarray(self.estimator.spread_.numbers, dtype=np.float64)
+        vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(numbers))
         return vectors.to(device=self.device, dtype=torch.float64)
 
     def moments(self, background: Any) -> tuple[Tensor, Tensor]:  # (N, I), (N, I, I)
@@ -159,20 +165,19 @@ class Subject:
 
         Each member's own; their mean over S is the decision.
         """
-        found = self.module.cores() if self.module.runs is not None else [core[None] for core in self.module.cores()]
-        wide = 1 + self.module.feature_dim
-        cores = [core.new_zeros(*core.shape[:2], wide, core.shape[3]) for core in found]
-        for padded, core in zip(cores, found, strict=True):
-            padded[:, :, : core.shape[2]] = core
+        wide, cores = 1 + self.module.feature_dim, []
+        for core in self.module.cores():
+            core = core if self.module.runs is not None else core[None]
+            cores.append(torch.nn.functional.pad(core, (0, 0, 0, wide - core.shape[2])))
         cores[-1] = cores[-1] @ self.readout
         cores[-1][:, -1, 0] += self.offset
         return cores
 
-    def train(self, means: Tensor | None) -> Dense | States:  # (N, I)
+    def train(self, means: Tensor | None) -> DenseTrain | DiagonalTrain:  # (N, I)
         """The decision as a train in which an absent site is at its mean, 0 without means."""
         if isinstance(self.module, DiagonalTT):
-            return States(self.module, means, self.readout, self.offset)
-        return Dense(self.cores(), means)
+            return DiagonalTrain(self.module, means, self.readout, self.offset)
+        return DenseTrain(self.cores(), means)
 
     def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
         """The decision at site vectors, on the fastest chain backend; gradients flow to x."""
@@ -181,13 +186,36 @@ class Subject:
             outputs = outputs.mean(dim=0)
         return outputs @ self.readout + self.offset
 
-    def as_module(self) -> Subject:
+    def gradients(self, points: Tensor) -> Iterator[Tensor]:  # (B, N, I) -> D of (B, N, I)
+        """The gradient of each output in every site vector, one output after the other: all at once may not fit."""
+        points = points.detach().requires_grad_()
+        with torch.enable_grad():
+            totals = self.decide(points).sum(dim=0).unbind()
+        for total in totals:
+            yield torch.autograd.grad(total, points, retain_graph=True)[0]
+
+    def path_slopes(
+        self,
+        starts: Tensor,  # (B, N, I)
+        way: Tensor,  # (B, N, I)
+        nodes: Tensor,  # (K,)
+        weights: Tensor,  # (K,)
+    ) -> Tensor:  # (B, N, D)
+        """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
+        numbers = len(nodes) * self.module.sites * (3 * self.module.feature_dim + self.state_numbers)
+        parts = []
+        for rows in row_chunks(len(way), numbers, way.device):
+            points = (starts[rows] + nodes[:, None, None, None] * way[rows]).flatten(0, 1)
+            slopes = [
+                torch.einsum("k,kbni,bni->bn", weights, gradient.unflatten(0, (len(nodes), -1)), way[rows])
+                for gradient in self.gradients(points)
+            ]
+            parts.append(torch.stack(slopes, dim=-1))
+        return torch.cat(parts)
+
+    def require_module(self) -> Subject:
         """Itself; refused where there is no module of dense or diagonal cores."""
         return self
-
-    def along_paths(self, ends: Tensor, starts: Tensor) -> Tensor | None:  # (B, N, I), (B, N, I) -> (B, N, D)
-        """Shapley values of the games between two points, where there is a quicker way than gradients."""
-        return None
 
     def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)
         """Shapley values averaged over starts, where there is a quicker way than one after the other."""

@@ -1,13 +1,88 @@
-"""Records as tables: a data frame, a table for the terminal, plain text, HTML."""
+"""Results as tables: a data frame, plain text, HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-# A table on a terminal shows this many rows and says how many it leaves out.
-ROWS_SHOWN = 30
+ROWS_SHOWN = 30  # a printed table says how many rows it leaves out
+
+
+class Table(NamedTuple):
+    """A title, the names of the columns, rows of text, and a note below.
+
+    >>> print(Table("Shares", ["term", "share"], [["age", "12 %"], ["age × bmi", "3 %"]]).text())
+    Shares
+      term       share
+      age         12 %
+      age × bmi    3 %
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def text(self) -> str:
+        """Plain text, the first column to the left and the others to the right."""
+        cells = [self.header, *self.rows]
+        widths = [max(len(row[place]) for row in cells) for place in range(len(self.header))]
+        lines = [
+            "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in cells
+        ]
+        return "\n".join([self.title, *lines, *([self.note] if self.note else [])])
+
+    def html(self) -> str:
+        """An HTML table."""
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
+        body = "".join(
+            f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in others)}</tr>"
+            for first, *others in self.rows
+        )
+        foot = f"<p>{escape(self.note)}</p>" if self.note else ""
+        caption = f"<caption>{escape(self.title)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
+
+
+class Shown:
+    """A result that prints as one table, as text and in notebooks."""
+
+    def _table(self) -> Table:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+
+class Records(Shown):
+    """A result of records that all have the same keys: one row each, in print and as a data frame."""
+
+    def _records(self) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def _title(self) -> tuple[str, str]:
+        """The title of the printed table and the note below it."""
+        raise NotImplementedError
+
+    def to_frame(self) -> Any:
+        """A pandas data frame of the numbers."""
+        return data_frame(self._records())
+
+    def _table(self) -> Table:
+        (title, note), records = self._title(), self._records()
+        left = len(records) - ROWS_SHOWN
+        notes = [text for text in (f"and {left} more" if left > 0 else "", note) if text]
+        rows = [[short(value) for value in record.values()] for record in records[:ROWS_SHOWN]]
+        return Table(title, list(records[0] if records else ()), rows, "; ".join(notes))
+
+
+def short(value: Any) -> str:
+    """A number in four digits, anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def data_frame(records: Sequence[dict[str, Any]]) -> Any:
@@ -17,50 +92,3 @@ def data_frame(records: Sequence[dict[str, Any]]) -> Any:
     except ImportError as missing:
         raise ImportError("to_frame needs pandas: pip install pandas") from missing
     return pd.DataFrame(list(records))
-
-
-def rich_table(title: str, records: Sequence[dict[str, Any]], note: str = "") -> Any:
-    """A rich table of records that all have the same keys."""
-    from rich.table import Table
-
-    left = len(records) - ROWS_SHOWN
-    captions = [text for text in (f"and {left} more" if left > 0 else "", note) if text]
-    caption = "; ".join(captions)
-    table = Table(title=title, caption=caption or None, min_width=max(len(title), len(caption)) + 2)
-    for name, value in (records[0] if records else {}).items():
-        table.add_column(name, justify="right" if isinstance(value, (int, float)) else "left")
-    for record in records[:ROWS_SHOWN]:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in record.values()))
-    return table
-
-
-def text_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """A table as plain text, the first column to the left and the others to the right.
-
-    >>> print(text_table("Shares", ["term", "share"], [["age", "12 %"], ["age × bmi", "3 %"]]))
-    Shares
-      term       share
-      age         12 %
-      age × bmi    3 %
-    """
-    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
-    lines = [
-        "  " + "  ".join(cell.ljust(width) if place == 0 else cell.rjust(width) for place, (cell, width) in pairs)
-        for pairs in (list(enumerate(zip(row, widths, strict=True))) for row in [header, *rows])
-    ]
-    return "\n".join([title, *(line.rstrip() for line in lines), *([note] if note else [])])
-
-
-def html_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """The same as HTML."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for tag, cell in zip(_tags(row), row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    foot = f"<p>{escape(note)}</p>" if note else ""
-    return f"<table><caption>{escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
-
-
-def _tags(row: Sequence[str]) -> list[str]:
-    return ["th", *["td"] * (len(row) - 1)]

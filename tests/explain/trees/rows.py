@@ -15,7 +15,7 @@ from tests.explain.brute import coalitions
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
-def table(rows: int = 200, columns: int = 5, missing: bool = True, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def table(rows: int = 120, columns: int = 5, missing: bool = True, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Numbers, some of them missing, and a target with interactions of two and three columns."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, columns)).round(2)

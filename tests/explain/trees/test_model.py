@@ -113,7 +113,7 @@ def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
     for trees, background in ((forest[1], forest[3]), (categories, x)):
         found, pairs = explain.sobol_indices(trees, background), _containing(trees, background)
         with monkeypatch.context() as patch:
-            patch.setattr("restt.explain.trees.gram.sweep", lambda *_: None)
+            patch.setattr("restt.explain.trees.box_gram.sweep", lambda *_: None)
             plain, slow = explain.sobol_indices(trees, background), _containing(trees, background)
         for name in ("variance", "total", "by_order"):
             torch.testing.assert_close(getattr(found, name), getattr(plain, name), **TIGHT)
@@ -124,13 +124,6 @@ def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
 def _containing(trees: explain.Trees, background: np.ndarray) -> torch.Tensor:
     subject = trees.subject()
     return subject.train(subject.means(background)).moments(None).containing()
-
-
-def test_joint_shares_sum_to_one(boosted):
-    _, trees, x, _ = boosted
-    found = explain.sobol_indices(trees, x, distribution="joint")
-    np.testing.assert_allclose(found.variance[0], trees.predict(x).var(), rtol=1e-10)
-    assert float(found.by_order.sum()) == pytest.approx(1.0)
 
 
 def test_effect_is_the_term_on_the_columns_scale(boosted):

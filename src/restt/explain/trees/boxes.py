@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from restt.explain.memory import MEMORY, slices
+from restt.prior.functionals import without_each
+
 # A set of states while a tree is read: bins low … high - 1 and the missing value, or a mask of a category's states.
 Interval = tuple[int, int, bool]
 Mask = bytes
@@ -109,14 +112,8 @@ class Group:
 
     def blocks(self, numbers: int) -> Iterator[Group]:
         """Parts of so many boxes that ``numbers`` of each fit into memory."""
-        step = max(16, _BLOCK // max(1, numbers))
-        for start in range(0, len(self.site), step):
-            part = slice(start, start + step)
+        for part in slices(len(self.site), max(16, MEMORY.block // (8 * max(1, numbers)))):
             yield Group(self.site[part], self.line[part], self.weights[part])
-
-
-# Numbers of the largest array made at once: those of one block stay in the cache.
-_BLOCK = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +131,7 @@ class Boxes:
 
     @property
     def count(self) -> int:
+        """The number of boxes."""
         return sum(len(group.site) for group in self.groups)
 
     @property
@@ -155,6 +153,36 @@ class Boxes:
                     inside = inside * lines[part.line[:, place]]
                 total = total + inside.T @ part.weights
         return total
+
+    def row_slices(self, rows: int) -> Iterator[slice]:
+        """Slices of rows, fewer at once where there are many distinct sets."""
+        lines = sum(len(each.low) for each in self.sets)
+        return slices(rows, max(1, min(MEMORY.rows, 2 * MEMORY.cpu // max(1, lines))))
+
+    def path_slopes(
+        self,
+        starts: Tensor,  # (B, N, I)
+        way: Tensor,  # (B, N, I)
+        nodes: Tensor,  # (K,)
+        weights: Tensor,  # (K,)
+    ) -> Tensor:  # (B, N, D)
+        """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
+        found = way.new_zeros(len(way), len(self.sets), len(self.constant))
+        for rows in self.row_slices(len(way)):
+            at, along, total = self.lines(starts[rows]), self.lines(way[rows]), found[rows].transpose(0, 1)  # (N, B, D)
+            for group in self.groups:
+                for part in group.blocks(at.shape[1]):
+                    start, moved = ([lines[line] for line in part.line.T] for lines in (at, along))  # d of (J, B)
+                    slopes = [torch.zeros_like(each) for each in moved]
+                    for t, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+                        values = [torch.add(a, v, alpha=t) for a, v in zip(start, moved, strict=True)]
+                        for slope, rest in zip(slopes, without_each(values), strict=True):
+                            slope.add_(rest, alpha=weight)
+                    for site, slope, v in zip(part.site.T, slopes, moved, strict=True):
+                        slope.mul_(v)
+                        for d in range(total.shape[-1]):
+                            total[:, :, d].index_add_(0, site, slope * part.weights[:, d, None])
+        return found
 
 
 def states_of(trees: Sequence[Tree], columns: int, categories: Sequence[int] = ()) -> list[Column]:

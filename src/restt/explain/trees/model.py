@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,9 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.explain.subject import Subject
+from restt.explain.trees.box_train import BoxTrain
 from restt.explain.trees.boxes import Boxes, Column, Tree, boxes_of, states_of
 from restt.explain.trees.joint import against_rows
-from restt.explain.trees.train import BoxTrain
-from restt.topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +77,10 @@ class Trees:
 
     def subject(self) -> TreeSubject:
         """What explanations read."""
-        module = _Chain(self._boxes)
+        sites = _Sites(len(self._boxes.sets), max(sets.width for sets in self._boxes.sets), torch.device("cpu"))
         eye = torch.eye(len(self.outputs), dtype=torch.float64)
-        return TreeSubject(
-            module,  # type: ignore[arg-type]
-            self._sites,
-            self.names,
-            self.outputs,
-            eye,
-            eye.new_zeros(len(self.outputs)),
-            trees=self,
-        )
+        parts = (sites, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)))
+        return TreeSubject(*parts, trees=self, boxes=self._boxes)  # type: ignore[arg-type]
 
     def states(self, X: Any, name: str = "x") -> np.ndarray:  # (B, N)
         """The state of each column that a split reads."""
@@ -162,33 +154,20 @@ def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, n
     return values, column.states(values)
 
 
-class _Chain:
-    """The parts of a module that explanations ask for."""
+class _Sites(NamedTuple):
+    """The sizes of a module that explanations ask for."""
 
-    runs = padding = None
-    device = torch.device("cpu")
-
-    def __init__(self, boxes: Boxes) -> None:
-        self.boxes, self.sites = boxes, len(boxes.sets)
-        self.feature_dims = tuple(sets.width for sets in boxes.sets)
-        self.feature_dim, self.outputs = max(self.feature_dims), len(boxes.constant)
-        self.topology, self.bond_dim = Topology.residual(self.sites), boxes.count
+    sites: int
+    feature_dim: int
+    device: torch.device
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TreeSubject(Subject):
     """Boxes in the place of a module. A site vector is the one-hot vector of a column's state."""
 
-    trees: Trees | None = None
-
-    @property
-    def boxes(self) -> Boxes:
-        found: Boxes = self.module.boxes  # type: ignore[assignment]
-        return found
-
-    @property
-    def state_numbers(self) -> int:
-        return self.boxes.count
+    trees: Trees
+    boxes: Boxes
 
     @cached_property
     def degree(self) -> int:
@@ -197,14 +176,14 @@ class TreeSubject(Subject):
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I)
         """One-hot vectors of a table's states."""
-        assert self.trees is not None
         states = torch.from_numpy(self.trees.states(x, name))
         if not len(states):
             raise ValueError(f"{name} must have at least one row, got none")
-        found = torch.zeros(*states.shape, self.module.feature_dim, dtype=torch.float64)
-        return found.scatter_(2, states[..., None], 1.0)
+        vectors = torch.zeros(*states.shape, self.module.feature_dim, dtype=torch.float64)
+        return vectors.scatter_(2, states[..., None], 1.0)
 
     def means(self, background: Any) -> Tensor:  # (N, I)
+        """Shares of the background's rows in each state."""
         if background is None:
             raise ValueError("background must be given: trees do not keep the rows of their fit; pass a table of rows")
         return self.vectors(background, "background").mean(dim=0)
@@ -215,32 +194,31 @@ class TreeSubject(Subject):
         return means, means
 
     def train(self, means: Tensor | None) -> BoxTrain:  # type: ignore[override]
+        """The boxes, centred."""
         return BoxTrain(self.boxes, means)
 
     def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
+        """The sum of the boxes at site vectors."""
         return self.boxes.values(x)
 
-    def as_module(self) -> Subject:
+    def require_module(self) -> Subject:
+        """Refuse what needs a module."""
         raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
 
-    def along_paths(self, ends: Tensor, starts: Tensor) -> Tensor:  # (B, N, I), (B, N, I) -> (B, N, D)
-        """Shapley values of the games between two points."""
-        if starts.stride(0) == 0 or len(starts) == 1:  # one start for all
-            return BoxTrain(self.boxes, starts[0]).shapley(ends - starts)
-        pairs = zip(ends, starts, strict=True)
-        return torch.cat([BoxTrain(self.boxes, start).shapley((end - start)[None]) for end, start in pairs])
+    def path_slopes(self, starts: Tensor, way: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:  # (B, N, D)
+        """Weighted derivatives along a line, box by box."""
+        return self.boxes.path_slopes(starts, way, nodes, weights)
 
     def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor:  # (B, N, I), (M, N, I) -> (B, N, D)
         """Shapley values averaged over the starts in ``rows``."""
         return against_rows(self.boxes, vectors, rows)
 
-    def grid(self, site: int, given: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+    def grid(self, site: int, values: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
         """Values of a column and their site vectors."""
-        assert self.trees is not None
-        values, states = self.trees.grid(site, given)
+        values, states = self.trees.grid(site, values)
         eye = torch.eye(self.module.feature_dim, dtype=torch.float64)
         return values, eye[torch.from_numpy(np.asarray(states))]
 
     def labels(self, x: Any) -> np.ndarray:  # (B, C) object
-        assert self.trees is not None
+        """A table's values as a reader knows them."""
         return self.trees.labels(x)

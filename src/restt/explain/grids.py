@@ -46,15 +46,18 @@ def grid_of(
     return values, _column_vectors(subject, site, codes)
 
 
-def labels_of(estimator: Any, x: Any) -> np.ndarray:  # (B, C) object
-    """A table's values as a reader knows them: numbers, levels, NaN where missing."""
-    numbers = np.asarray(estimator.numbers(x), dtype=np.float64)
+def labels_of(subject: Subject, x: Any) -> np.ndarray | None:  # (B, C) object
+    """A table's values as a reader knows them: numbers, levels, NaN where missing; None for a module."""
+    if hasattr(subject, "labels"):  # trees read tables of their own
+        return np.asarray(subject.labels(x))
+    if subject.estimator is None:
+        return None
+    numbers = np.asarray(subject.estimator.numbers(x), dtype=np.float64)
     labels = numbers.astype(object)
-    for index, column in enumerate(estimator.encoding_.columns):
+    for index, column in enumerate(subject.estimator.encoding_.columns):
         if column.levels is not None:
             known = [*_labels(column), OTHER]  # the code -1 is a category that was averaged
-            codes = numbers[:, index]
-            labels[:, index] = [np.nan if np.isnan(code) else known[int(code)] for code in codes]
+            labels[:, index] = [np.nan if np.isnan(code) else known[int(code)] for code in numbers[:, index]]
     return labels
 
 

@@ -37,17 +37,8 @@ class BoxGram(Gram):
 
     @property
     def sites(self) -> int:
+        """The number of sites."""
         return self.line.shape[1]
-
-    @cached_property
-    def pairs(self) -> Tensor:  # (N, N, D)
-        """The variance of every pair's term, of every single site's on the diagonal."""
-        found = self.weights.new_zeros(self.sites, self.sites, self.weights.shape[1])
-        for n in range(self.sites):
-            found[n, n] = self.term((n,))
-            for m in range(n):
-                found[n, m] = found[m, n] = self.term((m, n))
-        return found
 
     @cached_property
     def _swept(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:

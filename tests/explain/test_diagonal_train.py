@@ -9,14 +9,13 @@ import torch
 
 from restt.explain import (
     effect,
-    gram,
     interaction_index,
     order_spectrum,
     prune,
     sobol_indices,
-    states,
     top_interactions,
 )
+from restt.explain.memory import MEMORY
 from tests.explain import brute
 
 
@@ -35,8 +34,8 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     whole = explained()
-    for place, name, value in ((states, "_BLOCK", 1), (states, "_KEPT", 0), (states, "_ROWS", 2), (gram, "_BLOCK", 1)):
-        monkeypatch.setattr(place, name, value)
+    for name, value in {"block": 1, "rows": 2, "pairs": 1}.items():
+        monkeypatch.setattr(MEMORY, name, value)
     for found, expected in zip(explained(), whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 

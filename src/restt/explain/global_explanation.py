@@ -1,0 +1,159 @@
+"""Explanations of the whole model: shares of the variance, interactions, effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from restt._common.errors import check_choice
+from restt.explain.effects import Effect, effect
+from restt.explain.links import link_of, measured
+from restt.explain.local_explanation import ORDERS, distilled_note
+from restt.explain.shares import SETTINGS, VarianceShares, variance_shares
+from restt.explain.sobol import SobolIndices, sobol_indices
+from restt.explain.subject import Subject
+from restt.explain.tables import Shown, Table
+from restt.explain.terms import TopInteractions, top_interactions
+
+# The largest interactions listed by default, and the most columns in one.
+TERMS, TERM_ORDER = 20, 4
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalExplanation(Shown):
+    """What the model has learned: shares of the variance, the largest interactions, and the shape of any effect.
+
+    ``shares`` are of the rows as they are, ``sobol`` and ``interactions`` of independent columns, exact; all on the
+    latent scale, on which the model adds up. Prints as one table of a dozen lines.
+    """
+
+    sobol: SobolIndices
+    interactions: TopInteractions
+    model: Any
+    background: Any
+    subject: Subject
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.sobol.names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return self.sobol.outputs
+
+    @property
+    def scale(self) -> str:
+        """The scale of the variance that is shared: ``"y"`` where it is the latent one too."""
+        link = link_of(self.subject.estimator)
+        return "y" if link is not None and link.identical else "latent"
+
+    @property
+    def error(self) -> Tensor | None:  # (O,)
+        """The error of a distilled model, see :class:`restt.explain.Distilled`; None for others."""
+        return self.subject.error
+
+    def measured(self, output: int) -> str:
+        """What the shares of an output are of."""
+        return measured(link_of(self.subject.estimator), self.scale, self.outputs[output])
+
+    @cached_property
+    def shares(self) -> VarianceShares | None:
+        """Shares of the variance over the rows as they are; None for an estimator that keeps no rows without any."""
+        if self.background is None and not self.subject.keeps_rows:
+            return None
+        return variance_shares(self.model, self.background, [term.columns for term in self.interactions.terms])
+
+    def effect(self, columns: Any, grid: Any = None) -> Effect:
+        """The effect of a column or a pair, see :func:`restt.explain.effect`."""
+        return effect(self.model, columns, self.background, grid)
+
+    def to_frame(self) -> Any:
+        """The columns' shares of the variance; ``shares.to_frame()`` and ``interactions.to_frame()`` have the terms."""
+        return self.sobol.to_frame()
+
+    def _table(self) -> Table:
+        """The largest terms of the first output, all others, and their sum."""
+        shares, terms = self.shares, self.interactions.terms[: SETTINGS.terms]
+        columns = {"term": [*(term.label for term in terms), "all other terms", "all"]}
+        notes = []
+        if shares is not None:
+            listed = shares.of_terms[: len(terms), 0].tolist()
+            whole = float(shares.of_terms[:, 0].sum() + shares.rest[0])
+            columns["of the rows"] = _percents([*listed, whole - sum(listed), whole])
+            notes.append(f"over {shares.rows} rows as they are")
+            if shares.term_errors is not None:
+                std, probability = (part[: len(terms), 0].tolist() for part in shares.term_errors)
+                columns["±"] = [*_percents(std), "", ""]
+                columns["P(> 1 %)"] = [*(f"{each:.2f}" for each in probability), "", ""]
+                settings = shares.settings
+                notes.append(f"± and P by {settings.draws} draws from the posterior, seed {settings.seed}")
+        independent = [float(term.share[0]) for term in terms]
+        columns["independent columns"] = _percents([*independent, 1 - sum(independent), 1.0])
+        proven = "proven complete" if self.interactions.complete else "not proven complete"
+        notes.append(f"terms of largest variance under independent columns, {proven}")
+        others = f"; {len(self.outputs) - 1} more outputs" if len(self.outputs) > 1 else ""
+        title = f"Shares of the variance of {self.measured(0)}{others}"
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        return Table(title, list(columns), rows, "; ".join([*notes, *distilled_note(self.subject)]))
+
+    def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
+        """Draw on new axes or those given, which are returned.
+
+        ``"columns"`` (shares alone and in all), ``"orders"``, ``"heat_map"`` of pairs, ``"network"`` of the largest
+        interactions, or ``"effect"`` (option ``columns``). Terms that are not known to have more than one per cent of
+        the variance are grey.
+        """
+        from restt.explain import plots
+
+        if kind == "effect":
+            return self.effect(options.pop("columns")).plot(output, axes, **options)
+        drawings = {
+            "columns": plots.column_bars,
+            "orders": plots.order_bars,
+            "heat_map": plots.heat_map,
+            "network": plots.network,
+        }
+        check_choice("kind", kind, (*drawings, "effect"))
+        return drawings[kind](self, output, axes, **options)
+
+
+def explain_global(
+    model: Any, background: Any = None, k: int = TERMS, max_order: int | None = None
+) -> GlobalExplanation:
+    """Shares of the variance, of the rows and under independent columns, the largest interactions, effects on demand.
+
+    Parameters
+    ----------
+    model : fitted estimator, or restt.ResTT
+    background : table, or site vectors (M, N, I) for a module
+        By default the rows of an estimator's fit, where it kept their moments.
+    k : int
+        How many interactions to list.
+    max_order : int, optional
+        The most columns in one; by default 4, or N where that is less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from restt import ResTTNetRegressor
+    >>> X = np.random.default_rng(0).random((80, 3))
+    >>> model = ResTTNetRegressor(epochs=50, random_state=0).fit(X, X[:, 0] * X[:, 2])
+    >>> found = explain_global(model, X)
+    >>> sorted(term.label for term in found.interactions.terms[:3])
+    ['x0', 'x0 × x2', 'x2']
+    """
+    subject = Subject.of(model)
+    sites = subject.module.sites
+    highest = min(sites, TERM_ORDER) if max_order is None else max_order
+    interactions = top_interactions(model, background, k, highest)
+    sobol = sobol_indices(model, background, max_order=min(sites, ORDERS))
+    return GlobalExplanation(sobol, interactions, model, background, subject)
+
+
+def _percents(shares: list[float]) -> list[str]:
+    return [f"{100 * share:.1f} %" for share in shares]
