@@ -177,24 +177,6 @@ def bench(
 
 
 @app.command()
-def meanfield(
-    topology: Annotated[str, typer.Argument(help="residual, plain, linear or volterra.")] = "residual",
-    sites: Annotated[int, typer.Option(min=1, help="Number of sites N.")] = 196,
-    bond_dim: Annotated[int, typer.Option(min=1, help="Bond dimension r.")] = 100,
-    sigma2: Annotated[float | None, typer.Option(help="σ_w²; left out, the stable value.")] = None,
-    second_moment: Annotated[float, typer.Option(help="E Σ_i x(n,i)²; the trigonometric map's is 1.")] = 1.0,
-    init: Annotated[str, typer.Option(help="paper, balanced or orthogonal.")] = "paper",
-    runs: Annotated[int, typer.Option(min=0, help="Also measure on this many random models; 0 for theory only.")] = 0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    picture: Annotated[Path | None, typer.Option(help="Save q and χ along the chain as png, svg or pdf.")] = None,
-) -> None:
-    """Will signals and gradients survive this chain? The mean-field theory's answer, before any training."""
-    from restt_app.stability import show
-
-    show(topology, sites, bond_dim, "auto" if sigma2 is None else sigma2, second_moment, init, runs, seed, picture)
-
-
-@app.command()
 def reproduce(
     what: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; all.")],
     profile: Annotated[

@@ -21,7 +21,7 @@ runner = CliRunner()
 def test_version_and_help():
     assert runner.invoke(app, ["--version"]).output.strip() == f"restt {restt.__version__}"
     shown = runner.invoke(app, ["--help"]).output
-    for command in ("fit", "predict", "explain", "info", "demo", "bench", "data", "meanfield", "reproduce", "report"):
+    for command in ("fit", "predict", "explain", "info", "demo", "bench", "data", "reproduce", "report"):
         assert command in shown
 
 
@@ -38,17 +38,6 @@ def test_data_list_keeps_the_commands_whole_in_a_narrow_terminal(tmp_path, monke
     for name in ("mnist", "fashion-mnist", "boston", "ale"):
         assert f"restt data fetch {name}" in shown
     assert "restt data fetch digits" not in shown
-
-
-def test_meanfield_tells_the_phase_and_the_remedy(tmp_path):
-    picture = tmp_path / "profile.png"
-    words = ["meanfield", "plain", "--sites", "100", "--bond-dim", "10", "--sigma2", "0.8", "--picture", str(picture)]
-    shown = runner.invoke(app, words).output
-    assert "phase: vanish; stable σ_w²: 1.0" in shown
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    stable = runner.invoke(app, ["meanfield", "residual", "--sites", "40", "--bond-dim", "8", "--runs", "8"]).output
-    assert "phase: trainable" in stable
-    assert "measured" in stable
 
 
 def test_reproduce_help_names_every_experiment():
@@ -123,7 +112,6 @@ def test_a_terminal_without_some_characters_still_shows_the_report(encoding, tmp
     [
         (["data", "fetch", "nonsense"], "name must be one of"),
         (["reproduce", "table99"], "name must be one of"),
-        (["meanfield", "ring"], "topology must be one of"),
         (["bench", "fastest"], "name must be one of"),
         pytest.param(
             ["bench", "--device", "cuda"],
@@ -143,10 +131,10 @@ def test_mistakes_are_one_line_not_a_traceback(words, expected, monkeypatch, cap
 
 
 def test_a_mistake_of_a_process_is_one_line_too():
-    done = subprocess.run([sys.executable, "-m", "restt", "meanfield", "ring"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "restt", "reproduce", "table99"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert_one_line(done.stderr, "topology must be one of")
+    assert_one_line(done.stderr, "name must be one of")
 
 
 def assert_one_line(said: str, expected: str) -> None:
