@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,6 +42,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output if it i
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where in the program an error arose.")]
+
+
+def _reading(delimiter: str, encoding: str, missing: list[str] | None, layout: list[str] | None) -> dict[str, Any]:
+    return {"delimiter": delimiter, "encoding": encoding, "missing": missing or (), "layout": layout or ()}
 
 
 def fit(
@@ -100,8 +104,9 @@ def fit(
     `zcat big.csv.gz | restt fit - -t y -o model --effort quick --json > card.json`
     """
     from restt_app import workflow
-    from restt_app.workflow import limits, shown
+    from restt_app.workflow import shown
     from restt_app.workflow.folder import CARD, check_output
+    from restt_app.workflow.limits import time_limit as limited
 
     check_output(output, force=force)
     say = shown.console(quiet)
@@ -109,13 +114,10 @@ def fit(
     with say.status("reading"):
         table = workflow.read_table(
             data,
-            delimiter=delimiter,
-            encoding=encoding,
-            missing=missing or (),
             category=category or (),
             drop=drop or (),
             keep=keep or (),
-            layout=layout or (),
+            **_reading(delimiter, encoding, missing, layout),
         )
     say.print(shown.columns_table(table.columns.values(), target))
     kept: list[workflow.FittedTable] = []
@@ -127,7 +129,7 @@ def fit(
 
     with shown.progress(say) as progress:
         try:
-            with limits.time_limit(time_limit):
+            with limited(time_limit):
                 fitted = workflow.fit_table(
                     table,
                     target,
@@ -203,10 +205,7 @@ def predict(
             interval=interval or None,
             carry=carry or (),
             progress=count,
-            delimiter=delimiter,
-            encoding=encoding,
-            missing=missing or (),
-            layout=layout or (),
+            **_reading(delimiter, encoding, missing, layout),
         )
         written = workflow.write_predictions(predictions, output, lines=as_json and output is None, force=force)
     shown.tell(say, predictions.notes)
@@ -241,18 +240,8 @@ def explain(
     notes: list[str] = []
     say = shown.console(quiet)
     with say.status("explaining"):
-        page = workflow.explain_table(
-            model,
-            data,
-            output,
-            rows=rows,
-            force=force,
-            notes=notes,
-            delimiter=delimiter,
-            encoding=encoding,
-            missing=missing or (),
-            layout=layout or (),
-        )
+        reading = _reading(delimiter, encoding, missing, layout)
+        page = workflow.explain_table(model, data, output, rows=rows, force=force, notes=notes, **reading)
     shown.tell(say, notes)
     print(json.dumps({"page": str(page), "notes": notes}, ensure_ascii=False) if as_json else page)
 
@@ -281,16 +270,7 @@ def compare(
 
     say = shown.console(quiet)
     with say.status("comparing"):
-        found = workflow.compare_tables(
-            a,
-            b,
-            data,
-            seed=seed,
-            delimiter=delimiter,
-            encoding=encoding,
-            missing=missing or (),
-            layout=layout or (),
-        )
+        found = workflow.compare_tables(a, b, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
     shown.tell(say, found["notes"])
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
@@ -324,15 +304,7 @@ def check(
 
     say = shown.console(quiet)
     with say.status("checking"):
-        found = workflow.check_table(
-            model,
-            data,
-            seed=seed,
-            delimiter=delimiter,
-            encoding=encoding,
-            missing=missing or (),
-            layout=layout or (),
-        )
+        found = workflow.check_table(model, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
     shown.tell(say, found["notes"])
     print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(found)))
     if found["findings"]:

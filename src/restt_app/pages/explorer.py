@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from restt.explain import LocalExplanation
 from restt_app.pages.numbers import plain
-from restt_app.pages.units import Contributions
+from restt_app.pages.svg import round_ticks
 
 # Values along a column: some evenly spaced, some at its quantiles, where the rows are.
 EVEN, QUANTILES, LEVELS = 13, 13, 30
@@ -53,28 +54,19 @@ def predictions(model: Any, X: Any, *, coverage: float | None = None) -> Predict
 
 
 def take(X: Any, rows: np.ndarray) -> Any:
-    """These rows of a table: pandas, polars or an array."""
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows.tolist()] if _is_polars(X) else np.asarray(X)[rows]
+    """Rows of a data frame or an array."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def replaced(X: Any, column: int, values: list[Any]) -> Any:
     """The table with other values in one column."""
     if hasattr(X, "iloc"):
         dtype = X.dtypes.iloc[column]
+        new = pd.Categorical(values, dtype=dtype) if isinstance(dtype, pd.CategoricalDtype) else values
         changed = X.copy()
-        categories = isinstance(dtype, pd.CategoricalDtype)
-        new = pd.Categorical(values, dtype=dtype) if categories else values
         changed.isetitem(column, pd.Series(new, index=X.index))
         return changed
-    if _is_polars(X):
-        import polars as pl
-
-        name = X.columns[column]
-        kind = X.dtypes[column]
-        new = pl.Series(name, values, dtype=kind if isinstance(values[0], str) else None, strict=False)
-        return X.with_columns(new)
-    array = np.array(X, dtype=object if isinstance(values[0], str) else None)
-    array = array.astype(np.float64) if array.dtype.kind in "biu" else array
+    array = X.astype(object if isinstance(values[0], str) else np.result_type(X.dtype, np.float64))
     array[:, column] = values
     return array
 
@@ -83,7 +75,7 @@ def explored(
     model: Any,
     X: Any,
     y: Any,
-    local: Contributions,
+    local: LocalExplanation,
     chosen: np.ndarray,  # (b,) row numbers that ``local`` is of
     *,
     ranking: tuple[int, ...],
@@ -106,7 +98,7 @@ def explored(
         curves = {column: _curve(model, some, column, grid) for column, grid in grids.items()}
     largest = max((float(np.abs(curve - said.values[:, None]).max()) for curve in curves.values()), default=0.0)
     unit = float(f"{largest / STEPS or 1.0:.6g}")
-    data = local.data[kept]
+    data, in_units = np.asarray(local.data)[kept], local.on()
     return {
         "target": target,
         "outputs": list(outputs),
@@ -114,7 +106,7 @@ def explored(
         "classes": hasattr(model, "classes_"),
         "coverage": coverage,
         "names": list(local.names),
-        "base": _rounded(local.base),
+        "base": _rounded(in_units.base),
         "row": (chosen[kept] + 1).tolist(),
         "observed": None
         if y is None
@@ -122,7 +114,7 @@ def explored(
         "predicted": _rounded(said.values),
         "interval": None if said.intervals is None else _rounded(said.intervals),
         "values": [[texts(column)(value) for column, value in enumerate(row)] for row in data.tolist()],
-        "added": _rounded(local.values[kept].transpose(0, 2, 1)),  # (B, D, C)
+        "added": _rounded(in_units.values[kept].transpose(0, 2, 1)),  # (B, D, C)
         "orders": _rounded(_order_shares(local.orders[kept]).transpose(0, 2, 1)),  # (B, D, orders), from 1
         "unit": unit,
         "columns": [
@@ -131,6 +123,7 @@ def explored(
                 "grid": [plain(float(f"{value:.6g}")) if isinstance(value, float) else str(value) for value in grid],
                 "texts": [texts(column)(value) for value in grid],
                 "number": isinstance(grid[0], float),
+                "ticks": _ticks(grid, texts(column)),
                 "at": _places(data[:, column].tolist(), grid),
                 "steps": ((curves[column] - said.values[:, None]) / unit)
                 .round()
@@ -173,6 +166,13 @@ def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:
     ]
 
 
+def _ticks(grid: list[Any], text: Callable[[Any], str]) -> list[tuple[float, str]]:
+    """Places and texts below a chart: round numbers, or every level."""
+    if not isinstance(grid[0], float):
+        return [(place, text(level)) for place, level in enumerate(grid)]
+    return [(tick, text(tick)) for tick in round_ticks(grid[0], grid[-1], 6)]
+
+
 def _curve(model: Any, X: Any, column: int, grid: list[Any]) -> np.ndarray:  # (B, G, D)
     """Predictions of all rows with the column at each value, everything else as it is."""
     count = X.shape[0]
@@ -194,7 +194,3 @@ def _rounded(values: np.ndarray) -> list[Any]:
     decimals = 6 - math.ceil(math.log10(size)) if size > 0 else 0
     found: list[Any] = np.round(values, decimals).tolist()
     return found
-
-
-def _is_polars(X: Any) -> bool:
-    return type(X).__module__.split(".")[0] == "polars"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from restt.explain import Effect, effect, top_interactions, variance_shares
+from restt.explain import Effect, LocalExplanation, effect, top_interactions, variance_shares
+from restt.explain.links import link_of
 from restt_app.pages import charts
 from restt_app.pages.explorer import spread_rows, take
 from restt_app.pages.numbers import percent, short, signed
 from restt_app.pages.shell import Bar, Bars, Cell, DataTable
-from restt_app.pages.units import Contributions, link
 
 # Terms listed, and how many of the columns and pairs are drawn.
 TERMS, COLUMNS, CURVES, SURFACES = 20, 20, 12, 6
@@ -66,15 +66,16 @@ class _Subject:
         """Change of the average row's prediction when scores are added to its own, and to ``start``."""
         flat = scores.reshape(-1, scores.shape[-1])
         before = self.base + (0.0 if start is None else start.reshape(flat.shape))
-        found = link(self.model, before + flat) - link(self.model, np.broadcast_to(before, flat.shape))
-        return np.asarray(found.reshape(scores.shape))
+        link = link_of(self.model)
+        moved = flat if link is None else link(before + flat) - link(np.broadcast_to(before, flat.shape))
+        return np.asarray(moved.reshape(scores.shape))
 
 
 def learned(
     model: Any,
     X: Any,
     numbers: np.ndarray,
-    local: Contributions,
+    local: LocalExplanation,
     outputs: tuple[str, ...],
     texts: Callable[[int], Callable[[Any], str]],
     unit: str,
@@ -95,10 +96,10 @@ def learned(
     weights = variance / variance.sum() if variance.sum() > 0 else np.full(len(variance), 1 / len(variance))
     total, first, by_order = (np.nan_to_num(part) @ weights for part in (found.total, found.alone, found.of_orders))
     carried = np.nan_to_num(found.of_terms)  # (T, D)
-    sizes = np.abs(local.values).mean(axis=2)  # (B, C)
+    sizes = np.abs(local.on().values).mean(axis=2)  # (B, C)
     ranking = tuple(int(place) for place in np.argsort(-sizes.mean(axis=0), kind="stable"))
     shown = sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
-    subject = _Subject(model, background, numbers, local.own_base, outputs, shown, texts, unit)
+    subject = _Subject(model, background, numbers, local.base, outputs, shown, texts, unit)
     whole = max(float(sizes.mean(axis=0).sum()), 1e-300)
     used = [column for column in ranking if sizes[:, column].mean() >= DRAWN * whole][:CURVES]
     pairs = [
@@ -106,8 +107,7 @@ def learned(
         for place, term in enumerate(terms.terms)
         if len(term.columns) == 2 and float(carried[place].max()) >= DRAWN
     ][:SURFACES]
-    reach = link(model, local.scores)
-    limit = float(np.std(reach, axis=0).max()) * 2 or 1.0
+    limit = float(np.std(local.on().predictions, axis=0).max()) * 2 or 1.0
     rows = [
         (
             Cell(term.label),
@@ -120,13 +120,13 @@ def learned(
     return Learned(
         _relevance(local.names, sizes, total, first, ranking, unit),
         ", ".join(
-            f"{percent(float(by_order[order]))} from {name}"
-            for order, name in ((1, "single columns"), (2, "pairs"), (3, "triples"))
+            f"{percent(float(by_order[order]))} {name}"
+            for order, name in ((1, "comes from single columns"), (2, "from pairs"), (3, "from triples"))
             if order < len(by_order)
         ),
         tuple(float(share) for share in by_order[1:]),
         tuple(_effect(subject, column) for column in used),
-        tuple(_surface(subject, term, shares, limit) for term, shares in pairs),
+        tuple(surface for term, shares in pairs if (surface := _surface(subject, term, shares, limit))),
         DataTable("Strongest terms", ("term", "order", "share of the variance"), tuple(rows), frozenset({1, 2}), bound),
         tuple(outputs[place] for place in shown),
         ranking,
@@ -225,7 +225,8 @@ def _level_bars(
     return Bars(f"{label}{of}", rows)
 
 
-def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> Drawing:
+def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> Drawing | None:
+    """What two columns add together; None where that has no shade."""
     place = int(shares.argmax())
     model, background = subject.model, subject.background
     grids = [_side(effect(model, column, background)) for column in term.columns]
@@ -235,6 +236,8 @@ def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> 
     )
     start = np.broadcast_to(one[:, None] + two[None], pair.shape)
     values = subject.changed(pair, start)[..., place]
+    if np.abs(values).max() * 2 * charts.SHADES < limit:
+        return None
     written = [
         [subject.texts(column)(value) for value in grid] for column, grid in zip(term.columns, grids, strict=True)
     ]

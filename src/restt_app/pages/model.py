@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from restt._common.errors import check_int, shown
 from restt_app.pages.explorer import explored, predictions, spread_rows, take
 from restt_app.pages.learned import Learned, learned
 from restt_app.pages.numbers import Texts, percent, seconds, short
 from restt_app.pages.quality import calibration, confusion_table, headlines, least_sure, scores, weak_table
 from restt_app.pages.shell import Cell, DataTable, render
-from restt_app.pages.units import contributions
 
 COVERAGE = 0.9
 # Share of the variance from which on a page says that interactions matter.
@@ -54,6 +55,8 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         raise TypeError(f"model must be a fitted ResTTRegressor or ResTTClassifier, got {shown(model)}")
     rows = check_int("rows", rows, minimum=1)
     known = dict(card or {})
+    if not hasattr(X, "iloc"):
+        X = X.to_pandas() if hasattr(X, "to_pandas") else np.asarray(X)
     numbers = model.numbers(X)
     if len(numbers) == 0:
         raise ValueError("X must have at least one row, got none")
@@ -65,7 +68,7 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     unit = f"probability{'' if len(outputs) > 1 else f' of {outputs[0]}'}" if classes else target
     said = predictions(model, X, coverage=COVERAGE)
     chosen = spread_rows(len(numbers), rows)
-    local = contributions(model, take(X, chosen))
+    local = model.explain_local(take(X, chosen))
     texts = Texts(local.names, known.get("columns") or [])
     found = learned(model, X, numbers, local, outputs, texts, unit)
     data = explored(
@@ -140,7 +143,7 @@ def _summary(card: Mapping[str, Any], found: Learned, classes: list[Any] | None,
         return [*told, "It predicts the same for every row."]
     if 1 - found.order_shares[0] < NOTICED:
         return [*told, "The model is nearly additive: columns hardly interact."]
-    return [*told, f"What its predictions vary comes to {found.orders}."]
+    return [*told, f"Of the variance of its predictions, {found.orders}."]
 
 
 def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 MISSING = "missing"
 # Metric -> its name for people, and whether more of it is better.
@@ -124,16 +125,25 @@ def seconds(value: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: NaN is null, numpy's numbers are Python's.
+    """A value as JSON has it: missing, NaN and infinite values are None, dates ISO 8601, decimals text, bytes hex.
 
-    >>> plain(np.float64("nan")), plain(np.int64(3)), plain("a"), plain(1.5)
-    (None, 3, 'a', 1.5)
+    >>> import datetime, decimal
+    >>> plain([np.int64(3), float("inf"), datetime.date(2024, 2, 1), decimal.Decimal("1.50"), b"\\xff"])
+    [3, None, '2024-02-01', '1.50', 'ff']
     """
+    if isinstance(value, dict):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple, set, np.ndarray)):
+        return [plain(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    if value is None or pd.isna(value) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _signed(text: str) -> str:

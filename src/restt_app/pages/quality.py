@@ -164,9 +164,10 @@ def _reliability(bins: list[tuple[float, float, int]], what: str) -> Calibration
     rows = sum(count for _, _, count in bins)
     gap = sum(count * abs(said - true) for said, true, count in bins) / max(1, rows)
     label = f"Predicted probabilities of {what} beside observed shares of held-out rows; average gap {percent(gap)}"
+    counted = f"{rows:,} held-out rows in {len(bins)} bin{'s' * (len(bins) != 1)}"
     caption = (
-        f"Probabilities of {what} on {rows:,} held-out rows in {len(bins)} bins; a larger dot has more rows. On the "
-        f"dashed line they are observed shares; the average gap is {percent(gap)}."
+        f"Probabilities of {what} on {counted}; a larger dot has more rows. On the dashed line they are observed "
+        f"shares; the average gap is {percent(gap)}."
     )
     chart = charts.reliability(bins, label, "predicted probability", "observed share")
     return Calibration(Drawing("Can the probabilities be believed?", chart, caption))
@@ -187,13 +188,13 @@ def _predicted_observed(rows: Sequence[Mapping[str, Any]], target: str) -> Drawi
 
 def _coverage(levels: Sequence[Mapping[str, Any]]) -> DataTable | None:
     rows = tuple((Cell(percent(level["expected"]), level["expected"]), *_held(level)) for level in levels)
-    columns = ("an interval should hold", "it holds", "its average width")
-    return DataTable("Coverage of intervals", columns, rows, frozenset({0, 1, 2})) if rows else None
+    columns = ("interval", "holds", "average width")
+    return DataTable("Coverage of intervals", columns, rows, frozenset({1, 2})) if rows else None
 
 
 def _fifths(parts: Sequence[Mapping[str, Any]]) -> DataTable | None:
     rows = tuple((Cell(f"{short(part['low'], 3)} to {short(part['high'], 3)}"), *_held(part)) for part in parts)
-    columns = ("where it predicts", "a 90 % interval holds", "its average width")
+    columns = ("where it predicts", "a 90 % interval holds", "average width")
     return DataTable("Coverage by fifth of the predictions", columns, rows, frozenset({1, 2})) if rows else None
 
 

@@ -9,9 +9,9 @@ The command line does the same with the same functions.
 """
 
 from restt_app.workflow.card import Card
-from restt_app.workflow.checking import check_table
-from restt_app.workflow.comparing import compare_tables
-from restt_app.workflow.fitting import FittedTable, fit_table
+from restt_app.workflow.comparing import check_table, compare_tables
+from restt_app.workflow.fitting import fit_table
+from restt_app.workflow.folder import FittedTable
 from restt_app.workflow.folder import load as load_table
 from restt_app.workflow.machine import info
 from restt_app.workflow.predicting import Predictions, explain_table, predict_table, write_predictions

@@ -1,4 +1,4 @@
-"""The model card: what a model was made from, how well it does on rows it never saw, and how it was made. Plain JSON.
+"""The model card: source and columns of a model, its scores on held-out rows, and how it was made, as plain JSON.
 
 The card lies as ``card.json`` beside the model; pages and the next ``predict`` read it. Its keys:
 
@@ -41,7 +41,7 @@ The card lies as ``card.json`` beside the model; pages and the next ``predict`` 
     Classification: ``of``, the class whose probability is meant (None: whichever was predicted), and ``bins`` of
     ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right;
     ``confusion``, see :func:`restt_app.workflow.metrics.confusion`. Both: ``groups`` with larger errors, see
-    :func:`restt_app.workflow.weak_groups.weak_groups`.
+    :func:`restt_app.workflow.metrics.weak_groups`.
 ``settings``
     The estimator's parameters that are not at their defaults, and ``seed``.
 ``versions``, ``created``, ``seconds``
@@ -61,11 +61,14 @@ True
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from restt._common.errors import check_choice, shown
 from restt_app.workflow.columns import Column
+from restt_app.workflow.metrics import words
 
 TASKS = ("classification", "regression")
 VERSION = 1
@@ -121,3 +124,116 @@ class Card:
         for column in [*card.columns, *([card.target_column] if card.target_column else [])]:
             Column.from_json(column)
         return card
+
+
+def readme(card: Card) -> str:
+    """The card as Markdown for people.
+
+    >>> print(readme(Card("regression", "price", source={"file": "houses.csv", "rows": 50, "columns": 3})))
+    # Model of `price`
+    <BLANKLINE>
+    Regression by a residual tensor train, fitted to 50 rows and 3 columns of `houses.csv`.
+    ...
+    """
+    source = card.source
+    rows = source.get("rows_used", source.get("rows"))
+    file = _code(source["file"]) if source.get("file") not in (None, "-") else "a table"
+    lines = [
+        f"# Model of {_code(card.target)}",
+        "",
+        f"{card.task.capitalize()} by a residual tensor train, fitted to {rows} rows and "
+        f"{source.get('columns')} columns of {file}.",
+        "",
+    ]
+    lines += [f"SHA-256 of the file: `{source['sha256']}`", ""] if source.get("sha256") else []
+    lines += _scores(card) + _columns(card)
+    if card.notes:
+        lines += ["## Notes", "", *(f"- {_escaped(note)}" for note in card.notes), ""]
+    if card.stored:
+        lines += ["## What is stored", "", *(f"- {_escaped(sentence)}" for sentence in card.stored), ""]
+    settings = ", ".join(_escaped(f"{name} {value}") for name, value in card.settings.items()) or "defaults"
+    versions = ", ".join(f"{name} {value}" for name, value in card.versions.items())
+    lines += [
+        "## How it was made",
+        "",
+        f"{card.created}, in {card.seconds:g} s. Settings: {settings}. Versions: {versions}.",
+        "",
+        "```",
+        "restt predict THIS_FOLDER new.csv",
+        "restt explain THIS_FOLDER data.csv -o page.html",
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """Text of one line that Markdown shows as it is: no tag, link, emphasis, code or end of a table's cell.
+
+    >>> print(_escaped("<b> *a*\\n[x](y)|"))
+    &lt;b&gt; \\*a\\* \\[x\\]\\(y)\\|
+    """
+    line = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~#]|(?<=\])\()", r"\\\1", line)
+
+
+def _code(name: str) -> str:
+    """A name as code where it is plain, else as text: a tag or a backtick would end the code."""
+    return f"`{name}`" if re.fullmatch(r"[\w .,:/-]+", name) else _escaped(name)
+
+
+def _scores(card: Card) -> list[str]:
+    if not card.scores:
+        return []
+    metrics = list(dict.fromkeys(one["metric"] for one in card.scores))
+    found = {(one["model"], one["metric"]): one for one in card.scores}
+    models = list(dict.fromkeys(one["model"] for one in card.scores))
+    rows = [f"| {model} | " + " | ".join(interval(found[model, name]) for name in metrics) + " |" for model in models]
+    return [
+        "## How well it does",
+        "",
+        f"On {card.held_out['rows']} rows no model had seen ({card.held_out['method']}), with intervals that hold "
+        "95 % of the resamples:",
+        "",
+        "| model | " + " | ".join(words(name) for name in metrics) + " |",
+        "|---" * (len(metrics) + 1) + "|",
+        *rows,
+        "",
+    ]
+
+
+def interval(entry: dict[str, Any]) -> str:
+    """Format a score with its interval.
+
+    >>> interval({"value": 0.5, "low": 0.401, "high": 0.6})
+    '0.5 [0.401, 0.6]'
+    """
+    return f"{entry['value']:.4g} [{entry['low']:.3g}, {entry['high']:.3g}]"
+
+
+def _columns(card: Card) -> list[str]:
+    if not card.columns:
+        return []
+    lines = ["## Columns", "", "| column | holds | missing | |", "|---|---|---|---|"]
+    for column in card.columns:
+        missing = "" if column["kind"] == "unread" else str(column["missing"])
+        cells = (column["name"], holds(column), missing, column["note"])
+        lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
+    return [*lines, ""]
+
+
+def holds(column: dict[str, Any]) -> str:
+    """A column's content in a few words.
+
+    >>> holds({"kind": "number", "range": [0.0, 1500.5]})
+    'number, 0 to 1500.5'
+    >>> holds({"kind": "category", "levels": ["a", "b", "c", "d", "e"], "distinct": 7})
+    'category, 7: a, b, c, d, …'
+    """
+    if ends := column.get("range"):
+        low, high = (f"{end:.6g}" if isinstance(end, float) else str(end) for end in ends)
+        return f"{column['kind']}, {low} to {high}"
+    if levels := column.get("levels"):
+        some = ", ".join(levels[:4]) + (", …" if column["distinct"] > len(levels[:4]) else "")
+        return f"{column['kind']}, {column['distinct']}: {some}"
+    return str(column["kind"])

@@ -1,4 +1,4 @@
-"""How text is written: decimal and thousands signs, units, the order of dates, and what can be read in two ways."""
+"""Layouts of text: decimal and thousands signs, units, the order of dates, and what can be read in two ways."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ PLAIN = (
 )
 # What fits the one may fit the other: 1,234 and 1.234 have two meanings, 1 234 shows no decimal sign.
 _RIVALS = {"1234.5": "1.234,5", "1234,5": "1,234.5", "1 234.5": "1 234,5"}
+DAY_ORDERS = ("%d/%m", "%m/%d", "%d-%m", "%m-%d")
 
 _MONEY = (
     r"(?:[A-Z]{0,3}[$€£¥₹₽₩₺₴₫₪₦฿]|(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN)|Fr\.)"
@@ -51,26 +52,37 @@ _WIDE_SPACES = "[\u00a0\u2009\u202f]"
 
 
 def split(layout: str) -> tuple[str, str, str]:
-    """The unit before a number, how the number is written, and the unit behind it; ValueError for no numbers' layout.
+    """Unit before a number, layout of the number, unit behind it; ValueError for what is no layout of numbers.
 
     >>> split("$1,234.5"), split("1234 kg")
     (('$', '1,234.5', ''), ('', '1234', 'kg'))
     """
     for core in sorted((*NUMBERS, WHOLE), key=len, reverse=True):
-        before, found, behind = layout.partition(core)
+        before, between, behind = layout.partition(core)
         before, behind = before.strip(), behind.strip()
-        if found and re.fullmatch(f"(?:{_MONEY})?", before) and re.fullmatch(f"(?:{_UNIT})?", behind):
+        if between and re.fullmatch(f"(?:{_MONEY})?", before) and re.fullmatch(f"(?:{_UNIT})?", behind):
             return before, core, behind
     raise ValueError(f"no layout of numbers: {layout!r}")
 
 
 def joined(before: str, core: str, behind: str) -> str:
-    """The layout that :func:`split` takes apart."""
+    """Layout of a number with its units, the inverse of :func:`split`."""
     return before + core + (f" {behind}" if behind[:1].isalpha() else behind)
 
 
+def is_layout(kind: str, layout: str) -> bool:
+    """Whether columns of this kind can be written in this layout."""
+    if kind != "number":
+        return layout in {"boolean": BOOLEANS, "date": DATES}.get(kind, TEXT[1:])
+    try:
+        split(layout)
+    except ValueError:
+        return False
+    return True
+
+
 def decimal_sign(layout: str) -> str:
-    """The decimal sign of a layout of numbers; none for whole numbers."""
+    """Decimal sign of a layout of numbers; empty for whole numbers."""
     return NUMBERS.get(split(layout)[1], ("", ""))[1]
 
 
@@ -89,18 +101,17 @@ def rival(kind: str, layout: str) -> str | None:
     return f"%m{order[2]}%d{layout[5:]}" if kind == "date" and order in ("%d/%m", "%d-%m") else None
 
 
-def candidates(texts: Any) -> list[tuple[str, str]]:
-    """Kinds and layouts to be tried for a pandas series of texts, in order: plain ones, those with its unit, text."""
-    found = next((_MARKED.fullmatch(text.strip()) for text in texts), None)
-    before, behind = (found["before"] or "", found["behind"] or "") if found else ("", "")
+def candidates(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Kinds and layouts to try, in order: plain ones, those with the unit of the first text, text."""
+    match = next((_MARKED.fullmatch(text) for text in texts), None)
+    before, behind = (match["before"] or "", match["behind"] or "") if match else ("", "")
     marked = [("number", joined(before, core, behind)) for core in NUMBERS] if before or behind else []
     return [*PLAIN, *marked, TEXT]
 
 
 def number_texts(texts: Any, layout: str) -> Any:
-    """A pandas series of texts, none missing, in the way pandas reads numbers; None where some do not fit the layout.
+    """Texts, none missing, in the form pandas reads as numbers; None where some do not fit the layout.
 
-    >>> import pandas as pd
     >>> number_texts(pd.Series(["$1,234", "-$5.5"]), "$1,234.5").tolist()
     ['1234', '-5.5']
     """
@@ -123,11 +134,11 @@ def number_texts(texts: Any, layout: str) -> Any:
 
 
 def without_unit(texts: Any, layout: str) -> Any:
-    """The numbers alone of a pandas series of texts with the unit of a layout; None where some have another."""
+    """Numbers alone of texts with the unit of a layout; None where some have another."""
     before, core, behind = split(layout)
     if core in ("1234.5", "1234,5") and not (before or behind):
         return texts
-    texts = texts.str.strip().str.replace(_WIDE_SPACES, " ", regex=True).str.replace("’", "'", regex=False)
+    texts = texts.str.replace(_WIDE_SPACES, " ", regex=True).str.replace("’", "'", regex=False)
     if not (before or behind):
         return texts
     pattern = rf"([+-]?)\s*{re.escape(before)}\s*([+-]?{_DIGITS})\s*{re.escape(behind)}"
@@ -140,21 +151,29 @@ def _grouped(thousands: str, decimal: str) -> str:
     return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+(?:{re.escape(decimal)}\d+)?"
 
 
-def numeric_share(texts: Sequence[str], counts: Sequence[int]) -> float:
-    """The share of rows whose text is a number, however written, bare or with the unit that most have."""
-    marks = [(found["before"], found["behind"]) if (found := _MARKED.fullmatch(text)) else None for text in texts]
-    weights = np.asarray(counts, dtype=np.float64)
-    units: Counter[Any] = Counter()
-    for mark, weight in zip(marks, weights, strict=True):
-        if mark not in (None, (None, None)):
-            units[mark] += weight
-    usual = {(None, None), *(mark for mark, _ in units.most_common(1))}
-    return float(weights[[mark in usual for mark in marks]].sum() / weights.sum()) if weights.sum() else 0.0
+def to_floats(texts: Any) -> np.ndarray:
+    """Numbers of a pandas series of texts; NaN for what is none."""
+    numbers = pd.to_numeric(texts, errors="coerce")
+    return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def numeric_share(counts: Mapping[str, int]) -> float:
+    """Share of rows whose text is a number, bare or with the most frequent unit; ``counts`` are rows of each text.
+
+    >>> numeric_share({"1,5": 2, "2 kg": 1, "x": 1})
+    0.75
+    """
+    units: Counter[tuple[str, str]] = Counter()
+    for text, rows in counts.items():
+        if match := _MARKED.fullmatch(text):
+            units[match["before"] or "", match["behind"] or ""] += rows
+    bare = units.pop(("", ""), 0)
+    return (bare + max(units.values(), default=0)) / max(1, sum(counts.values()))
 
 
 @dataclass(frozen=True)
 class Given:
-    """Layouts that a caller named: of single columns, and of all numbers and all dates else."""
+    """Layouts that a caller named: of single columns, and of all other numbers and dates."""
 
     columns: dict[str, tuple[str, str]] = field(default_factory=dict)
     table: dict[str, str] = field(default_factory=dict)
@@ -168,15 +187,15 @@ def given_layouts(layout: Layout) -> Given:
     """
     if isinstance(layout, Mapping):
         return Given({name: _known(text) for name, text in layout.items()})
-    found = Given()
+    given = Given()
     for text in [layout] if isinstance(layout, str) else layout:
         name, equals, rest = str(text).rpartition("=")
         kind, known = _known(rest)
         if equals:
-            found.columns[name] = kind, known
+            given.columns[name] = kind, known
         else:
-            found.table[kind] = known
-    return found
+            given.table[kind] = known
+    return given
 
 
 def _known(text: str) -> tuple[str, str]:
@@ -196,9 +215,3 @@ def remedy(name: str, layouts: Iterable[str]) -> str:
     """How a caller names the layout of a column, for messages."""
     ways = [f"{name}={layout.replace('%', '') if layout in DATES else layout}" for layout in layouts]
     return " or ".join(f"layout=[{way!r}] (--layout {shlex.quote(way)})" for way in ways)
-
-
-def to_floats(texts: Any) -> np.ndarray:
-    """Numbers of a pandas series of texts; NaN for what is none."""
-    numbers = pd.to_numeric(texts, errors="coerce")
-    return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))

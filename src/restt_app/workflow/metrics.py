@@ -1,4 +1,4 @@
-"""Metrics of predictions on weighted rows: a bootstrap resample is a row of weights, the same for every model."""
+"""Metrics of predictions with bootstrap intervals, confusion matrices, and groups of rows with larger errors."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from restt_app.pages.numbers import METRICS
 
 RESAMPLES = 400
 SURE = 0.95  # of the resamples that an interval holds
 _BLOCK = 50  # resamples evaluated together, which bounds memory
+_PARTS = 5  # groups of a column of numbers
+_LEAST_ROWS = 10  # of a group: fewer say nothing
+_ERROR_RATE = 0.05  # chance that any group is listed where none is worse, shared by all groups (Bonferroni)
+_LISTED_GROUPS = 8
 
 Draws = dict[str, np.ndarray]  # metric -> (1 + RESAMPLES,), the rows as they are first
 
@@ -67,9 +72,9 @@ def _regression(y: np.ndarray, values: np.ndarray, weights: np.ndarray) -> Draws
 
 def _classification(own: np.ndarray, shares: np.ndarray, weights: np.ndarray) -> Draws:
     """``own`` (B,) are places of the true classes. Areas of several classes are means over one against the rest."""
-    rows, kinds = shares.shape
+    kinds = shares.shape[1]
     truth = np.eye(kinds)[own]
-    losses = -np.log(np.clip(shares[np.arange(rows), own], 1e-15, None))
+    losses = _log_losses(own, shares)
     squares = ((shares - truth) ** 2).sum(axis=1) / (2 if kinds == 2 else 1)
     means = weights @ np.stack([losses, squares, shares.argmax(axis=1) == own], axis=1) / weights.sum(axis=1)[:, None]
     ranked = [_areas(truth[:, k], shares[:, k], weights) for k in ([1] if kinds == 2 else range(kinds))]
@@ -81,6 +86,15 @@ def _classification(own: np.ndarray, shares: np.ndarray, weights: np.ndarray) ->
         "brier": means[:, 1],
         "accuracy": means[:, 2],
     }
+
+
+def row_losses(y: np.ndarray, values: np.ndarray, classes: np.ndarray | None) -> np.ndarray:  # (B,)
+    """Squared error of each row, or its log-loss where ``values`` (B, K) are probabilities of ``classes``."""
+    return (y - values) ** 2 if classes is None else _log_losses(np.searchsorted(classes, y), values)
+
+
+def _log_losses(own: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.log(np.clip(shares[np.arange(len(own)), own], 1e-15, None)))
 
 
 def _areas(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,3 +144,61 @@ def confusion(own: np.ndarray, shares: np.ndarray) -> dict[str, Any]:
         name: np.bincount(places[own == kind], minlength=101).tolist()
         for name, kind in (("negative", 0), ("positive", 1))
     }
+
+
+def weak_groups(x: Any, losses: np.ndarray, residuals: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """Groups of held-out rows whose mean loss is above that of all others by more than chance, the worst first.
+
+    Parameters
+    ----------
+    x : data frame (B, C)
+    losses : (B,)
+    residuals : (B,), optional
+        Observed less predicted; their mean in a group is its ``bias``.
+
+    Returns
+    -------
+    list of dict
+        ``column``, ``values`` (what the group has there, in words), ``rows``, ``loss`` and ``others``, mean losses.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> x = pd.DataFrame({"kind": ["a"] * 30 + ["b"] * 30})
+    >>> losses = np.where(x.kind == "b", 4.0, 1.0) + np.tile([0.1, -0.1], 30)
+    >>> [(group["column"], group["values"], round(group["loss"], 3)) for group in weak_groups(x, losses)]
+    [('kind', 'b', 4.0)]
+    """
+    tested = []
+    for name in x.columns:
+        for words, there in _groups(x[name]):
+            if _LEAST_ROWS <= there.sum() <= len(losses) - _LEAST_ROWS:
+                inside, outside = losses[there], losses[~there]
+                gap = inside.mean() - outside.mean()
+                error = np.sqrt(inside.var(ddof=1) / len(inside) + outside.var(ddof=1) / len(outside))
+                group = {"column": str(name), "values": words, "rows": int(there.sum())}
+                group |= {"loss": float(inside.mean()), "others": float(outside.mean())}
+                if residuals is not None:
+                    group["bias"] = float(residuals[there].mean())
+                tested.append((gap / error if error > 0 else 0.0, group))
+    least = norm.isf(_ERROR_RATE / max(1, len(tested)))
+    ranked = sorted(tested, key=lambda pair: -pair[0])
+    return [group for distance, group in ranked[:_LISTED_GROUPS] if distance > least]
+
+
+def _groups(series: Any) -> list[tuple[str, np.ndarray]]:
+    """Fifths of a column of numbers, levels of another, and missing values: words and mask (B,) of each."""
+    missing = np.asarray(series.isna())
+    groups = [("missing", missing)]
+    if series.dtype.kind not in "biuf":
+        return groups + [(str(level), np.asarray(series == level)) for level in series.dropna().unique()]
+    numbers = np.asarray(series, dtype=np.float64)
+    if missing.all():
+        return groups
+    cuts = np.unique(np.quantile(numbers[~missing], np.linspace(0, 1, _PARTS + 1)[1:-1]))
+    places = np.searchsorted(cuts, numbers, side="left")
+    for place in np.unique(places[~missing]):
+        there = (places == place) & ~missing
+        low, high = numbers[there].min(), numbers[there].max()
+        groups.append((f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}", there))
+    return groups

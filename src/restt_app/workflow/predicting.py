@@ -1,7 +1,9 @@
-"""From a model folder and a table to predictions, chunk by chunk, and to a page."""
+"""From a fitted table and new rows to predictions, chunk by chunk, in files that are exact and hold no formula."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -11,17 +13,21 @@ from typing import IO, Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from restt._common.errors import check_int, check_new_file, shown
 from restt._common.files import whole_file, write_bytes_atomic
-from restt_app.workflow.cells import write_csv, write_lines
-from restt_app.workflow.fitting import FittedTable
-from restt_app.workflow.folder import load
+from restt_app.pages.numbers import plain
+from restt_app.workflow.folder import FittedTable, as_fitted
 from restt_app.workflow.layouts import Layout
-from restt_app.workflow.rows import extra_columns, read_rows
-from restt_app.workflow.table import check_column, model_frame, opened, relaid
+from restt_app.workflow.rows import extra_columns, model_frame, read_rows, relaid
+from restt_app.workflow.source import opened
+from restt_app.workflow.table import check_column
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
+# Beginnings of text that spreadsheets take for a formula; OWASP's list, "CSV Injection".
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?")
 
 
 class Predictions:
@@ -66,7 +72,7 @@ class Predictions:
     ) -> None:
         if interval is not None and not 0.0 < interval < 1.0:
             raise ValueError(f"interval must lie between 0 and 1, got {shown(interval)}")
-        self.fitted = model if isinstance(model, FittedTable) else load(model)
+        self.fitted = as_fitted(model)
         *self._columns, _ = relaid([*self.fitted.columns, self.fitted.target_column], layout)
         self.notes: list[str] = []
         self.rows = 0
@@ -83,13 +89,13 @@ class Predictions:
             self.notes += [*source.notes, *extra_columns(source.columns, card)]
             if card.task == "regression" and self._interval is not None and not self._has_intervals:
                 self.notes.append("no intervals: this model was trained by gradients, which know none")
-            for chunk, carried in source.chunks(carry=self._carry):
+            for chunk in source.chunks():
                 if len(chunk) == 0:
                     continue
-                found = self._predicted(model_frame(columns, chunk, self.rows + 1))
+                results = self._predicted(model_frame(columns, source.without_words(chunk), self.rows + 1))
                 self.rows += len(chunk)
-                results = pd.DataFrame(dict(zip(self._names, found, strict=True)))
-                yield pd.concat([carried.reset_index(drop=True), results], axis=1)
+                frame = pd.DataFrame(dict(zip(self._names, results, strict=True)))
+                yield pd.concat([chunk[self._carry].reset_index(drop=True), frame], axis=1)
                 if self._progress is not None:
                     self._progress(self.rows)
             if self.rows == 0:
@@ -157,6 +163,54 @@ def _write(predictions: Predictions, file: IO[str], lines: bool) -> None:
             write_csv(frame, file, header=place == 0)
 
 
+def cell(value: Any) -> Any:
+    """A value as a cell of CSV: text that a spreadsheet would run as a formula gets an apostrophe in front.
+
+    >>> cell("=1+2"), cell("-5"), cell("a-b"), cell([1, None])
+    ("'=1+2", '-5', 'a-b', '[1, null]')
+    """
+    if isinstance(value, float):
+        return value
+    value = plain(value)
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def write_csv(frame: Any, file: IO[str], *, header: bool) -> None:
+    """Write a data frame as CSV; numbers have the fewest digits that give the same number when read."""
+    columns = [
+        column if is_numeric_dtype(column) else pd.Series(map(cell, column), frame.index, dtype=object)
+        for _, column in frame.items()
+    ]
+    made = pd.DataFrame(dict(enumerate(columns)))
+    names = [cell(name) for name in frame.columns] if header else False
+    made.to_csv(_Rows(file), index=False, header=names, lineterminator=_Rows.END)
+
+
+def write_lines(frame: Any, file: IO[str]) -> None:
+    """Write a data frame as one JSON object per row."""
+    for record in frame.to_dict("records"):
+        file.write(json.dumps(plain(record), ensure_ascii=False, allow_nan=False) + "\n")
+
+
+class _Rows:
+    """Rows of the csv module, ended by a line feed.
+
+    The module quotes a carriage return inside a cell only if it is part of the line end; bare, it would begin a row.
+    """
+
+    END = "\r\n"
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row.removesuffix(self.END) + "\n")
+
+
 def explain_table(
     model: str | PathLike[str] | FittedTable,
     data: Any,
@@ -165,32 +219,22 @@ def explain_table(
     rows: int = 200,
     force: bool = False,
     notes: list[str] | None = None,
-    delimiter: str = "auto",
-    encoding: str = "auto",
-    missing: Sequence[str] = (),
-    layout: Layout = (),
+    **options: Any,
 ) -> Path:
     """Write the page of a model: one HTML file that needs no network; up to ``rows`` rows of ``data`` can be explored.
 
-    ``notes`` is a list to which is added what a reader should know.
+    ``notes`` is a list to which is added what a reader should know; ``options`` are ``layout``, ``delimiter``,
+    ``encoding`` and ``missing``, see :func:`read_table`.
     """
     from restt_app.pages import model_page
 
     check_int("rows", rows, minimum=1)
     target = check_new_output(output, force=force)
-    fitted = model if isinstance(model, FittedTable) else load(model)
-    read = read_rows(
-        fitted.card,
-        data,
-        most=PAGE_ROWS,
-        layout=layout,
-        delimiter=delimiter,
-        encoding=encoding,
-        missing=missing,
-    )
+    fitted = as_fitted(model)
+    table = read_rows(fitted.card, data, most=PAGE_ROWS, **options)
     if notes is not None:
-        notes += read.notes
-    page = model_page(fitted.estimator, read.x, read.y, card=fitted.card.to_json(), rows=rows)
+        notes += table.notes
+    page = model_page(fitted.estimator, table.x, table.y, card=fitted.card.to_json(), rows=rows)
     return write_bytes_atomic(target, page.encode())
 
 

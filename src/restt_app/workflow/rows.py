@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import pandas as pd
 
 from restt_app.workflow.card import Card
 from restt_app.workflow.columns import Column, exact
-from restt_app.workflow.layouts import Layout
-from restt_app.workflow.table import model_frame, opened, relaid
+from restt_app.workflow.layouts import Layout, given_layouts, joined, split
+from restt_app.workflow.source import opened
+from restt_app.workflow.table import check_column, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,34 +29,45 @@ class Rows:
     sha256: str | None
 
 
-def read_rows(
-    card: Card,
-    data: Any,
-    *,
-    most: int | None = None,
-    layout: Layout = (),
-    delimiter: str = "auto",
-    encoding: str = "auto",
-    missing: Sequence[str] = (),
-) -> Rows:
-    """Read a table by the columns of a card, at most the first ``most`` rows."""
+def read_rows(card: Card, data: Any, *, most: int | None = None, layout: Layout = (), **options: Any) -> Rows:
+    """Read a table by the columns of a card, at most the first ``most`` rows; ``options`` as in :func:`read_table`."""
     *columns, answer = relaid([Column.from_json(entry) for entry in [*card.columns, card.target_column]], layout)
-    frames, answers, seen, notes = [], [], 0, []
-    with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
-        notes += [*source.notes, *extra_columns([name for name in source.columns if name != card.target], card)]
-        for chunk in source.chunks():
-            frames.append(model_frame(columns, chunk, seen + 1))
-            if card.target in source.columns:
-                answers.append(_answers(card, answer, chunk[card.target], seen + 1))
-            seen += len(chunk)
-            if most is not None and seen >= most:
-                notes.append(f"only the first {most} rows were read")
-                break
-        if seen == 0:
-            raise ValueError(f"{source.label} has column names but no rows")
-        # As objects: chunks have categories of their own.
-        x = pd.concat([frame.astype(dict.fromkeys(_texts(frame), object)) for frame in frames], ignore_index=True)
-        return Rows(x[:most], np.concatenate(answers)[:most] if answers else None, notes, source.sha256)
+    with opened(data, **options) as source:
+        unused = extra_columns([name for name in source.columns if name != card.target], card)
+        frame = source.read(most)
+    y = _answers(card, answer, frame[card.target]) if card.target in source.columns else None
+    return Rows(model_frame(columns, frame), y, [*source.notes, *unused], source.sha256)
+
+
+def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> Any:
+    """Inputs of a model from rows of a new table, by the columns of its card; further columns are not looked at."""
+    used = [column for column in columns if column.used]
+    absent = [column.name for column in used if column.name not in chunk.columns]
+    if absent:
+        raise ValueError(f"the table lacks the column(s) {listed(absent)}, which the model was fitted with")
+    inputs: dict[str, Any] = {}
+    for column in used:
+        inputs.update(column.expanded(column.values(chunk[column.name], first_row)))
+    return pd.DataFrame(inputs, copy=False)
+
+
+def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
+    """The columns of a card for a table whose numbers or dates are written in another layout than the fit's."""
+    given = given_layouts(layout)
+    for name in given.columns:
+        check_column("layout", name, [column.name for column in columns])
+    changed = []
+    for column in columns:
+        kind, written = given.columns.get(column.name, (column.kind, given.table.get(column.kind, column.layout)))
+        if not column.used:
+            written = column.layout  # it is not read
+        elif kind != column.kind:
+            raise ValueError(f"layout says that column {column.name!r} holds {kind}s, the model has a {column.kind}")
+        elif kind == "number" and column.name not in given.columns:
+            before, _, behind = split(column.layout)
+            written = joined(before, split(written)[1], behind)
+        changed.append(replace(column, layout=written))
+    return changed
 
 
 def known_answers(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
@@ -78,23 +90,18 @@ def known_answers(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
     return rows.x[known].reset_index(drop=True), y
 
 
-def _texts(frame: Any) -> list[str]:
-    return [name for name in frame.columns if frame[name].dtype == "category"]
-
-
-def _answers(card: Card, column: Column, series: Any, first_row: int) -> np.ndarray:
-    """The target's true values or labels; NaN or None where they are missing."""
-    values = column.values(series, first_row)
+def _answers(card: Card, column: Column, series: Any) -> np.ndarray:
+    """True values or labels of the target; NaN or None where they are missing."""
+    values = column.values(series)
     if card.task == "regression":
         return np.asarray(values)
-    there = ~(np.isnan(values) if isinstance(values, np.ndarray) else values.isna())
+    there = ~np.asarray(pd.isna(values))
     labels = np.full(len(values), None, dtype=object)
-    codes, found = pd.factorize(series[there])
+    codes, spelled = pd.factorize(series[there])
     layout = Column.from_json(card.target_column).layout
     known = dict(zip(exact(column.kind, layout, card.classes), card.classes, strict=True))
-    names = [
-        known.get(key, str(value)) for key, value in zip(exact(column.kind, column.layout, found), found, strict=True)
-    ]
+    meanings = exact(column.kind, column.layout, spelled)
+    names = [known.get(meaning, str(value)) for meaning, value in zip(meanings, spelled, strict=True)]
     labels[there] = np.array([*names, None], dtype=object)[codes]
     return labels
 
@@ -105,5 +112,5 @@ def extra_columns(names: Sequence[str], card: Card) -> list[str]:
     extra = [name for name in names if name not in known]
     if not extra:
         return []
-    listed = ", ".join(repr(name) for name in extra[:5]) + (f" and {len(extra) - 5} more" if len(extra) > 5 else "")
-    return [f"not used: {listed}" + (" (the target)" if extra == [card.target] else "")]
+    some = ", ".join(repr(name) for name in extra[:5]) + (f" and {len(extra) - 5} more" if len(extra) > 5 else "")
+    return [f"not used: {some}" + (" (the target)" if extra == [card.target] else "")]

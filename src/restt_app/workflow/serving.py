@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import warnings
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,18 +19,18 @@ import numpy as np
 import pandas as pd
 
 from restt._common.version import __version__
-from restt_app.pages.units import contributions
-from restt_app.workflow.fitting import FittedTable
-from restt_app.workflow.folder import load
-from restt_app.workflow.source import MISSING, without_words
-from restt_app.workflow.table import model_frame
+from restt_app.workflow.columns import Column
+from restt_app.workflow.folder import FittedTable, as_fitted
+from restt_app.workflow.layouts import split
+from restt_app.workflow.source import MISSING, strip_texts
+from restt_app.workflow.table import listed
 
 Row = dict[str, float | int | str | bool | None]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes on. The sizes keep a request below a second on one core at 100 columns."""
+    """Limits of a server. The sizes keep a request below a second on one core at 100 columns."""
 
     body: int = 1 << 20  # bytes of a request
     rows: int = 1000  # of a request, and of requests predicted together
@@ -83,34 +84,34 @@ class _Model:
     """A fitted table as functions of rows."""
 
     def __init__(self, fitted: FittedTable) -> None:
-        self.fitted, self.card, self.estimator = fitted, fitted.card, fitted.estimator
+        self.card, self.estimator = fitted.card, fitted.estimator
         self.columns = [column for column in fitted.columns if column.used]
         self.names = [column.name for column in self.columns]
 
     def check(self, rows: list[Row]) -> None:
         for place, row in enumerate(rows, start=1):
             if absent := [name for name in self.names if name not in row]:
-                listed = ", ".join(map(repr, absent[:12]))
-                raise ValueError(f"row {place} lacks the column(s) {listed}; a missing value is null")
+                raise ValueError(f"row {place} lacks the column(s) {listed(absent)}; a missing value is null")
 
     def frame(self, rows: list[Row]) -> Any:
-        made = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in self.names})
-        frame = model_frame(self.columns, without_words(made, MISSING))
-        for name in frame.select_dtypes("number"):
-            if np.isinf(frame[name]).any():
+        inputs: dict[str, Any] = {}
+        for column in self.columns:
+            inputs.update(column.expanded(_values(column, [row[column.name] for row in rows])))
+        for name, values in inputs.items():
+            if isinstance(values, np.ndarray) and np.isinf(values).any():
                 raise ValueError(f"column {name!r} holds an infinite value")
-        return frame
+        return pd.DataFrame(inputs, copy=False)
 
     def predict_all(self, asked: list[list[Row]]) -> list[Any]:
         """Predictions of several requests at once; where they cannot be read together, each alone."""
         try:
-            found = self.predict([row for rows in asked for row in rows])
+            answers = self.predict([row for rows in asked for row in rows])
         except Exception as error:
             if len(asked) == 1:
                 return [error]
             return [self.predict_all([rows])[0] for rows in asked]
         ends = np.cumsum([len(rows) for rows in asked])
-        return [found[end - len(rows) : end] for rows, end in zip(asked, ends, strict=True)]
+        return [answers[end - len(rows) : end] for rows, end in zip(asked, ends, strict=True)]
 
     def predict(self, rows: list[Row], interval: float | None = None) -> list[dict[str, Any]]:
         with warnings.catch_warnings():
@@ -135,20 +136,30 @@ class _Model:
     def explain(self, rows: list[Row]) -> list[dict[str, Any]]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = contributions(self.estimator, self.frame(rows))
+            local = self.estimator.explain_local(self.frame(rows)).on()
         labels = [str(label) for label in self.card.classes]
         outputs = labels[1:] if len(labels) == 2 else labels or [self.card.target]
         return [
             {
                 output: {
-                    "average_row": float(found.base[place]),
-                    "prediction": float(found.predictions[row, place]),
-                    "contributions": dict(zip(found.names, found.values[row, :, place].tolist(), strict=True)),
+                    "average_row": float(local.base[place]),
+                    "prediction": float(local.predictions[row, place]),
+                    "contributions": dict(zip(local.names, local.values[row, :, place].tolist(), strict=True)),
                 }
                 for place, output in enumerate(outputs)
             }
             for row in range(len(rows))
         ]
+
+
+def _values(column: Column, values: list[Any]) -> Any:
+    """Values of a column as :meth:`Column.values` gives them; numbers, the usual case, without pandas."""
+    if column.kind == "number" and split(column.layout)[::2] == ("", ""):
+        numbers = [np.nan if value is None else value for value in values]
+        if all(type(value) in (float, int) for value in numbers):
+            return np.array(numbers, dtype=np.float64)
+    series = pd.Series(values, dtype=object, name=column.name).to_frame()
+    return column.values(strip_texts(series, MISSING)[column.name])
 
 
 def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = None) -> Any:
@@ -161,12 +172,13 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
     """
     try:
         from fastapi import FastAPI, HTTPException
+        from fastapi.responses import JSONResponse
         from pydantic import BaseModel, Field
     except ImportError as error:
         raise ImportError(f"restt serve needs {error.name}: pip install 'restt[serve]'") from None
 
     kept = limits or Limits()
-    served = _Model(model if isinstance(model, FittedTable) else load(model))
+    served = _Model(as_fitted(model))
     predicting = Batcher(served.predict_all, kept)
 
     class Asked(BaseModel):
@@ -186,13 +198,13 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
     app = FastAPI(title=f"Model of {served.card.target}", version=__version__, lifespan=lifespan)
     alone = asyncio.Semaphore(1)
 
-    async def answered(rows: list[Row], work: Callable[[], Any] | None = None) -> Any:
+    async def answered(name: str, rows: list[Row], work: Callable[[], Any] | None = None) -> Any:
         try:
             served.check(rows)
             if work is None:
-                return await predicting.ask(rows)
+                return JSONResponse({name: await predicting.ask(rows)})
             async with asyncio.timeout(kept.seconds), alone:
-                return await asyncio.to_thread(work)
+                return JSONResponse({name: await asyncio.to_thread(work)})
         except (asyncio.QueueFull, TimeoutError):
             raise HTTPException(503, "too many requests are waiting: try again later") from None
         except (ValueError, TypeError, OverflowError) as error:
@@ -203,16 +215,16 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
         """Whether the server answers, and what it serves."""
         return {"status": "ok", "task": served.card.task, "target": served.card.target, "columns": served.names}
 
-    async def predict(asked: Asked) -> dict[str, Any]:
+    async def predict(asked: Asked) -> Any:
         """Predict rows: a number, with an interval where one is asked for, or a class with all probabilities."""
         if asked.interval is None or served.card.task == "classification":
-            return {"predictions": await answered(asked.rows)}
+            return await answered("predictions", asked.rows)
         # Alone: the bounds of several requests together could differ from theirs in the last digit.
-        return {"predictions": await answered(asked.rows, lambda: served.predict(asked.rows, asked.interval))}
+        return await answered("predictions", asked.rows, lambda: served.predict(asked.rows, asked.interval))
 
-    async def explain(asked: Explained) -> dict[str, Any]:
-        """What each column adds to the prediction of each row, in the units of the target or as probability."""
-        return {"explanations": await answered(asked.rows, lambda: served.explain(asked.rows))}
+    async def explain(asked: Explained) -> Any:
+        """Explain rows: what each column adds to each prediction, in the units of the target or as probability."""
+        return await answered("explanations", asked.rows, lambda: served.explain(asked.rows))
 
     # Annotations of local classes are texts here, which the framework could not resolve.
     predict.__annotations__["asked"], explain.__annotations__["asked"] = Asked, Explained
@@ -223,37 +235,28 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
 
 
 class _BodyLimit:
-    """Refuse a request whose body is too large, before and while it is read."""
+    """Refuse a request whose body is too large, or does not say how large it is, before it is read."""
 
     def __init__(self, app: Any, most: int) -> None:
         self._app, self._most = app, most
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
+        length = dict(scope["headers"]).get(b"content-length")
+        if length is not None and int(length) <= self._most:
+            await self._app(scope, receive, send)
+            return
+        read, more = 0, True
+        while more and read < 8 * self._most:  # a connection closed on unread bytes would lose the answer
             message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-            if len(body) > self._most:
-                headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-                await send({"type": "http.response.start", "status": 413, "headers": headers})
-                text = f'{{"detail":"a request has at most {self._most} bytes"}}'
-                await send({"type": "http.response.body", "body": text.encode()})
-                return
-        sent = False
-
-        async def whole() -> Any:
-            nonlocal sent
-            if sent:
-                return await receive()
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, whole, send)
+            read, more = read + len(message.get("body", b"")), message.get("more_body", False)
+        too_large = 413, f"a request has at most {self._most} bytes"
+        status, text = too_large if length is not None else (411, "a request must have a content-length")
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps({"detail": text}).encode()})
 
 
 def serve(model: str | PathLike[str], *, host: str = "127.0.0.1", port: int = 8000) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from restt_app.workflow.card import Card
+from restt_app.workflow.card import Card, holds, interval
 from restt_app.workflow.columns import Column
-from restt_app.workflow.folder import holds, interval
 from restt_app.workflow.metrics import words
 from restt_app.workflow.scoring import OURS
 

@@ -1,7 +1,6 @@
-"""A table in a file, or on standard input, as chunks of rows: what encodes, separates and compresses it is found out.
+"""A table in a file, on standard input or in memory as chunks of rows; encoding and delimiter are detected.
 
-A source can be read as often as needed with one chunk in memory: what cannot be rewound, such as a pipe, is copied to a
-temporary file first.
+A file can be read as often as needed with one chunk in memory: a pipe is copied to a temporary file first.
 """
 
 from __future__ import annotations
@@ -34,17 +33,11 @@ from restt.data.parquet import open_parquet
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
-_NOTHING = ("NA", "n/a", "n.a.", "n. a.", "k.A.", "k. A.", "NaN", "null", "#N/A", "#NA", "<NA>")
-MISSING = (
-    "",
-    "None",
-    "Null",
-    "?",
-    ".",
-    *sorted({form for word in _NOTHING for form in (word, word.lower(), word.upper())}),
+_WORDS = ("NA", "n/a", "n.a.", "n. a.", "k.A.", "k. A.", "NaN", "null", "#N/A", "#NA", "<NA>")
+MISSING = frozenset(
+    {"", "None", "Null", "?", "."} | {form for word in _WORDS for form in (word, word.lower(), word.upper())}
 )
-SAMPLE_CHARACTERS = 1 << 16  # of the text by which the delimiter is told
-SAMPLE_RECORDS = 200
+_SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 200  # by which the delimiter is detected
 _BLOCK = 1 << 20
 _BYTE_ORDER_MARKS = (  # the longer first: one of UTF-32 begins with one of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -57,13 +50,59 @@ _COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00",
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
-class Source:
-    """An opened table: where it came from, how its text is written, its column names, and its rows in chunks.
+class FrameSource:
+    """A data frame in memory.
+
+    Attributes
+    ----------
+    name, label : str
+        File name (None in memory), and the source as messages name it.
+    columns, notes : list of str
+    sha256, delimiter, encoding : str or None
+    """
+
+    name: str | None = None
+    label = "the data frame"
+    sha256: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    def __init__(self, frame: Any, *, missing: Sequence[str] = ()) -> None:
+        self.notes: list[str] = []
+        self._frame, self._missing = frame, MISSING.union(missing)
+        self.columns = [str(name) for name in frame.columns]
+        _check_names(self.columns, self.label)
+
+    def chunks(self) -> Iterator[Any]:
+        """Data frames of rows from the first on, as the source has them."""
+        yield self._frame.set_axis(self.columns, axis=1)
+
+    def without_words(self, frame: Any) -> Any:
+        """The frame with texts stripped, and NaN for those that mean a missing value."""
+        return strip_texts(frame, self._missing)
+
+    def read(self, most: int | None = None) -> Any:
+        """The first ``most`` rows, or all, without words for missing values; ValueError where there is none."""
+        parts, rows = [], 0
+        for chunk in self.chunks():
+            if len(chunk):
+                parts.append(self.without_words(chunk))
+                rows += len(chunk)
+            if most is not None and rows > most:
+                self.notes.append(f"only the first {most} rows were read")
+                break
+        if not parts:
+            raise ValueError(f"{self.label} has column names but no rows")
+        return pd.concat(parts, ignore_index=True)[:most]
+
+
+class Source(FrameSource):
+    """A file of delimited text or Parquet, as it is or compressed by gzip, bzip2 or xz.
 
     Parameters
     ----------
-    given : path or "-"
-        A file of delimited text or Parquet, as it is or compressed by gzip, bzip2 or xz; ``"-"`` is standard input.
+    path : path or "-"
+        ``"-"`` is standard input.
     delimiter : "auto" or a character
     encoding : "auto" or a name Python knows
     missing : sequence of str
@@ -72,7 +111,7 @@ class Source:
 
     def __init__(
         self,
-        given: str | PathLike[str],
+        path: str | PathLike[str],
         *,
         delimiter: str = "auto",
         encoding: str = "auto",
@@ -82,92 +121,66 @@ class Source:
             raise ValueError(f'delimiter must be "auto" or one character, got {delimiter!r}')
         if encoding != "auto":
             _check_encoding(encoding)
-        self.name = "-" if str(given) == "-" else Path(given).name
-        self.notes: list[str] = []
-        self._missing = [*MISSING, *missing]
-        self._raw = _rewindable(given)
+        self.name = "-" if str(path) == "-" else Path(path).name
+        self.label = "standard input" if self.name == "-" else self.name
+        self.notes, self._missing = [], MISSING.union(missing)
+        self._raw = _rewindable(path)
         try:
             self.sha256 = hashlib.file_digest(cast(Any, self._raw), "sha256").hexdigest()
             with self._reading():
                 self.is_parquet = self._bytes().read(4) == b"PAR1"
                 if self.is_parquet:
-                    self.encoding = self.delimiter = None
                     self.columns = [str(name) for name in self._parquet().schema_arrow.names]
                 else:
-                    self.encoding = self._find_encoding() if encoding == "auto" else encoding
-                    self.delimiter = self._find_delimiter() if delimiter == "auto" else delimiter
+                    self.encoding = self._detect_encoding() if encoding == "auto" else encoding
+                    self.delimiter = self._detect_delimiter() if delimiter == "auto" else delimiter
                     self.columns = self._header()
             _check_names(self.columns, self.label)
         except BaseException:
-            self.close()
+            self._raw.close()
             raise
 
-    @property
-    def label(self) -> str:
-        """The source as messages name it."""
-        return "standard input" if self.name == "-" else self.name
-
-    def chunks(self, rows: int = CHUNK_ROWS, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
-        """Data frames of at most this many rows, from the first on: text, missing values NaN; of Parquet its types.
-
-        With ``carry``, pairs of such a frame and one of these columns as the file has them: no text is taken as a
-        missing value, and whole numbers beside missing ones stay whole numbers.
-        """
+    def chunks(self) -> Iterator[Any]:
+        """Data frames of at most :data:`CHUNK_ROWS` rows: all text, or of Parquet its types."""
         with self._reading():
-            pairs = (self._parquet_chunks if self.is_parquet else self._text_chunks)(rows, list(carry or ()))
-            for pair in pairs:
-                yield pair[0] if carry is None else pair
-
-    def _text_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
-        with self._text() as text, warnings.catch_warnings():
-            # Rows longer than the header: pandas would cut them and only warn.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            for chunk in pd.read_csv(
-                text,
-                sep=self.delimiter,
-                header=0,
-                names=self.columns,
-                index_col=False,
-                dtype=str,
-                keep_default_na=False,
-                na_values={name: self._missing for name in self.columns if name not in carry},
-                skipinitialspace=self.delimiter != " ",
-                chunksize=rows,
-            ):
-                carried = chunk[carry]
-                for name in carry:
-                    chunk[name] = self._with_gaps(carried[name])
-                yield chunk, carried
-
-    def _with_gaps(self, texts: Any) -> Any:
-        """A series of texts with NaN for those that mean a missing value, by the same reader as all other columns."""
-        lines = io.StringIO(texts.to_csv(index=False, header=False, quoting=csv.QUOTE_ALL), newline="")
-        read = pd.read_csv(
-            lines, header=None, dtype=str, keep_default_na=False, na_values=self._missing, skip_blank_lines=False
-        )
-        return read[0].set_axis(texts.index)
-
-    def close(self) -> None:
-        self._raw.close()
+            if self.is_parquet:
+                for batch in self._parquet().iter_batches(batch_size=CHUNK_ROWS):
+                    # Whole numbers beside missing values stay whole: as floats large ones would be the same. What
+                    # pandas noted of the columns may be damaged, and could make an index of one.
+                    yield batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+                return
+            with self._text() as text, warnings.catch_warnings():
+                # Rows longer than the header: pandas would cut them and only warn.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                yield from pd.read_csv(
+                    text,
+                    sep=self.delimiter,
+                    header=0,
+                    names=self.columns,
+                    index_col=False,
+                    dtype=str,
+                    keep_default_na=False,
+                    skipinitialspace=self.delimiter != " ",
+                    chunksize=CHUNK_ROWS,
+                )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._raw.close()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """What goes wrong inside becomes an error that names the source and what to do."""
+        """Turn what goes wrong inside into an error that names the source and what to do."""
         try:
             yield
         except _DAMAGED as error:
             raise ValueError(f"{self.label} is damaged: {error}") from error
         except UnicodeDecodeError as error:
-            found = f"byte 0x{error.object[error.start]:02x}"
             raise ValueError(
-                f"{self.label} cannot be read as {error.encoding}: {found} is none of its characters; "
-                'leave encoding at "auto", or name another'
+                f"{self.label} cannot be read as {error.encoding}: byte 0x{error.object[error.start]:02x} is none of "
+                'its characters; leave encoding at "auto", or name another'
             ) from error
         except UnicodeError as error:
             raise ValueError(
@@ -181,6 +194,8 @@ class Source:
             ) from error
         except csv.Error as error:
             raise ValueError(f"{self.label} is no table of delimited text: {error}") from error
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
 
     def _bytes(self) -> IO[bytes]:
         self._raw.seek(0)
@@ -202,36 +217,10 @@ class Source:
     def _parquet(self) -> Any:
         """Reader of a Parquet file, decompressed where another program had compressed it."""
         stream = self._bytes()
-        file = stream if stream is self._raw else io.BytesIO(stream.read())
-        try:
-            return open_parquet(file)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(
-                f"{self.label} begins like Parquet but is damaged: {' '.join(str(error).split())}"
-            ) from error
+        return open_parquet(stream if stream is self._raw else io.BytesIO(stream.read()))
 
-    def _parquet_chunks(self, rows: int, carry: list[str]) -> Iterator[tuple[Any, Any]]:
-        try:
-            for batch in self._parquet().iter_batches(batch_size=rows):
-                yield self._frame(batch), self._frame(batch.select(carry), carried=True)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
-
-    def _frame(self, batch: Any, *, carried: bool = False) -> Any:
-        """Rows of a Parquet file as a data frame; what pandas once noted of its columns may be damaged too."""
-        try:
-            # Whole numbers beside missing values stay whole: as floats large ones would be the same. What pandas noted
-            # could make an index of a carried column.
-            frame = batch.to_pandas(integer_object_nulls=True, ignore_metadata=carried)
-            return frame if carried else without_words(frame, self._missing)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{self.label} is damaged: its notes on its columns cannot be read ({type(error).__name__}: {error})"
-            ) from error
-
-    def _find_encoding(self) -> str:
-        stream = self._bytes()
-        head = stream.read(4096)
+    def _detect_encoding(self) -> str:
+        head = self._bytes().read(4096)
         for mark, name in _BYTE_ORDER_MARKS:
             if head.startswith(mark):
                 return name
@@ -241,11 +230,7 @@ class Source:
             if min(even, odd) > 0.1 * max(even, odd):
                 raise ValueError(f"{self.label} is neither text nor Parquet: it holds zero bytes")
             return "utf-16-be" if even > odd else "utf-16-le"
-        for name in ("utf-8", "cp1252"):
-            if self._decodes(name):
-                break
-        else:
-            name = "latin-1"
+        name = next((name for name in ("utf-8", "cp1252") if self._decodes(name)), "latin-1")
         if name != "utf-8":
             self.notes.append(
                 f"{self.label} is not UTF-8 and was read as {name}; name its encoding if letters look wrong"
@@ -262,15 +247,16 @@ class Source:
             return False
         return True
 
-    def _find_delimiter(self) -> str:
-        """The one that cuts the first records into equally many fields, and into the most."""
+    def _detect_delimiter(self) -> str:
+        """The delimiter that cuts the first records into equally many fields, and into the most."""
         with self._text() as text:
-            sample = text.read(SAMPLE_CHARACTERS)
-        if len(sample) == SAMPLE_CHARACTERS:
+            sample = text.read(_SAMPLE_CHARACTERS)
+        if len(sample) == _SAMPLE_CHARACTERS:
             sample = sample[: sample.rfind("\n") + 1] or sample
         best, best_score = ",", (0.0, 0)
         for delimiter in DELIMITERS:
-            counts = [len(record) for record in _records(sample, delimiter)][:SAMPLE_RECORDS]
+            records = _records(io.StringIO(sample, newline=""), delimiter)
+            counts = [len(record) for record in records][:_SAMPLE_RECORDS]
             if not counts or counts[0] < 2:
                 continue
             usual, times = Counter(counts).most_common(1)[0]
@@ -282,7 +268,7 @@ class Source:
 
     def _header(self) -> list[str]:
         with self._text() as text:
-            record = next(iter(_records(text, self.delimiter or ",")), None)
+            record = next(_records(text, self.delimiter or ","), None)
         if record is None:
             raise ValueError(f"{self.label} is empty: expected a line of column names, and rows below it")
         names = [name.strip() for name in record]
@@ -293,15 +279,42 @@ class Source:
         return [name or f"column {place}" for place, name in enumerate(names, start=1)]
 
 
-def _rewindable(given: str | PathLike[str]) -> IO[bytes]:
+@contextmanager
+def opened(data: Any, *, missing: Sequence[str] = (), **options: Any) -> Iterator[FrameSource]:
+    """Open a file, standard input or a data frame; ``options`` are those of :class:`Source`."""
+    if isinstance(data, (str, PathLike)):
+        with Source(data, missing=missing, **options) as source:
+            yield source
+        return
+    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "to_pandas", lambda: None)()
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError(f'data must be a path, "-" or a data frame, got {shown(data)} of type {type(data).__name__}')
+    yield FrameSource(frame, missing=missing)
+
+
+def strip_texts(frame: Any, words: frozenset[str]) -> Any:
+    """A data frame whose texts are stripped, and missing where they are one of ``words``; other types stay.
+
+    >>> strip_texts(pd.DataFrame({"x": ["a ", " NA"]}), MISSING)["x"].tolist()
+    ['a', nan]
+    """
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes(["object", "string"]):
+        if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
+            texts = frame[name].str.strip()
+            frame[name] = texts.mask(texts.isin(words))
+    return frame
+
+
+def _rewindable(path: str | PathLike[str]) -> IO[bytes]:
     """A binary file that can be read from its beginning again and again."""
-    if str(given) != "-":
-        path = check_file("data", given)
-        if stat.S_ISREG(path.stat().st_mode):
-            return open(path, "rb")
-        with open(path, "rb") as pipe:
-            return _copied(pipe)
-    return _copied(sys.stdin.buffer)
+    if str(path) == "-":
+        return _copied(sys.stdin.buffer)
+    file = check_file("data", path)
+    if stat.S_ISREG(file.stat().st_mode):
+        return open(file, "rb")
+    with open(file, "rb") as pipe:
+        return _copied(pipe)
 
 
 def _copied(pipe: IO[bytes]) -> IO[bytes]:
@@ -315,17 +328,8 @@ def _copied(pipe: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], copy)
 
 
-def without_words(frame: Any, words: Sequence[str]) -> Any:
-    """A data frame whose texts that mean a missing value are missing; other types stay as they are."""
-    for name in frame.select_dtypes(["object", "string"]):
-        if pd.api.types.infer_dtype(frame[name], skipna=True) == "string":
-            frame[name] = frame[name].mask(frame[name].str.strip().isin(words))
-    return frame
-
-
-def _records(text: str | IO[str], delimiter: str) -> Iterator[list[str]]:
+def _records(lines: IO[str], delimiter: str) -> Iterator[list[str]]:
     """Records with something in them."""
-    lines = io.StringIO(text, newline="") if isinstance(text, str) else text
     for record in csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " "):
         if any(field.strip() for field in record):
             yield record

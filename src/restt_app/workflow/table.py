@@ -1,21 +1,40 @@
-"""A whole table in memory, its columns typed: read from a file or taken from a data frame."""
+"""A whole table in memory: each column is read by the first layout that fits all of its values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.columns import Column, described, exact
-from restt_app.workflow.layouts import TEXT, Layout, given_layouts, joined, split
-from restt_app.workflow.reading import ColumnReader, read_columns, saved_layouts
-from restt_app.workflow.source import MISSING, Source, without_words
+from restt_app.workflow.columns import DASHES, Column, described, first_misfit, is_text, mixed, parsed, typed_kind
+from restt_app.workflow.layouts import (
+    DAY_ORDERS,
+    NUMBERS,
+    TEXT,
+    WHOLE,
+    Layout,
+    candidates,
+    decimal_sign,
+    given_layouts,
+    is_money,
+    joined,
+    numeric_share,
+    remedy,
+    rival,
+    split,
+    to_floats,
+    without_unit,
+)
+from restt_app.workflow.source import opened
+
+_MOST_LABELS = 200  # different values up to which their spelling is kept: the column may be a target of 100 classes
+# More different texts than this of which at least half are numbers: numbers with something else among them.
+_MIXED_LEVELS, _MIXED_SHARE = 20, 0.5
+_TYPED = {"number": "1234.5", "boolean": "true/false", "date": "ISO8601"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +54,13 @@ class Table:
     labels: dict[str, Any] = field(default_factory=dict)
 
     def frame(self, rows: Any = None, *, without: str | None = None) -> Any:
-        """The columns worth using as a model takes them, as a pandas data frame; of some ``rows`` (B,) or all."""
-        found: dict[str, Any] = {}
+        """Inputs of a model as a pandas data frame, of some ``rows`` (B,) or all."""
+        inputs: dict[str, Any] = {}
         for name, column in self.columns.items():
             if column.used and name != without:
-                held = self.values[name]
-                found.update(column.expanded(held if rows is None else held[rows]))
-        return pd.DataFrame(found, copy=False)
+                values = self.values[name]
+                inputs.update(column.expanded(values if rows is None else values[rows]))
+        return pd.DataFrame(inputs, copy=False)
 
 
 def read_table(
@@ -85,76 +104,163 @@ def read_table(
     [('kind', 'category', 0), ('height', 'number', 1), ('felled', 'date', 0)]
     """
     with opened(data, delimiter=delimiter, encoding=encoding, missing=missing) as source:
-        for argument, names in (("category", category), ("drop", drop), ("keep", keep)):
+        given = given_layouts(layout)
+        for argument, names in (("category", category), ("drop", drop), ("keep", keep), ("layout", given.columns)):
             for name in names:
                 check_column(argument, name, source.columns)
-        given = given_layouts(layout)
-        for name in given.columns:
-            check_column("layout", name, source.columns)
-        readers, rows = read_columns(source, given, category, drop)
-        if rows == 0:
-            raise ValueError(f"{source.label} has column names but no rows")
-        layouts = saved_layouts(readers, given.table)
-        columns = {name: Column.unread(name, "left out: as asked") for name in source.columns}
-        values: dict[str, Any] = {}
-        labels: dict[str, Any] = {}
-        notes = list(source.notes)
-        while readers:
-            name, reader = next(iter(readers.items()))
-            reader.refuse_mixed()
-            kind, written, values[name] = _told_apart(reader)
-            if reader.labels is not None:
-                labels[name] = reader.labels
-            column = described(name, kind, written, values[name], keep=name in (*keep, *category))
-            columns[name] = replace(column, layout=layouts[name] if kind == reader.kind else written)
-            if reader.decision:
-                # Notes are stored with the model, which has no value of a column that is left out.
-                such = f", such as {shown(reader.sign[1])}," if column.used and reader.sign else ""
-                notes.append(f"column {name!r}{such} is read as {reader.decision}")
-            del readers[name]  # its chunks are not needed any more
-        _refuse_same_inputs(columns)
-        about = {
-            "file": source.name,
-            "sha256": source.sha256,
-            "rows": rows,
-            "columns": len(columns),
-            "delimiter": source.delimiter,
-            "encoding": source.encoding,
-        }
-        return Table(rows, columns, values, about, notes, labels)
+        frame = source.read()
+    fixed = {**given.columns, **dict.fromkeys(category, TEXT)}
+    readings = {name: _read(frame[name], fixed.get(name)) for name in source.columns if name not in drop}
+    _decide(readings, given.table, source.delimiter)
+    columns = {name: Column.unread(name) for name in source.columns}
+    notes = list(source.notes)
+    for name, reading in readings.items():
+        _refuse_mixed(reading)
+        column = described(name, reading.kind, reading.layout, reading.values, keep=name in (*keep, *category))
+        columns[name] = replace(column, layout=_saved_layout(reading, readings, given.table))
+        if reading.decision:
+            # Notes are stored with the model, which has no value of a column that is left out.
+            such = f", such as {shown(reading.sign[1])}," if column.used and reading.sign else ""
+            notes.append(f"column {name!r}{such} is read as {reading.decision}")
+    _refuse_same_inputs(columns)
+    about = {
+        "file": source.name,
+        "sha256": source.sha256,
+        "rows": len(frame),
+        "columns": len(columns),
+        "delimiter": source.delimiter,
+        "encoding": source.encoding,
+    }
+    values = {name: reading.values for name, reading in readings.items()}
+    labels = {name: pd.Categorical(frame[name]) for name in readings if frame[name].nunique() <= _MOST_LABELS}
+    return Table(len(frame), columns, values, about, notes, labels)
 
 
-class FrameSource:
-    """A data frame in memory, as :class:`Source` gives a file."""
+@dataclass(eq=False)
+class _Reading:
+    """A column as it is read.
 
-    name, label, sha256, delimiter, encoding = None, "the data frame", None, None, None
+    ``rival`` is another layout that fits as well, ``sign`` the first number that shows a decimal or thousands sign, or
+    the first date, as row (from 1 on) and text; ``decision`` says which of two layouts was taken and why.
+    """
 
-    def __init__(self, frame: Any, missing: Sequence[str] = ()) -> None:
-        self.notes: list[str] = []
-        self._frame, self._missing = frame, [*MISSING, *missing]
-        self.columns = [str(name) for name in frame.columns]
-        if len(set(self.columns)) < len(self.columns):
-            raise ValueError("the data frame has columns of the same name: give each a name of its own")
+    series: Any
+    kind: str
+    layout: str
+    values: Any
+    fixed: bool = False
+    rival: str | None = None
+    sign: tuple[int, str] | None = None
+    decision: str = ""
 
-    def chunks(self, *, carry: Sequence[str] | None = None) -> Iterator[Any]:
-        made = self._frame.copy(deep=False)
-        made.columns = self.columns
-        carried = made[list(carry or ())]  # before texts that mean a missing value are taken out
-        made = without_words(made, self._missing)
-        yield made if carry is None else (made, carried)
+    @property
+    def is_written_number(self) -> bool:
+        return self.kind == "number" and is_text(self.series)
 
 
-@contextmanager
-def opened(data: Any, **options: Any) -> Iterator[Source | FrameSource]:
-    """A file, standard input or a data frame as a source of chunks; ``options`` are those of :class:`Source`."""
-    if isinstance(data, (str, PathLike)):
-        with Source(data, **options) as source:
-            yield source
+def _read(series: Any, fixed: tuple[str, str] | None) -> _Reading:
+    """Read a column by a fixed kind and layout, or by the first that fits all of its values."""
+    if fixed is not None:
+        kind, layout = fixed
+        values = parsed(series, kind, layout)
+        if values is None:
+            place, value = first_misfit(series, kind, layout)
+            raise ValueError(
+                f"layout says that column {series.name!r} holds {kind}s written as {layout}, got {shown(value)} in "
+                f"row {place + 1}"
+            )
+        return _Reading(series, kind, layout, values, fixed=True)
+    if not is_text(series):
+        kind = typed_kind(series)
+        layout = _TYPED.get(kind, "text")
+        return _Reading(series, kind, layout, parsed(series, kind, layout))
+    present = series[series.notna() & ~series.isin(DASHES)]
+    for kind, layout in candidates(series[series.notna()] if present.empty else present):
+        values = parsed(series, kind, layout)
+        if values is not None:
+            break
+    reading = _Reading(series, kind, layout, values)
+    if kind in ("number", "date") and len(present):
+        if kind == "number":
+            texts = without_unit(present, layout)
+            present = present[texts.str.contains(".", regex=False) | texts.str.contains(",", regex=False)]
+        reading.sign = (int(present.index[0]) + 1, str(present.iloc[0])) if len(present) else None
+        other = rival(kind, layout)
+        if other is not None and parsed(series, kind, other) is not None:
+            reading.rival = other
+    return reading
+
+
+def _decide(readings: Mapping[str, _Reading], given: Mapping[str, str], delimiter: str | None) -> None:
+    """Read what has two meanings as was given or as other columns show; ValueError where nothing tells."""
+    clear = [reading for reading in readings.values() if reading.sign and reading.rival is None]
+    signs = {decimal_sign(reading.layout) for reading in clear if reading.kind == "number"}
+    first = {reading.layout[1] for reading in clear if reading.kind == "date" and reading.layout[:5] in DAY_ORDERS}
+    if decimal_sign(given.get("number", WHOLE)):
+        signs = {decimal_sign(given["number"])}
+    if given.get("date", "")[:5] in DAY_ORDERS:
+        first = {given["date"][1]}
+    for name, reading in readings.items():
+        if reading.rival is None or reading.sign is None or reading.series.nunique() < 2:
+            continue
+        kept, other = reading.layout, reading.rival
+        chosen, why = None, "" if reading.kind in given else ", as in other columns"
+        if reading.kind == "date":
+            if len(first) == 1:
+                chosen = kept if kept[1] in first else other
+        elif len(signs) == 1:
+            chosen = kept if decimal_sign(kept) in signs else other
+        elif is_money(kept):
+            chosen, why = other, ", since money has at most two decimals"
+        elif decimal_sign(kept) == "." and (signs or delimiter != ";"):
+            # The usual decimal sign, unless the delimiter is that of countries where the comma is one.
+            chosen, why = kept, ""
+        if chosen is None:
+            row, text = reading.sign
+            raise ValueError(
+                f"column {name!r} can be read in two ways, such as {shown(text)} in row {row}: "
+                f"pass {remedy(name, (kept, other))}, or either without '{name}=' for all columns"
+            )
+        if why and not (reading.kind == "number" and decimal_sign(kept) == "." and chosen == kept):
+            reading.decision = f"{chosen}{why}"
+        reading.layout, reading.rival = chosen, None
+        reading.values = parsed(reading.series, reading.kind, chosen)
+
+
+def _saved_layout(reading: _Reading, readings: Mapping[str, _Reading], given: Mapping[str, str]) -> str:
+    """The layout by which new tables are read: numbers that show no sign of their own follow the other columns."""
+    if not reading.is_written_number:
+        return reading.layout
+    clear = [other for other in readings.values() if other.is_written_number and other.sign and other.rival is None]
+    cores = {split(other.layout)[1] for other in clear} & set(NUMBERS)
+    if decimal_sign(given.get("number", WHOLE)):
+        cores = {split(given["number"])[1]}
+    signs = {NUMBERS[core][1] for core in cores}
+    grouped = [core for core in cores if NUMBERS[core][0]]
+    before, core, behind = split(reading.layout)
+    if core == WHOLE or NUMBERS[core][0] or (reading.sign and NUMBERS[core][1] not in signs):
+        return reading.layout
+    usual = core if reading.sign else WHOLE
+    if len(signs) == 1:
+        usual = grouped[0] if len(grouped) == 1 else f"1234{signs.pop()}5"
+    return joined(before, usual, behind)
+
+
+def _refuse_mixed(reading: _Reading) -> None:
+    """ValueError for a column of text most of which are numbers, however written."""
+    if (reading.kind, reading.layout) != TEXT or reading.fixed or not is_text(reading.series):
         return
-    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "to_pandas", lambda: None)()
-    if not isinstance(frame, pd.DataFrame):
-        raise TypeError(f'data must be a path, "-" or a data frame, got {shown(data)} of type {type(data).__name__}')
-    yield FrameSource(frame, options.get("missing", ()))
+    counts = reading.series[~reading.series.isin(DASHES)].value_counts()
+    levels = pd.Series(counts.index, dtype=object)
+    if len(levels) <= _MIXED_LEVELS or numeric_share(counts.to_dict()) < _MIXED_SHARE:
+        return
+    if not np.isnan(to_floats(levels)).any():
+        return  # codes
+    some = [levels[place : place + 1] for place in range(_MIXED_LEVELS)]
+    tried = dict.fromkeys(layout for level in some for kind, layout in candidates(level) if kind == "number")
+    usual = max(tried, key=lambda layout: sum(parsed(level, "number", layout) is not None for level in some))
+    place, value = first_misfit(reading.series, "number", usual)
+    raise ValueError(mixed(str(reading.series.name), place + 1, value))
 
 
 def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
@@ -162,54 +268,7 @@ def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
     if name not in columns:
         close = [column for column in columns if column.lower() == name.lower()]
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(
-            f"{argument} names the column {name!r}, which is not there{hint}; there are {_listed(columns)}"
-        )
-
-
-def model_frame(columns: Sequence[Column], chunk: Any, first_row: int = 1) -> Any:
-    """The inputs of a model from rows of a new table, by the columns of its card; further columns are not looked at."""
-    used = [column for column in columns if column.used]
-    absent = [column.name for column in used if column.name not in chunk.columns]
-    if absent:
-        raise ValueError(f"the table lacks the column(s) {_listed(absent)}, which the model was fitted with")
-    found: dict[str, Any] = {}
-    for column in used:
-        found.update(column.expanded(column.values(chunk[column.name], first_row)))
-    return pd.DataFrame(found, copy=False)
-
-
-def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
-    """The columns of a card for a table whose numbers or dates are written in another layout than the fit's."""
-    given = given_layouts(layout)
-    for name in given.columns:
-        check_column("layout", name, [column.name for column in columns])
-    found = []
-    for column in columns:
-        if not column.used:
-            found.append(column)  # it is not read
-            continue
-        kind, written = given.columns.get(column.name, (column.kind, given.table.get(column.kind, column.layout)))
-        if kind != column.kind:
-            raise ValueError(f"layout says that column {column.name!r} holds {kind}s, the model has a {column.kind}")
-        if kind == "number" and column.name not in given.columns:
-            before, _, behind = split(column.layout)
-            written = joined(before, split(written)[1], behind)
-        found.append(replace(column, layout=written))
-    return found
-
-
-def _told_apart(reader: ColumnReader) -> tuple[str, str, Any]:
-    """Kind, layout and values of a column; numbers that floats cannot tell apart are categories."""
-    values, labels = reader.values, reader.labels
-    if reader.kind == "number" and labels is not None and (np.abs(values) >= 2**53).any():
-        texts = [str(label) for label in labels.categories]
-        there = np.isin(np.arange(len(texts)), labels.codes[~np.isnan(values)])
-        if len(set(exact("number", reader.layout, labels.categories[there]))) > len(
-            np.unique(values[~np.isnan(values)])
-        ):
-            return *TEXT, pd.Categorical.from_codes(labels.codes, texts)
-    return reader.kind, reader.layout, values
+        raise ValueError(f"{argument} names the column {name!r}, which is not there{hint}; there are {listed(columns)}")
 
 
 def _refuse_same_inputs(columns: dict[str, Column]) -> None:
@@ -218,6 +277,6 @@ def _refuse_same_inputs(columns: dict[str, Column]) -> None:
             raise ValueError(f"column {same[0]!r} has the name that a part of the date {column.name!r} gets: rename it")
 
 
-def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
-    some = ", ".join(repr(name) for name in list(names)[:12])
-    return some + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, at most twelve."""
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

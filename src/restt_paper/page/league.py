@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restt_app.pages.charts import Interval, intervals
 from restt_app.pages.numbers import short
 from restt_app.pages.shell import Cell, DataTable
+from restt_paper.page.charts import Interval, intervals
 from restt_paper.page.files import read_all
 
 # Metric -> its name and whether more is better; a file's metric that is not here is not shown.

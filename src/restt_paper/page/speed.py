@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from restt_app.pages.charts import Series, log_bars, log_lines
 from restt_app.pages.numbers import short
 from restt_app.pages.shell import Cell, DataTable
+from restt_paper.page.charts import Series, log_bars, log_lines
 from restt_paper.page.files import read_all
 
 KINDS = {"ours": "ours", "peer": "other", "baseline": "other", "limit": "limit"}

@@ -16,7 +16,6 @@ import pytest
 
 from restt import ResTTNetRegressor, ResTTRegressor
 from restt_app.pages import model_page
-from restt_app.pages.units import contributions
 from tests.restt_app.pages.conftest import NASTY
 
 
@@ -110,7 +109,7 @@ def test_contributions_sum_to_the_prediction_in_the_units_of_y(page, regressor, 
 
 
 def test_contributions_to_probabilities_sum_to_them(classifier, table):
-    found = contributions(classifier, table[0][:20])
+    found = classifier.explain_local(table[0][:20]).on()
     np.testing.assert_allclose(
         found.base + found.values.sum(axis=1), classifier.predict_proba(table[0][:20]), atol=1e-6
     )

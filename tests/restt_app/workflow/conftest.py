@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from restt_app.workflow import fit_table
+from restt_app.workflow import fit_table, fitting, scoring
+from restt_app.workflow.scoring import ScoringSettings
 from tests.hasty import hasty_solvers
 
 
@@ -26,6 +27,13 @@ def trees(rows: int, seed: int = 0) -> pd.DataFrame:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(hasty):
     """Tests here are of how tables are read and models handled."""
+
+
+@pytest.fixture
+def little_scoring(monkeypatch):
+    """Two folds beside what needs no column, for tests of anything but scores."""
+    monkeypatch.setattr(fitting, "ScoringSettings", lambda: ScoringSettings(folds=2))
+    monkeypatch.setattr(scoring, "BASELINES", {"regression": ("mean",), "classification": ("class shares",)})
 
 
 @pytest.fixture(scope="session")

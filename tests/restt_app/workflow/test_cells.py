@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restt_app.workflow import Predictions, fit_table, predict_table, write_predictions
-from restt_app.workflow.cells import write_csv, write_lines
-from restt_app.workflow.source import Source
+from restt_app.workflow.predicting import write_csv, write_lines
+
+pytestmark = pytest.mark.usefixtures("little_scoring")
 
 LARGE = 2**53 + 1  # a whole number that no float is
 
@@ -48,7 +49,7 @@ def written(frame):
 def test_text_of_a_file_is_carried_as_it_is_written(model, tmp_path, monkeypatch):
     path = tmp_path / "new.csv"
     path.write_text(f'id,code,a\nNA,007,1\n,None,?\n"?",1e5,0.5\n{LARGE},"x, y",NA\n')
-    monkeypatch.setattr(Source.chunks, "__defaults__", (3,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 3)
     found = pd.read_csv(
         write_predictions(Predictions(model, path, carry=["id", "code", "a"]), tmp_path / "p.csv"),
         dtype=str,

@@ -44,6 +44,7 @@ def frame(y, **columns):
     return pd.DataFrame({"a": rng.normal(size=len(y)), "b": rng.normal(size=len(y)), **columns, "y": y})
 
 
+@pytest.mark.usefixtures("little_scoring")
 @pytest.mark.parametrize(
     ("y", "task", "classes"),
     [
@@ -62,6 +63,7 @@ def test_the_task_is_told_by_the_target(y, task, classes):
     assert any(note.startswith(f"{task}, since") for note in card.notes)
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_the_task_can_be_named():
     assert fit_table(frame([0, 1, 2, 3] * 10), "y", task="regression", parameters=QUICK).card.task == "regression"
     card = fit_table(frame(list(range(12)) * 4), "y", task="classification", parameters=QUICK).card
@@ -88,6 +90,7 @@ def test_of_very_many_rows_some_are_drawn(monkeypatch):
     assert fitted.card.held_out["metrics"]["r2"] > 0.9  # rows and targets still belong together
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_the_last_fits_warnings_become_notes():
     y = np.random.default_rng(0).normal(size=40)
     y[3] = 1e12
@@ -104,6 +107,7 @@ def test_progress_goes_from_nothing_to_one():
     assert told[-1] == ("fitting all rows", pytest.approx(1.0))
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_a_quick_model_comes_first_where_one_is_asked_for():
     told, quick = [], []
     data = frame([0, 1] * 20)
@@ -115,6 +119,7 @@ def test_a_quick_model_comes_first_where_one_is_asked_for():
     assert len(quick) == 1
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_a_table_that_was_read_is_taken(tree_frame):
     table = read_table(tree_frame, drop=["planted"])
     assert fit_table(table, "height", parameters=QUICK).estimator.n_features_in_ == 3
@@ -156,6 +161,7 @@ def test_a_table_that_was_read_is_not_read_otherwise(tree_frame):
         fit_table(read_table(tree_frame), "height", drop=["kind"])
 
 
+@pytest.mark.usefixtures("little_scoring")
 def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
     rows = 40
     data = frame(
@@ -184,6 +190,7 @@ def test_no_value_of_a_column_that_is_left_out_is_stored(tmp_path):
     assert "Only One" not in (folder / "card.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("little_scoring")
 @pytest.mark.parametrize("rows", [30, 600])
 def test_a_class_of_one_row_and_one_of_two_are_fitted_and_said(rows):
     y = [*"v" * 2, "once", *"u" * (rows - 3)]

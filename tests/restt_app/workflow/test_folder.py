@@ -10,8 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from restt_app.workflow import fit_table, load_table
-from restt_app.workflow.card import Card
-from restt_app.workflow.folder import readme
+from restt_app.workflow.card import Card, readme
 
 
 def test_a_model_folder_survives(fitted, tree_frame, tmp_path):

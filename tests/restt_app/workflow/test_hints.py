@@ -5,6 +5,8 @@ import pytest
 from restt_app.workflow import fit_table
 from restt_app.workflow.hints import leaks
 
+pytestmark = pytest.mark.usefixtures("little_scoring")
+
 
 def named(notes):
     return [note.split("'")[1] for note in notes]

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from restt_app.workflow import Card, Predictions, explain_table, fit_table, load_table, predict_table, read_table
-from restt_app.workflow.source import Source
+from restt_app.workflow.target import read_target
+
+pytestmark = pytest.mark.usefixtures("little_scoring")
 
 QUICK = {"effort": "quick"}
 ROWS = 40
@@ -96,7 +98,7 @@ def test_the_saved_layout_reads_every_chunk_alike(tmp_path, monkeypatch):
     new = write(tmp_path / "new.csv", when=early, y=["1.5"] * len(early))
     truth = [pd.Timestamp(day).strftime("%Y-%m-%d") for day in early]
     expected = predict_table(model, pd.DataFrame({"when": pd.to_datetime(truth)}))
-    monkeypatch.setattr(Source.chunks, "__defaults__", (2,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 2)
     pd.testing.assert_frame_equal(predict_table(model, new), expected, rtol=1e-9)
 
 
@@ -282,6 +284,16 @@ def test_numbers_of_which_some_have_a_unit_are_refused(tmp_path):
 )
 def test_labels_are_the_files_to_the_letter(texts, classes, tmp_path):
     path = write(tmp_path / "a.csv", x=[str(k / 8) for k in AMOUNTS], y=texts * 20)
+    task, labels, _ = read_target(read_table(path), "y", "auto", [])
+    assert (task, np.unique(labels).tolist()) == ("classification", classes)
+
+
+@pytest.mark.parametrize(
+    ("texts", "classes"),
+    [(["Yes", "No"], ["No", "Yes"]), (["9007199254740993", "9007199254740992"], [9007199254740992, 9007199254740993])],
+)
+def test_predictions_have_the_files_labels(texts, classes, tmp_path):
+    path = write(tmp_path / "a.csv", x=[str(k / 8) for k in AMOUNTS], y=texts * 20)
     model = load_table(fit(path).save(tmp_path / "model"))
     assert model.card.classes == classes
     found = predict_table(model, path)
@@ -294,23 +306,23 @@ def test_integers_of_parquet_and_data_frames_stay_apart(tmp_path):
     frame = pd.DataFrame({"x": HEIGHTS, "y": pd.array(large, dtype="Int64")})
     frame.to_parquet(tmp_path / "a.parquet")
     for data in (frame, tmp_path / "a.parquet"):
-        assert fit(data).card.classes == [9007199254740992, 9007199254740993]
+        labels = read_target(read_table(data), "y", "auto", [])[1]
+        assert np.unique(labels).tolist() == [9007199254740992, 9007199254740993]
 
 
 def test_booleans_with_gaps_stay_booleans(tmp_path):
     frame = pd.DataFrame({"x": HEIGHTS, "y": pd.Series([True, False, None, True] * 10, dtype=object)})
     frame.to_parquet(tmp_path / "a.parquet")
     for data in (frame, tmp_path / "a.parquet"):
-        model = fit(data)
-        assert model.card.classes == [False, True]
-        assert predict_table(model, data).prediction.dtype == bool
+        assert np.unique(read_target(read_table(data), "y", "auto", [])[1]).tolist() == [False, True]
+    assert predict_table(fit(frame), frame).prediction.dtype == bool
 
 
 def test_the_same_label_in_two_spellings_is_one_class(tmp_path):
     path = write(tmp_path / "a.csv", x=[str(k / 8) for k in AMOUNTS], y=["Yes", "No", "Yes", "yes"] * 10)
-    model = fit(path)
-    assert model.card.classes == ["No", "Yes"]
-    assert model.card.target_column["distinct"] == 2
+    table = read_table(path)
+    assert np.unique(read_target(table, "y", "auto", [])[1]).tolist() == ["No", "Yes"]
+    assert table.columns["y"].distinct == 2
 
 
 # Columns that are left out

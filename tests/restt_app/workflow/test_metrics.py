@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from restt_app.workflow.metrics import RESAMPLES, confusion, draws, entry
+from restt_app.workflow.metrics import RESAMPLES, confusion, draws, entry, weak_groups
 
 
 @settings(max_examples=30, deadline=None)
@@ -69,3 +70,21 @@ def test_the_confusion_matrix_of_every_threshold():
         assert sum(counts["positive"][threshold:]) == (said & (own == 1)).sum()
         assert sum(counts["negative"][threshold:]) == (said & (own == 0)).sum()
     assert confusion(np.array([0, 2, 2]), np.eye(3)[[0, 1, 2]])["matrix"] == [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
+
+
+def test_a_weak_group_is_described_by_its_own_rows():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": np.arange(100.0), "b": ["u", "v"] * 50})
+    residuals = np.where(x.a >= 80, 3.0, 0.1) + 0.01 * rng.normal(size=100)
+    (group,) = weak_groups(x, residuals**2, residuals)
+    assert (group["column"], group["values"], group["rows"]) == ("a", "80 to 99", 20)
+    assert group["loss"] == pytest.approx((residuals[80:] ** 2).mean())
+    assert group["others"] == pytest.approx((residuals[:80] ** 2).mean())
+    assert group["bias"] == pytest.approx(residuals[80:].mean())
+    assert weak_groups(x[:18], residuals[:18]) == []  # no group of ten on both sides
+
+
+def test_missing_values_are_a_group():
+    x = pd.DataFrame({"a": [np.nan] * 20 + [1.0] * 40})
+    losses = np.where(x.a.isna(), 5.0, 1.0) + np.tile([0.1, -0.1], 30)
+    assert [group["values"] for group in weak_groups(x, losses)] == ["missing"]

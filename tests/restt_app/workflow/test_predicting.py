@@ -9,9 +9,11 @@ import pytest
 
 from restt import ResTTNetRegressor
 from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
-from restt_app.workflow.rows import _answers
+from restt_app.workflow.columns import Column
+from restt_app.workflow.rows import _answers, model_frame
 from restt_app.workflow.source import Source
-from restt_app.workflow.table import Column, model_frame
+
+pytestmark = pytest.mark.usefixtures("little_scoring")
 
 
 @pytest.fixture
@@ -42,12 +44,15 @@ def test_classes_come_with_their_probabilities(labelled, tree_frame):
     assert (found.prediction == np.where(found["probability tall"] > 0.5, "tall", "small")).all()
 
 
-def test_chunks_change_nothing(fitted, new_file, monkeypatch):
+def test_chunks_change_nothing(fitted, new_file, tmp_path, monkeypatch):
     whole = predict_table(fitted, new_file)
-    monkeypatch.setattr(Source.chunks, "__defaults__", (25,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 25)
     told = []
     pd.testing.assert_frame_equal(predict_table(fitted, new_file, progress=told.append), whole, rtol=1e-9)
     assert told == [25, 50, 60]
+    written = write_predictions(Predictions(fitted, new_file), tmp_path / "p.csv")
+    assert pd.read_csv(written).prediction.tolist() == pytest.approx(whole.prediction.tolist(), rel=1e-9)
+    assert written.read_text().count("prediction") == 1
 
 
 def test_extra_columns_are_left_out_with_a_note(fitted, tree_frame):
@@ -127,7 +132,7 @@ def test_the_page_is_given_inputs_and_answers_in_the_models_terms(fitted, labell
 
     pages = type("pages", (), {"model_page": staticmethod(model_page)})
     monkeypatch.setitem(__import__("sys").modules, "restt_app.pages", pages)
-    monkeypatch.setattr(Source.chunks, "__defaults__", (25,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 25)
     notes = []
     page = explain_table(fitted, new_file, tmp_path / "page.html", rows=7, notes=notes)
     assert page.read_text(encoding="utf-8") == "<html>ä</html>"
@@ -160,6 +165,6 @@ def test_answers_are_the_models_labels(y, expected, tmp_path):
     frame.iloc[:2].to_csv(path, index=False)
     path.write_text(path.read_text() + "0.5,NA\n")
     with Source(path) as source:
-        (chunk,) = source.chunks()
-    assert _answers(fitted.card, fitted.target_column, chunk["y"], 1).tolist() == expected
+        rows = source.read()
+    assert _answers(fitted.card, fitted.target_column, rows["y"]).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])

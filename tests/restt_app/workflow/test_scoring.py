@@ -5,8 +5,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import accuracy_score, log_loss, r2_score, root_mean_squared_error
 
-from restt_app.workflow.scoring import Scorer
-from restt_app.workflow.splits import ScoringSettings, split_rows
+from restt_app.workflow.scoring import Scorer, ScoringSettings, split_rows
 
 
 def score(make, x, y, classes, seed, step, settings=None):
@@ -163,7 +162,33 @@ def test_coverage_by_fifth_and_the_groups_that_do_worse():
     calibration = score(Wide, x, y, None, 0, lambda *_: None).calibration
     assert [part["rows"] for part in calibration["fifths"]] == [80] * 5
     inside = sum(part["rows"] * part["observed"] for part in calibration["fifths"]) / 400
+    predicted = np.sort([row["predicted"] for row in calibration["rows"]])
+    assert [part["low"] for part in calibration["fifths"]] == predicted[::80].tolist()
+    assert [part["high"] for part in calibration["fifths"]] == predicted[79::80].tolist()
+    assert {part["expected"] for part in calibration["fifths"]} == {0.9}
+    assert [part["width"] for part in calibration["fifths"]] == pytest.approx([2.0] * 5)
+    for row in calibration["rows"]:
+        assert (row["low"], row["high"]) == pytest.approx((row["predicted"] - 1, row["predicted"] + 1))
     assert inside == pytest.approx(calibration["coverage"][2]["observed"])
     worst = calibration["groups"][0]
     assert (worst["column"], worst["values"], worst["rows"]) == ("kind", "wild", 200)
     assert worst["loss"] > 10 * worst["others"]
+
+
+def test_bins_hold_equally_many_rows_and_equal_probabilities_together():
+    x, y = numbers(60)
+    labels = np.where(y > 0, 1, 0)
+
+    class Steps(DummyClassifier):
+        def predict_proba(self, X):
+            up = np.resize([0.05, 0.25, 1.0], len(X))
+            return np.stack([1 - up, up], axis=1)
+
+    calibration = score(Steps, x, labels, np.array([0, 1]), 0, lambda *_: None).calibration
+    ends = [part[name] for part in calibration["bins"] for name in ("low", "high")]
+    assert ends == pytest.approx([0.05, 0.05, 0.25, 0.25, 1.0, 1.0], abs=1e-5)
+    assert sum(part["rows"] for part in calibration["bins"]) == 60
+    held = np.concatenate([out for _, out in split_rows(labels, labels, 0, ScoringSettings())[0]])
+    sure = [labels[rows][2::3] for _, rows in split_rows(labels, labels, 0, ScoringSettings())[0]]
+    assert len(held) == 60
+    assert calibration["bins"][-1]["observed"] == pytest.approx(np.concatenate(sure).mean())

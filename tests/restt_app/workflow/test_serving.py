@@ -117,3 +117,7 @@ def test_what_is_wrong_with_a_request_is_said(server):
     assert server.ask("/predict", {"rows": [row], "interval": 2})[0] == 422
     assert server.ask("/predict", b" " * 100_001) == (413, {"detail": "a request has at most 100000 bytes"})
     assert server.ask("/openapi.json")[0] == 200
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("POST", "/predict", iter([b"{}"]), {"content-type": "application/json"}, encode_chunked=True)
+    assert connection.getresponse().status == 411
+    connection.close()

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from restt_app.workflow import fit_table
-from restt_app.workflow.splits import ScoringSettings, group_codes, split_rows
+from restt_app.workflow.scoring import ScoringSettings, group_codes, split_rows
 
 QUICK = {"effort": "quick"}
 

@@ -8,8 +8,7 @@ import pytest
 
 from restt_app.workflow import read_table
 from restt_app.workflow.columns import Column
-from restt_app.workflow.source import Source
-from restt_app.workflow.table import model_frame
+from restt_app.workflow.rows import model_frame
 
 
 def write(path, **columns):
@@ -70,7 +69,7 @@ def test_missing_values_are_counted_and_kept(tmp_path):
 
 
 def test_a_column_that_changes_its_kind_on_the_way_is_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(Source.chunks, "__defaults__", (3,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 3)
     words = ["1", "2", "3", "4,5", "5", "6", "7", "8"]
     path = write(
         tmp_path / "a.csv", x=words, when=[*["03/04/2020"] * 6, "04/25/2020", "01/01/2020"], other=list("abcdefgh")
@@ -86,7 +85,7 @@ def test_the_chunks_do_not_change_what_is_read(tree_frame, tmp_path, monkeypatch
     path = tmp_path / "a.csv"
     tree_frame.to_csv(path, index=False)
     whole = read_table(path)
-    monkeypatch.setattr(Source.chunks, "__defaults__", (7,))
+    monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 7)
     parts = read_table(path)
     assert parts.columns == whole.columns
     pd.testing.assert_frame_equal(
@@ -193,7 +192,7 @@ def test_types_of_data_frames_and_parquet_are_known(tree_frame, tmp_path):
     ("data", "error", "expected"),
     [
         (3, TypeError, "data must be a path"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "columns of the same name"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "has 2 columns named 'a'"),
         (pd.DataFrame({"a": [[1], [2]]}), ValueError, "column 'a' holds values of type object"),
         (pd.DataFrame({"a": []}), ValueError, "no rows"),
     ],
@@ -245,3 +244,41 @@ def test_words_that_pandas_takes_for_dates_are_categories(tmp_path):
     rows = "\n".join(f"{k},{'today' if k % 3 else 'now'}" for k in range(12))
     (tmp_path / "a.csv").write_text(f"x,when\n{rows}\n")
     assert read_table(tmp_path / "a.csv").columns["when"].kind == "category"
+
+
+@pytest.mark.parametrize(
+    ("rows", "distinct", "used"), [(19, 19, True), (20, 20, False), (20, 11, False), (20, 10, True)]
+)
+def test_texts_name_the_rows_where_more_than_half_of_twenty_differ(rows, distinct, used):
+    texts = [f"t{row % distinct}" for row in range(rows)]
+    assert read_table(pd.DataFrame({"x": texts})).columns["x"].used == used
+
+
+@pytest.mark.parametrize(
+    ("numbers", "used"),
+    [
+        (range(20), False),
+        (range(1, 21), False),
+        (range(2, 22), True),
+        (range(19), True),
+        ([*range(19), 20], True),
+        ([row + 0.5 for row in range(20)], True),
+    ],
+)
+def test_numbers_that_count_the_rows_are_left_out(numbers, used):
+    assert read_table(pd.DataFrame({"x": list(numbers)})).columns["x"].used == used
+
+
+@pytest.mark.parametrize(
+    ("span", "parts"), [(13, []), (14, ["weekday"]), (365, ["weekday"]), (366, ["month", "weekday"])]
+)
+def test_parts_of_a_date_need_a_span(span, parts):
+    dates = pd.Timestamp("2020-01-01") + pd.to_timedelta([0, 1, 3, span], unit="D")
+    column = read_table(pd.DataFrame({"x": dates})).columns["x"]
+    assert column.inputs == ["x", *(f"x {part}" for part in parts)]
+
+
+def test_a_hundred_levels_are_listed_the_most_frequent_first():
+    texts = [f"t{row:03d}" for row in range(120)] * 3 + ["t119"]
+    column = read_table(pd.DataFrame({"x": texts})).columns["x"]
+    assert (len(column.levels), column.levels[0], column.distinct) == (100, "t119", 120)

@@ -108,12 +108,12 @@
       svg.append(drawn("text", { x: left - 7, y: y(tick) + 4, class: "tick", "text-anchor": "end" }, shown(Number(tick.toPrecision(3)))));
     }
     let edge = -Infinity;
-    column.texts.forEach((text, index) => {
+    for (const [value, text] of column.ticks) {
       const wide = 3.4 * Math.min(text.length, 12);
-      if (over(index) - wide < edge + 8) return;
-      edge = over(index) + wide;
-      svg.append(drawn("text", { x: over(index), y: bottom + 16, class: "tick", "text-anchor": "middle" }, cut(text, 12)));
-    });
+      if (at(value) - wide < edge + 8) continue;
+      edge = at(value) + wide;
+      svg.append(drawn("text", { x: at(value), y: bottom + 16, class: "tick", "text-anchor": "middle" }, cut(text, 12)));
+    }
     svg.append(drawn("text", { x: (left + right) / 2, y: bottom + 36, class: "label", "text-anchor": "middle" }, cut(name, 44)));
     svg.append(drawn("text", { x: 2, y: 12, class: "label" }, cut(`predicted ${data.outputs[state.output]}`, 48)));
     svg.append(drawn("line", { x1: left, x2: right, y1: y(own), y2: y(own), class: "dashed" }));

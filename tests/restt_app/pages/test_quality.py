@@ -1,0 +1,122 @@
+"""Numbers of the page's tables: each sign, index, bound and share as a reader computes it by hand."""
+
+import numpy as np
+import pytest
+
+from restt_app.pages.learned import Drawing, Learned
+from restt_app.pages.model import _outputs, _summary
+from restt_app.pages.quality import calibration, confusion_table, headlines, least_sure, scores, weak_table
+from restt_app.pages.shell import Bar, Bars, DataTable
+
+
+def texts(table, column):
+    return [row[column].text for row in table.rows]
+
+
+def score(model, value, metric="r2"):
+    return {"model": model, "metric": metric, "value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def test_the_best_model_is_first_whichever_way_a_metric_counts():
+    values = {"linear": 0.4, "ResTT": 0.9, "mean": 0.0}
+    more = scores({"scores": [score(*pair) for pair in values.items()]})
+    less = scores({"scores": [score(*pair, "log_loss") for pair in values.items()]})
+    assert (texts(more, 0), more.columns[1]) == (["ResTT", "linear", "mean"], "R² ↑")
+    assert (texts(less, 0), less.columns[1]) == (["mean", "linear", "ResTT"], "log-loss ↓")
+    assert [row[0].kind for row in more.rows] == ["best", "", ""]
+    assert [row[1].remark for row in more.rows] == ["0.8 to 1", "0.3 to 0.5", "−0.1 to 0.1"]
+
+
+def test_times_below_a_hundredth_are_not_shown_as_nothing():
+    held_out = {"seconds": {"ResTT": 2.5, "mean": 0.0}}
+    table = scores({"scores": [score("ResTT", 0.9), score("mean", 0.0), score("x", -1.0)], "held_out": held_out})
+    assert texts(table, -1) == ["2.5 s", "< 0.01 s", "–"]
+
+
+def test_the_headline_is_our_score_beside_the_last_baseline():
+    (tile,) = headlines({"scores": [score("ResTT", 0.9), score("linear", 0.4), score("mean", 0.0)]})
+    assert (tile["value"], tile["remark"]) == ("0.9", "0.8 to 1; mean: 0")
+
+
+def test_the_confusion_matrix_has_true_classes_in_rows():
+    table = confusion_table({"classes": ["a", "b"], "calibration": {"confusion": {"matrix": [[3, 1], [0, 0]]}}})
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["is a", "3", "1", "75 %"],
+        ["is b", "0", "0", "0 %"],
+    ]
+    assert [cell.kind for cell in table.rows[0]] == ["", "best", "", ""]
+
+
+def test_weak_groups_of_a_regression_show_roots_of_squares_and_of_classes_their_losses():
+    group = {"column": "kind", "values": "b", "rows": 12, "loss": 4.0, "others": 0.25}
+    squared = weak_table({"task": "regression", "calibration": {"groups": [{**group, "bias": -0.5}]}})
+    assert [cell.text for cell in squared.rows[0]] == ["kind is b", "12", "2", "0.5", "−0.5"]
+    logs = weak_table({"task": "classification", "calibration": {"groups": [group]}})
+    assert [cell.text for cell in logs.rows[0]] == ["kind is b", "12", "4", "0.25"]
+
+
+def test_the_widest_intervals_and_the_closest_classes_come_first():
+    ends = np.array([[0.0, 1.0], [0.0, 3.0], [5.0, 7.0]])
+    table = least_sure(np.array([[0.5], [1.5], [6.0]]), ends, ("y",))
+    assert (texts(table, 0), texts(table, 2)) == (["row 2", "row 3", "row 1"], ["0 to 3", "5 to 7", "0 to 1"])
+    binary = least_sure(np.array([[0.9], [0.45], [0.2]]), None, ("y = yes",))
+    assert texts(binary, 0) == ["row 2", "row 3", "row 1"]
+    several = least_sure(np.array([[0.9, 0.1, 0.0], [0.3, 0.4, 0.3]]), None, ("a", "b", "c"))
+    assert texts(several, 0) == ["row 2", "row 1"]
+    assert len(least_sure(np.zeros((9, 1)), np.zeros((9, 2)), ("y",)).rows) == 5
+
+
+def test_intervals_that_hold_more_or_fewer_rows_say_so():
+    rows = [
+        {"predicted": 1.0, "observed": 2.0, "low": 0.0, "high": 1.5},
+        {"predicted": 1, "observed": 1, "low": 0, "high": 2},
+    ]
+    levels = [
+        {"expected": 0.9, "observed": observed, "width": width}
+        for observed, width in ((0.95, 1.0), (0.89, None), (0.904, 2.0))
+    ]
+    fifth = {"low": 1.0, "high": 2.0, "expected": 0.9, "observed": 0.9, "width": 3.0}
+    held = calibration({"calibration": {"rows": rows, "coverage": levels, "fifths": [fifth]}}, "y")
+    assert [row[1].remark for row in held.coverage.rows] == ["5 points more", "1 point fewer", "as it should"]
+    assert texts(held.coverage, 2) == ["1", "–", "2"]
+    assert [cell.text for cell in held.fifths.rows[0]] == ["1 to 2", "90 %", "3"]
+    assert "; 1 observed values lie outside" in held.drawing.caption
+
+
+def test_the_gap_of_probabilities_weighs_bins_by_rows():
+    bins = [{"predicted": 0.1, "observed": 0.3, "rows": 30}, {"predicted": 0.9, "observed": 0.9, "rows": 10}]
+    held = calibration({"calibration": {"bins": bins, "of": "yes"}}, "ill")
+    assert "ill = yes on 40 held-out rows in 2 bins" in held.drawing.caption
+    assert "average gap is 15 %" in held.drawing.caption
+
+
+def test_bars_lie_between_the_ends_of_all_of_them():
+    bars = Bars("", (Bar("a", "", 0.0, 3.0, (2.0, 4.0)), Bar("b", "", 0.0, -1.0)))
+    assert [bars.place(value) for value in (-1.0, 0.0, 4.0)] == [0.0, 20.0, 100.0]
+    assert bars.signed
+    assert not Bars("", bars.rows[:1]).signed
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs"),
+    [(None, ("y",)), (["no", "yes"], ("y = yes",)), ([1, 2, 3], ("y = 1", "y = 2", "y = 3"))],
+)
+def test_two_classes_have_the_seconds_probability(classes, outputs):
+    model = type("Model", (), {"target_": type("Target", (), {"outputs": 1})})
+    assert _outputs(model, "y", classes) == outputs
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ((0.0, 0.0), "the same for every row"),
+        ((0.996, 0.004), "nearly additive"),
+        ((0.994, 0.006), "99.4 % from single columns"),
+    ],
+)
+def test_the_summary_says_whether_columns_interact(shares, words):
+    nothing = DataTable("", (), ())
+    learned = Learned(Drawing("", ""), "99.4 % from single columns", shares, (), (), nothing, ("y",), (0,))
+    told = _summary({"source": {"rows_used": 1200}}, learned, ["a", "b"], "y")
+    assert told[0] == "Predicts y, one of 2 classes (a, b), from a row's other columns, fitted to 1,200 rows."
+    assert words in told[1]
