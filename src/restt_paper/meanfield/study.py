@@ -30,9 +30,8 @@ from restt.meanfield.plots import (
     plot_steps,
 )
 from restt.topology import Topology
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import PICTURES, Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import Table
 from restt_paper.meanfield.tables import study_tables
 from restt_paper.meanfield.trainability import MAP_SIZES, trainability_map
