@@ -3,10 +3,9 @@ import torch
 
 import restt
 from restt_bench.case import Case, Settings
+from restt_bench.implementations.baselines import FORMS, PlainTorch, TensorKrowch, TorchResTT
+from restt_bench.implementations.ours import LibraryStep
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
-from restt_bench.implementations.plain_torch import FORMS, PlainTorch, TorchResTT
-from restt_bench.implementations.tensorkrowch import TensorKrowch
-from restt_bench.implementations.train_step import LibraryStep
 from restt_bench.parity import relative_error
 from restt_bench.race import race
 
@@ -58,7 +57,7 @@ def test_data_keeps_a_long_plain_chain_away_from_denormals():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, while it compiles
-@pytest.mark.parametrize("loop", ["plain", "one-thread", "compiled-step", "compiled-whole"])
+@pytest.mark.parametrize("loop", ["plain", "compiled-step", "compiled-whole"])
 def test_loops_of_ones_own_take_the_step_they_are_timed_for(loop):
     case = Case(sites=5, bond_dim=3, outputs=2, batch=4)
     if refusal := OwnLoop(loop).refusal(case):
@@ -87,9 +86,10 @@ def test_a_torch_that_cannot_compile_the_backward_pass_leaves_the_compiled_step_
 def test_a_loop_that_forgets_the_update_is_seen(monkeypatch):
     from restt_bench.implementations import own_loops
 
-    monkeypatch.setattr(own_loops.OneThread, "update", lambda self: self.optimizer.step() if not self.done else None)
-    monkeypatch.setattr(own_loops.OneThread, "done", property(lambda self: bool(self.optimizer.state)), raising=False)
-    pairs = OwnLoop("one-thread").found_and_expected(Case(sites=5, bond_dim=3, outputs=2, batch=4), seed=3)
+    step = own_loops.TrainingStep
+    monkeypatch.setattr(step, "update", lambda self: self.optimizer.step() if not self.done else None)
+    monkeypatch.setattr(step, "done", property(lambda self: bool(self.optimizer.state)), raising=False)
+    pairs = OwnLoop("plain").found_and_expected(Case(sites=5, bond_dim=3, outputs=2, batch=4), seed=3)
     assert relative_error(*pairs["chain, averaged"]) > 0.01
 
 
