@@ -18,7 +18,9 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,38 +32,32 @@ FOLDERS = {  # package -> its source and its tests
     **{name: (f"src/restt/{name}", f"tests/{name}") for name in ("prior", "explain", "estimators")},
     "app": ("src/restt_app", "tests/restt_app"),
 }
-COPIED = ("src", "tests", "docs", "examples", "tools", "pyproject.toml", "README.md", "Makefile")
+COPIED = ("src", "tests", "docs", "examples", "tools")
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-VERDICTS = ("killed", "survived", "unreached", "not viable")
+VERDICTS = {0: "survived", 1: "killed", 2: "killed", None: "killed"}  # by pytest's exit code; None took too long
 PLUGIN = """
-import json, os, sys, threading, time
-calls, setups, seconds, passed = {}, set(), {}, {}
-root = os.environ["MUTATE_SOURCE"]
+import json, os, sys, threading
+calls, setups, seconds, root = {}, set(), {}, os.environ["MUTATE_SOURCE"]
 
-def noting(place):
+def watch(place):
     def seen(frame, event, argument):
         if event == "call" and frame.f_code.co_filename.startswith(root):
             place.add(f"{frame.f_code.co_filename[len(root):]}:{frame.f_code.co_firstlineno}")
-    return seen
-
-def watch(place):
-    hook = noting(place) if place is not None else None
+    hook = None if place is None else seen
     threading.setprofile(hook); sys.setprofile(hook)
 
-def pytest_runtest_setup(item): watch(setups)
+def pytest_runtest_setup(item): watch(setups)  # a fixture of the file may be set up for another of its tests
 def pytest_runtest_call(item): watch(calls.setdefault(item.nodeid, set()))
 def pytest_runtest_teardown(item): watch(None)
 def pytest_runtest_logreport(report):
-    seconds[report.nodeid] = seconds.get(report.nodeid, 0) + report.duration
-    if report.when == "call": passed[report.nodeid] = report.passed
-def pytest_sessionfinish(session):
-    # A fixture of a whole file may have been set up for an earlier test, so all tests of the file call its functions.
-    found = {test: [sorted(own | setups), seconds[test]] for test, own in calls.items() if passed.get(test)}
-    json.dump(found, open(os.environ["MUTATE_CALLS"], "w"))
+    if report.when == "call" and report.passed:
+        seconds[report.nodeid] = report.duration
+        found = {test: [sorted(calls[test] | setups), spent] for test, spent in seconds.items()}
+        json.dump(found, open(os.environ["MUTATE_CALLS"], "w"))
 """
 
 
@@ -118,68 +114,68 @@ def main() -> None:
     parser.add_argument("package", choices=FOLDERS)
     for name, default in {"count": 200, "seed": 0, "workers": 2, "limit": 400, "budget": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
-    parser.add_argument("--work", type=Path, help="folder of copies and of what tests call")
+    parser.add_argument("--work", type=Path, help="folder of copies and calls; default build/mutants-PACKAGE")
     parser.add_argument("--out", type=Path, help="results file; default results/tests/mutants-PACKAGE.json")
     asked = parser.parse_args()
-    ends = time.monotonic() + asked.limit
+    ends, lock = time.monotonic() + asked.limit, threading.Lock()
     source, tests = FOLDERS[asked.package]
-    work = asked.work or ROOT / "build" / f"mutants-{asked.package}"
+    work = (asked.work or ROOT / "build" / f"mutants-{asked.package}").resolve()
     out = asked.out or ROOT / "results" / "tests" / f"mutants-{asked.package}.json"
     origin = provenance(seed=asked.seed, command=f"python tools/mutate.py {asked.package} --count {asked.count}")
-    copies = [work / f"copy{k}" for k in range(asked.workers)]
-    for copy in copies:
+    idle = [work / f"copy{k}" for k in range(asked.workers)]
+    (work / "calls").mkdir(parents=True, exist_ok=True)
+    for copy in idle:
         shutil.rmtree(copy, ignore_errors=True)
-        for name in filter(lambda name: (ROOT / name).exists(), COPIED):
-            is_folder = (ROOT / name).is_dir()
-            copy.mkdir(parents=True, exist_ok=True)
-            (shutil.copytree if is_folder else shutil.copy)(ROOT / name, copy / name)
+        for name in (name for name in COPIED if (ROOT / name).is_dir()):
+            shutil.copytree(ROOT / name, copy / name)
+        for path in ROOT.glob("*.*"):
+            if path.is_file():
+                shutil.copy(path, copy)
         (copy / "mutate_plugin.py").write_text(PLUGIN)
-    idle = copies.copy()
-    files = [path.relative_to(ROOT) for at in (tests, source) for path in sorted((ROOT / at).rglob("*.py"))]
+    doctests = [path for path in sorted((ROOT / source).rglob("*.py")) if ">>>" in path.read_text(encoding="utf-8")]
     calls: dict[str, tuple[list[str], float]] = {}
 
-    def watch(file: Path) -> None:
+    def watch(path: Path) -> None:
+        file = path.relative_to(ROOT)
         kept = work / "calls" / f"{str(file).replace(os.sep, '-')}.json"
         if not kept.exists() and time.monotonic() < ends:
             copy = idle.pop()
-            kept.parent.mkdir(exist_ok=True)
             where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(kept)}
-            pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], ends - time.monotonic(), **where)
+            pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], asked.limit / 2, **where)
             idle.append(copy)
         calls.update(json.loads(kept.read_text()) if kept.exists() else {})
 
     results = {item["place"]: item for item in json.loads(out.read_text())["mutants"]} if out.exists() else {}
 
     def judge(mutant: tuple[str, int, int, str]) -> None:
-        file, number, line, told = mutant
-        place = f"{file}:{told} (node {number})"
-        reach = sorted((seconds, test) for test, (own, seconds) in calls.items() if f"{file}:{line}" in own)
-        chosen = [test for k, (_, test) in enumerate(reach) if sum(s for s, _ in reach[: k + 1]) <= asked.budget]
+        file, number, line, how = mutant
+        place = f"{file}:{how} (node {number})"
         if place in results or time.monotonic() > ends:
             return
-        copy, verdict = idle.pop(), "unreached"
+        reach = sorted((seconds, test) for test, (own, seconds) in calls.items() if f"{file}:{line}" in own)
+        chosen = [test for k, (_, test) in enumerate(reach) if sum(s for s, _ in reach[: k + 1]) <= asked.budget]
+        copy = idle.pop()
         path = copy / source / file
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         change(list(ast.walk(tree))[number])
         path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
-        if chosen:
-            code = pytest(copy, chosen, 3 * asked.budget + 60)
-            verdict = {0: "survived", 1: "killed", None: "killed"}.get(code, "not viable")
+        code = pytest(copy, chosen, 3 * asked.budget + 60) if chosen else 5
+        verdict = VERDICTS.get(code, "not viable") if chosen else "unreached"
         path.write_text(text, encoding="utf-8")
         idle.append(copy)
-        results[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
-        counts = {kind: sum(item["verdict"] == kind for item in results.values()) for kind in VERDICTS}
-        share = counts["killed"] / max(1, len(results) - counts["not viable"])
-        content = {"provenance": origin, "package": source, "killed_share": share, **counts}
-        write_json_atomic(out, {**content, "mutants": sorted(results.values(), key=lambda item: item["place"])})
-        print(place, verdict, f"{share:.0%} of {len(results)}", flush=True)
+        with lock:
+            results[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
+            counts = Counter(item["verdict"] for item in results.values())
+            share = counts["killed"] / max(1, len(results) - counts["not viable"])
+            content = {"provenance": origin, "package": source, "killed_share": share, **counts}
+            write_json_atomic(out, {**content, "mutants": sorted(results.values(), key=lambda item: item["place"])})
+            print(place, verdict, f"{share:.0%} of {len(results)}", flush=True)
 
     everything = places(ROOT / source)
-    drawn = random.Random(asked.seed).sample(everything, min(asked.count, len(everything)))
     with ThreadPoolExecutor(asked.workers) as pool:
-        list(pool.map(watch, files))
-        list(pool.map(judge, drawn))
+        list(pool.map(watch, (*sorted((ROOT / tests).rglob("test_*.py")), *doctests)))
+        list(pool.map(judge, random.Random(asked.seed).sample(everything, min(asked.count, len(everything)))))
 
 
 if __name__ == "__main__":

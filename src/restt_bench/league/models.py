@@ -61,6 +61,11 @@ def players(fixture: Fixture, seed: int) -> dict[str, Maker]:
     return {name: make for name, make in makers.items() if fixture.fit_rows <= MOST_ROWS.get(name, fixture.fit_rows)}
 
 
+def quick_players(fixture: Fixture, seed: int) -> dict[str, Maker]:
+    """The models of scikit-learn and ours: a fit of some others takes a minute."""
+    return {name: make for name, make in players(fixture, seed).items() if name not in OPTIONAL}
+
+
 def versions() -> dict[str, str]:
     """Versions of the optional packages that are installed."""
     return {

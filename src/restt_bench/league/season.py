@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from restt_bench.case import Settings
 from restt_bench.league.fixtures import CHOSE_WEIGHTS, Fixture, fixtures
-from restt_bench.league.models import OURS, Maker, players, versions
+from restt_bench.league.models import OURS, Maker, players, quick_players, versions
 from restt_bench.targets import Target
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Field = Callable[[Fixture, int], dict[str, Maker]]  # from a table and a seed to
 def league(device: str, settings: Settings, console: Console) -> dict[str, Any]:
     """Every model on every split of every table. Everything runs on the CPU, ``settings.workers`` fits at a time."""
     tables = list(fixtures(settings.seed, quick=settings.quick))
-    results, differences = played(tables, players, settings, console)
+    results, differences = played(tables, quick_players if settings.quick else players, settings, console)
     return {
         "title": "The league of tables: everything at its defaults",
         "coverage_asked": COVERAGE,
