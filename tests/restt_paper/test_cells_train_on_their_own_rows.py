@@ -29,10 +29,9 @@ def fitted_rows(monkeypatch):
             return super().fit(X, y)
 
     file = types.ModuleType("restt_baselines.noting")
-    file.TASKS = ("classification",)
-    file.make = lambda task, **params: Noting(**params)
+    file.NOTING = registry.Baseline.of(classification=Noting)
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.BASELINES, "noting", "noting")
+    monkeypatch.setitem(registry.BASELINES, "noting", "noting:NOTING")
     return given
 
 

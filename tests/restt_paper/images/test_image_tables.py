@@ -40,10 +40,9 @@ def on_digits(monkeypatch):
 def stand_in(monkeypatch):
     """A baseline comes to be: one file and one line."""
     file = types.ModuleType("restt_baselines.stand_in")
-    file.TASKS = ("classification",)
-    file.make = lambda task, **params: DummyClassifier(**params)
+    file.DUMMY = registry.Baseline.of(classification=DummyClassifier)
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.BASELINES, "ttn", "stand_in")
+    monkeypatch.setitem(registry.BASELINES, "ttn", "stand_in:DUMMY")
 
 
 def run(module, store):

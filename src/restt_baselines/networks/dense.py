@@ -1,4 +1,13 @@
-"""Multilayer perceptron: two hidden layers of 100 with ReLU, as the paper has it for images and tables.
+"""Multinomial logistic regression in torch: the paper's LR for images (Sec. V, limited data).
+
+The paper names neither penalty nor optimiser, and its 9.8 % are a failed training. Here the convex problem
+
+    mean cross-entropy + ½ · weight_decay · ‖weights and biases‖²
+
+is solved: all rows in every step, from zero, by Adam with a rate that goes down to zero. Without the decay there would
+be nothing to converge to, since a few rows of many pixels are linearly separable.
+
+Multilayer perceptron: two hidden layers of 100 with ReLU, as the paper has it for images and tables.
 
 The paper adopts it from H. Xiao, K. Rasul, R. Vollgraf, "Fashion-MNIST: a novel image dataset for benchmarking machine
 learning algorithms" (2017), and names neither optimiser nor regularisation. Here: Adam, a rate that goes down to zero
@@ -18,8 +27,44 @@ from torch import Tensor, nn
 from restt._common.errors import check_int, shown
 from restt_baselines.network import NetworkClassifier, NetworkRegressor
 from restt_baselines.networks.layers import Linear, draw_fan_in
+from restt_baselines.registry import Baseline
 
-TASKS = ("classification", "regression")
+
+class Softmax(nn.Module):
+    """Logits that are linear in the columns, for each run. The problem is convex, so all start at zero."""
+
+    def __init__(self, columns: int, outputs: int, runs: int) -> None:
+        super().__init__()
+        self.runs = runs
+        self.head = Linear(columns, outputs, runs)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
+        return self.head(x if x.dim() == 3 else x.unsqueeze(0))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SoftmaxClassifier(NetworkClassifier):
+    """Multinomial logistic regression with an L2 penalty of ``weight_decay`` / 2; see :class:`Network`.
+
+    The scaling suits images; for tables whose columns have different scales take ``scaling="standard"``.
+    """
+
+    images = True
+    exact_predictions = True
+
+    epochs: int = 300
+    batch_size: int | None = None
+    lr: float = 0.1
+    weight_decay: float = 1e-3
+    schedule: str = "cosine"
+    scaling: str = "shared"
+
+    def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        return Softmax(columns, outputs, runs)
+
+
+SOFTMAX = Baseline.of(classification=SoftmaxClassifier)
+
 
 # Paper, Sec. V: two layers with 100 hidden neurons.
 PAPER_HIDDEN = (100, 100)
@@ -102,10 +147,4 @@ class MLPRegressor(NetworkRegressor):
         return PRIOR_ROWS / rows if self.weight_decay == "auto" else super()._decay(rows)
 
 
-def make(task: str, **params: Any) -> MLPClassifier | MLPRegressor:
-    """The estimator of the task.
-
-    >>> make("regression", hidden=(8,)).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0]).predict([[1.5]]).shape
-    (1,)
-    """
-    return MLPClassifier(**params) if task == "classification" else MLPRegressor(**params)
+PERCEPTRON = Baseline.of(classification=MLPClassifier, regression=MLPRegressor)
