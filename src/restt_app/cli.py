@@ -142,8 +142,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Suites: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s. Studies: "
-            "check, networks, loops, tables, long-tables, explain. Groups: scaling, all."
+            help="Suites: main, inference, scaling-r, scaling-n, scaling-b. Studies: check, "
+            "networks, loops, tables, explain, explain-trees. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -155,15 +155,13 @@ def bench(
     budget: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds of timed calls per implementation and case.")
     ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Also peak memory, a process per implementation.")] = False,
-    plots: Annotated[bool, typer.Option(help="Draw the suites with a varying size.")] = True,
     workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check.")] = 1,
 ) -> None:
     """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
     from restt_bench import run
 
     chosen = names or (["all"] if quick else ["main"])
-    flags = [f"--{name}" for name, given in (("quick", quick), ("memory", memory)) if given]
+    flags = ["--quick"] if quick else []
     values = {"device": device, "threads": threads, "seed": seed, "rounds": rounds, "budget": budget}
     # Without the output folder: a results file holds no path of the machine it was made on.
     settings = [f"--{name} {value}" for name, value in values.items() if value is not None]
@@ -176,8 +174,6 @@ def bench(
         seed=seed,
         rounds=rounds,
         budget=budget,
-        memory=memory,
-        plots=plots,
         workers=workers,
         command=" ".join(["restt bench", *chosen, *flags, *settings]),
     )
@@ -194,8 +190,8 @@ def reproduce(
 ) -> None:
     """Compute a table or figure of the paper, show it beside the paper's numbers, and keep the results.
 
-    Results are kept cell by cell: a stopped run goes on where it was, finished
-    cells are not computed again, several processes may fill one folder together.
+    Results are kept cell by cell: a stopped run goes on where it was, and finished
+    cells are not computed again.
     """
     from restt_paper import commands
 

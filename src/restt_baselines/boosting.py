@@ -38,4 +38,4 @@ def _explainable_boosting(task: str, **params: Any) -> Any:
 
 
 HGB = Baseline(TASKS, _boosted_trees)
-EBM = Baseline(TASKS, _explainable_boosting, REQUIRES="interpret")
+EBM = Baseline(TASKS, _explainable_boosting, requires="interpret")

@@ -125,7 +125,7 @@ def _least_squares_or_softmax(task: str, **params: Any) -> Any:
     if task == "regression":
         return LeastSquares(**params)
     # Only here: least squares needs no torch network.
-    from restt_baselines.networks.softmax import SoftmaxClassifier
+    from restt_baselines.networks.dense import SoftmaxClassifier
 
     return SoftmaxClassifier(**params)
 

@@ -26,8 +26,7 @@ from restt.estimators.progress import shown_progress
 from restt.estimators.targets import Labels, Values, class_numbers
 from restt.train import EpochRecord, TrainConfig, train
 from restt.train.data import FeatureMap
-from restt_baselines.epochs import FittedInEpochs, as_shares, read_labels
-from restt_baselines.inputs import Inputs, check_log_target
+from restt_baselines.inputs import FittedInEpochs, Inputs, as_shares, check_log_target, read_labels
 
 # Rows predicted at once: a convolutional network holds hundreds of kilobytes for each.
 ROWS_AT_ONCE = 1024

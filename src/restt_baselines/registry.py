@@ -6,13 +6,13 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 from restt._common.errors import check_choice
 
 TASKS = ("classification", "regression")
 
-# Name -> its file under restt_baselines, and behind a colon which of the baselines in that file.
+# Name -> file under restt_baselines and, behind the colon, its Baseline there.
 BASELINES: dict[str, str] = {
     "lr": "linear:LR",
     "pr": "linear:PR",
@@ -21,52 +21,38 @@ BASELINES: dict[str, str] = {
     "lar": "linear:LAR",
     "plar": "linear:PLAR",
     "svr": "kernel:SVR",
-    "mlp": "networks.mlp",
-    "lenet5": "networks.lenet5",
-    "resnet18": "networks.resnet18",
+    "mlp": "networks.dense:PERCEPTRON",
+    "lenet5": "networks.convolutional:LENET5",
+    "resnet18": "networks.convolutional:RESNET18",
     "tt": "tensor.plain:TENSOR_TRAIN",
     "meantt": "tensor.plain:MEANTT",
-    "tt-bn": "tensor.tt_bn",
+    "tt-bn": "tensor.tt_bn:TT_BN",
     "tt-bn-paper": "tensor.tt_bn:PAPER",
-    "mps-dmrg": "tensor.mps_dmrg",
-    "mps-adam": "tensor.mps_adam",
-    "ttn": "tensor.ttn",
-    "ttn-crossentropy": "tensor.ttn_crossentropy",
-    "eps-sbs": "tensor.eps_sbs",
-    "snake-sbs": "tensor.snake_sbs",
+    "mps-dmrg": "tensor.mps_dmrg:MPS_DMRG",
+    "mps-adam": "tensor.mps_adam:MPS_ADAM",
+    "ttn": "tensor.ttn:TTN",
+    "eps-sbs": "tensor.string_bond:EPS_SBS",
+    "snake-sbs": "tensor.string_bond:SNAKE_SBS",
     "dmtrl-tt": "networks.dmtrl:TT",
     "dmtrl-tucker": "networks.dmtrl:TUCKER",
     "dmtrl-laf": "networks.dmtrl:LAF",
-    "fully-connected": "tensor.special_cases:FULLY_CONNECTED",
-    "volterra": "tensor.special_cases:VOLTERRA",
-    "full-tensor": "tensor.full_tensor",
-    "fm": "tensor.fm",
+    "fully-connected": "tensor.plain:FULLY_CONNECTED",
+    "volterra": "tensor.plain:VOLTERRA",
+    "full-tensor": "tensor.products:FULL_TENSOR",
+    "fm": "tensor.products:FACTORIZATION_MACHINE",
     "gp": "kernel:GP",
     "hgb": "boosting:HGB",
     "ebm": "boosting:EBM",
 }
 
 
-class Described(Protocol):
-    """What a baseline says of itself: a file at its top, or a :class:`Baseline` where a file holds several.
-
-    ``REQUIRES``, the package it needs beyond restt's own, is left out where there is none.
-    """
-
-    TASKS: tuple[str, ...]
-
-    @property
-    def make(self) -> Callable[..., Any]:
-        """``make(task, **params)``: an unfitted scikit-learn estimator; unknown params are a TypeError."""
-
-
 @dataclass(frozen=True)
 class Baseline:
-    """One of several baselines in a file."""
+    """A baseline: its tasks, ``make(task, **params)`` for an unfitted estimator, and the optional package it needs."""
 
-    TASKS: tuple[str, ...]
+    tasks: tuple[str, ...]
     make: Callable[..., Any]
-    REQUIRES: str | None = None
+    requires: str | None = None
 
     @classmethod
     def of(cls, **estimators: type) -> Baseline:
@@ -93,7 +79,7 @@ def available(task: str | None = None) -> tuple[str, ...]:
     found = []
     for name in BASELINES:
         baseline = described(name)
-        if (task is None or task in baseline.TASKS) and not _missing(baseline):
+        if (task is None or task in baseline.tasks) and not _missing(baseline):
             found.append(name)
     return tuple(found)
 
@@ -118,8 +104,8 @@ def make(name: str, task: str = "classification", **params: Any) -> Any:
     check_choice("name", name, BASELINES)
     check_choice("task", task, TASKS)
     baseline = described(name)
-    if task not in baseline.TASKS:
-        raise ValueError(f"{name} does {' and '.join(baseline.TASKS)}, got task={task!r}")
+    if task not in baseline.tasks:
+        raise ValueError(f"{name} does {' and '.join(baseline.tasks)}, got task={task!r}")
     if missing := _missing(baseline):
         raise ImportError(f"{name} needs the package {missing}: pip install 'restt[baselines]'")
     try:
@@ -132,14 +118,14 @@ def make(name: str, task: str = "classification", **params: Any) -> Any:
         raise TypeError(f"{name} has no parameter {', '.join(wrong)}; it has {', '.join(known)}") from error
 
 
-def described(name: str) -> Described:
-    """What the baseline ``name`` says of itself; loads its file."""
+def described(name: str) -> Baseline:
+    """The baseline ``name``; loads its file."""
     file, _, which = BASELINES[name].partition(":")
-    module = importlib.import_module(f"restt_baselines.{file}")
-    return cast(Described, getattr(module, which) if which else module)
+    baseline: Baseline = getattr(importlib.import_module(f"restt_baselines.{file}"), which)
+    return baseline
 
 
-def _missing(baseline: Described) -> str | None:
+def _missing(baseline: Baseline) -> str | None:
     """The optional package the baseline needs and this machine lacks."""
-    needed: str | None = getattr(baseline, "REQUIRES", None)
+    needed = baseline.requires
     return needed if needed is not None and importlib.util.find_spec(needed) is None else None

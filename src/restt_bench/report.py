@@ -1,11 +1,9 @@
-"""Results as tables in the terminal and as pictures."""
+"""Results as tables in the terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from restt._common.drawing import require_matplotlib, save_figure
 from restt_bench.case import Case
 from restt_bench.implementations import chosen
 from restt_bench.race import Row, median_ms
@@ -15,16 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-AXES = {
-    "bond_dim": "bond dimension r",
-    "sites": "sites N",
-    "batch": "batch B",
-    "runs": "runs side by side S",
-}
-
-
 def show(result: dict[str, Any], console: Console) -> None:
-    """Print everything one suite found, or the verdicts of a study, which prints its findings as they come.
+    """Print the rows of a suite, or the verdicts of a study, which prints its findings as they come.
 
     A suite's ``result`` has passed the parity gate, or it would not exist.
     """
@@ -38,8 +28,6 @@ def show(result: dict[str, Any], console: Console) -> None:
             console.print(_race_table(case, result["rows"]))
             for row in (row for row in result["rows"] if row["case"] == case.as_dict() and "skipped" in row):
                 console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
-    if result.get("memory"):
-        console.print(_memory_table(result["memory"]))
     if result.get("targets"):
         console.print(_target_table(result["targets"]))
 
@@ -86,14 +74,6 @@ def _ms(milliseconds: float) -> str:
     return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"
 
 
-def _memory_table(entries: list[dict[str, Any]]) -> Table:
-    table = _table("Peak memory of training beyond what torch itself holds", "", "MiB", "case")
-    for entry in entries:
-        found = entry["failed"] if "failed" in entry else f"{entry['step_mib']:.0f}"
-        table.add_row(entry["implementation"], found, str(Case(**entry["case"])))
-    return table
-
-
 def _target_table(targets: list[dict[str, Any]]) -> Table:
     table = _table("Targets", "", "target", "measured", "")
     for target in targets:
@@ -102,40 +82,3 @@ def _target_table(targets: list[dict[str, Any]]) -> Table:
         colour = "green" if target["met"] else "red"
         table.add_row(target["what"], f"{sign} {bound}", measured, f"[{colour}]{target['verdict']}[/{colour}]")
     return table
-
-
-def plot_suite(
-    result: dict[str, Any],
-    path: Path,
-) -> Path | None:
-    """Save the picture of one suite with a varying axis as PNG; None where there is nothing to draw."""
-    axis, rows = result.get("axis"), [row for row in result.get("rows", []) if "step" in row]
-    if axis is None or not rows:
-        return None
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 5.0), layout="constrained")
-    drawing = figure.add_subplot()
-    for name in dict.fromkeys(row["implementation"] for row in rows):
-        _draw_implementation(drawing, axis, [row for row in rows if row["implementation"] == name])
-    drawing.set_xscale("log")
-    drawing.set_yscale("log")
-    drawing.set_xlabel(AXES[axis])
-    drawing.set_ylabel("training step, ms (median, quartiles shaded)")
-    drawing.set_title(result["title"])
-    drawing.grid(visible=True, which="both", alpha=0.2)
-    figure.legend(loc="outside right upper", fontsize="small")
-    return save_figure(figure, path, metadata={"Software": None})
-
-
-def _draw_implementation(drawing: Any, axis: str, rows: list[Row]) -> None:
-    rows = sorted(rows, key=lambda row: row["case"][axis])
-    sizes = [row["case"][axis] for row in rows]
-    lower, median, upper = ([row["step"][key] for row in rows] for key in ("lower", "median", "upper"))
-    is_limit = rows[0]["role"] == "limit"
-    style = {"color": "black", "linestyle": "--"} if is_limit else {"marker": "o", "markersize": 4}
-    if rows[0]["role"] == "baseline":
-        style["linestyle"] = ":"
-    (line,) = drawing.plot(sizes, median, label=rows[0]["label"], **style)
-    drawing.fill_between(sizes, lower, upper, alpha=0.2, color=line.get_color(), linewidth=0)

@@ -1,4 +1,4 @@
-"""The benchmark, from names of suites and studies to tables, results files and pictures."""
+"""The benchmark, from names of suites and studies to tables and results files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from restt._common.files import write_json_atomic
 from restt._common.provenance import describe_device, provenance
 from restt_bench.case import QUICK, Settings
 from restt_bench.implementations import Implementation, field
-from restt_bench.implementations.limit import ceilings, roofline_ms
-from restt_bench.memory import peak_memory
 from restt_bench.parity import require_parity
 from restt_bench.race import Row, race
-from restt_bench.report import plot_suite, show
+from restt_bench.report import show
 from restt_bench.studies import STUDIES, study_named
 from restt_bench.suites import SCALING, SUITES, Suite, suite_of
 
@@ -32,7 +30,6 @@ RESULTS = Path("results") / "bench"
 # Where what is no speed goes.
 OWN_RESULTS = {"tables": Path("results") / "tabular"}
 FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
-CEILING_SIZE = 8192  # of the products that show what a GPU can do
 GROUPS = {"scaling": SCALING, "all": tuple(SUITES)}
 NAMES = (*SUITES, *STUDIES, *GROUPS)
 
@@ -41,7 +38,7 @@ def expand(names: Sequence[str]) -> list[str]:
     """Names with the groups ``scaling`` and ``all`` spelled out, each suite or study once.
 
     >>> expand(["scaling", "main", "scaling-r"])
-    ['scaling-r', 'scaling-n', 'scaling-b', 'scaling-s', 'main']
+    ['scaling-r', 'scaling-n', 'scaling-b', 'main']
     """
     expanded: list[str] = []
     for name in names:
@@ -59,13 +56,11 @@ def run(
     seed: int = 0,
     rounds: int | None = None,
     budget: float | None = None,
-    memory: bool = False,
-    plots: bool = True,
     workers: int = 1,
     command: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
-    """Run suites and studies, print their tables, save their results and pictures.
+    """Run suites and studies, print their tables, save their results.
 
     Before a suite is timed, every implementation is compared with the reference on every configuration of the suite,
     scaled down; one tensor off raises :class:`restt_bench.ParityError` and nothing is timed, printed or saved.
@@ -73,12 +68,12 @@ def run(
     Parameters
     ----------
     names : sequence of str
-        Suites, which time steps and inference: main, inference, small, scaling-r, scaling-n, scaling-b, scaling-s.
-        Studies: those of :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
+        Suites, which time steps and inference: main, inference, scaling-r, scaling-n, scaling-b. Studies: those of
+        :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional
-        Folder for ``<name>-<device>.json`` and ``.png``; by default ``results/bench``, for the league of tables
+        Folder for ``<name>-<device>.json``; by default ``results/bench``, for the league of tables
         ``results/tabular``. A quick run writes nothing unless a folder is given.
     device : str
         Torch device of everything timed.
@@ -88,10 +83,6 @@ def run(
         Of weights and data.
     rounds, budget : optional
         Rounds of quick implementations, and the seconds each may use per case.
-    memory : bool
-        Also measure each implementation's peak memory on a CPU, in processes of their own; a GPU's is always known.
-    plots : bool
-        Save pictures of suites with a varying axis.
     workers : int
         Processes that compile GPU kernels, or fit models of the league, side by side.
     command : str, optional
@@ -109,14 +100,14 @@ def run(
     >>> from rich.console import Console
     >>> import io
     >>> quiet = Console(file=io.StringIO())
-    >>> [result] = run(["small"], quick=True, rounds=2, budget=0.01, console=quiet)
+    >>> [result] = run(["inference"], quick=True, rounds=2, budget=0.01, console=quiet)
     >>> result["suite"], sorted(result["provenance"])[:3]
-    ('small', ['command', 'commit', 'date'])
+    ('inference', ['command', 'commit', 'date'])
     """
     device = str(read_device(device, work=0.0))
     settings = QUICK if quick else Settings()
-    told = {"rounds": rounds, "budget": budget, "seed": seed, "workers": workers}
-    settings = replace(settings, **{key: value for key, value in told.items() if value is not None})  # type: ignore[arg-type]
+    changes = {"rounds": rounds, "budget": budget, "seed": seed, "workers": workers}
+    settings = replace(settings, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
     given = None if output is None else Path(output)
     if console is None:
         from rich.console import Console
@@ -136,38 +127,28 @@ def run(
                 result |= study_named(name)(device, settings, console)
             else:
                 suite = suite_of(name, device, quick=quick)
-                result |= _timed_suite(suite, device, settings, memory=memory, console=console)
+                result |= _timed_suite(suite, device, settings, console)
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
             result["provenance"] = origin
             show(result, console)
             folder = given or (None if quick else OWN_RESULTS.get(name, RESULTS))
             if folder is not None:
-                _save(result, folder, device, plots=plots, console=console)
+                path = write_json_atomic(folder / f"{name}-{_machine(device)}.json", result)
+                console.print(f"saved {path}", markup=False)
             results.append(result)
     finally:
         torch.set_num_threads(before)
     return results
 
 
-def _timed_suite(suite: Suite, device: str, settings: Settings, *, memory: bool, console: Console) -> dict[str, Any]:
+def _timed_suite(suite: Suite, device: str, settings: Settings, console: Console) -> dict[str, Any]:
     timed = field(device, plain=suite.is_sweep)
     if suite.only_ours:
         timed = [implementation for implementation in timed if implementation.role == "ours"]
     checks = require_parity(timed, suite.cases, settings.seed)
     rows = _raced(suite, timed, settings, console)
-    result: dict[str, Any] = {
-        "title": suite.title,
-        "axis": suite.axis,
-        "parity": [check.as_dict() for check in checks],
-        "rows": rows,
-    }
-    if device.startswith("cuda"):
-        rates = ceilings(device, 64 if settings.quick else CEILING_SIZE)
-        limits = [{"case": case.as_dict(), "ms": round(roofline_ms(rates, case), 6)} for case in suite.cases]
-        result |= {"ceilings": rates, "roofline": limits}
-    elif memory:
-        result["memory"] = _peaks(suite, rows, settings)
-    return result
+    parity = [check.as_dict() for check in checks]
+    return {"title": suite.title, "axis": suite.axis, "parity": parity, "rows": rows}
 
 
 def _raced(suite: Suite, timed: list[Implementation], settings: Settings, console: Console) -> list[Row]:
@@ -181,37 +162,6 @@ def _raced(suite: Suite, timed: list[Implementation], settings: Settings, consol
                 seconds = row["step"]["median"] / 1e3
                 left_out[row["implementation"]] = f"left out: {seconds:.1f} s a step at the size before"
     return rows
-
-
-def _peaks(suite: Suite, rows: list[Row], settings: Settings) -> list[dict[str, Any]]:
-    found = []
-    for case in suite.cases[-1:] if suite.is_sweep else suite.cases:  # of a sweep, its largest size
-        for row in rows:
-            if row["case"] == case.as_dict() and "step" in row and row["role"] != "limit":
-                entry = {"implementation": row["implementation"], "case": row["case"]}
-                measured = peak_memory(row["implementation"], case, seed=settings.seed, threads=torch.get_num_threads())
-                found.append(entry | measured)
-    return found
-
-
-def _save(result: dict[str, Any], folder: Path, device: str, *, plots: bool, console: Console) -> None:
-    stem = f"{result['suite']}-{_machine(device)}"
-    console.print(f"saved {write_json_atomic(folder / f'{stem}.json', result)}", markup=False)
-    try:
-        picture = _draw(result, folder / f"{stem}.png") if plots else None
-    except ImportError as missing:  # a picture is extra; the numbers are saved
-        console.print(f"no picture: {missing}", markup=False)
-        return
-    if picture is not None:
-        console.print(f"saved {picture}", markup=False)
-
-
-def _draw(result: dict[str, Any], path: Path) -> Path | None:
-    if result["suite"] not in OWN_RESULTS:
-        return plot_suite(result, path)
-    from restt_bench.league import draw_league
-
-    return draw_league(result, path)
 
 
 def _machine(device: str) -> str:

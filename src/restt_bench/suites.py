@@ -1,4 +1,4 @@
-"""Which cases are timed together and who takes part."""
+"""Suites: cases that are timed together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from restt_bench.case import Case
 
 IMAGE = Case()  # the main table's sizes: MNIST at 14×14
-TABLE = Case(sites=13, bond_dim=20, outputs=1, batch=354)  # a small table: Boston's training split
 # The fields of a case that vary, as titles name them.
-AXES = {"bond_dim": "r", "sites": "N", "batch": "B", "runs": "S"}
+AXES = {"bond_dim": "r", "sites": "N", "batch": "B"}
 SWEEP = replace(IMAGE, batch=128)
 IMAGES = 10_000  # classified at once in the inference suite
 GPU_RUNS, GPU_PATCH_WIDTH = 10, 8  # side by side, and features of a site that is a patch
 QUICK_IMAGE = Case(sites=24, bond_dim=8, batch=32)
-QUICK_TABLE = Case(sites=13, bond_dim=8, outputs=1, batch=40)
 
 
 @dataclass(frozen=True)
@@ -55,17 +53,9 @@ def _inference(quick: bool, device: str) -> Suite:
     return Suite("inference", "Site vectors of many images, classified", cases, modes=("infer",), only_ours=True)
 
 
-def _small(quick: bool, device: str) -> Suite:
-    base, runs = (QUICK_TABLE, 4) if quick else (TABLE, 64)
-    return Suite("small", "A small table: one run, and many side by side", (base, replace(base, runs=runs)))
-
-
 def _scaling(name: str, axis: str, base: Case, values: tuple[int, ...], small: tuple[int, ...]) -> Callable[..., Suite]:
     def make(quick: bool, device: str) -> Suite:
-        start = base
-        if quick:
-            start = QUICK_TABLE if base == TABLE else QUICK_IMAGE
-        cases = _along(start, axis, small if quick else values)
+        cases = _along(QUICK_IMAGE if quick else base, axis, small if quick else values)
         return Suite(f"scaling-{name}", f"Time against {AXES[axis]}", cases, axis=axis, is_sweep=True)
 
     return make
@@ -75,22 +65,20 @@ def _scaling(name: str, axis: str, base: Case, values: tuple[int, ...], small: t
 SUITES: dict[str, Callable[[bool, str], Suite]] = {
     "main": _main,
     "inference": _inference,
-    "small": _small,
     "scaling-r": _scaling("r", "bond_dim", SWEEP, (5, 10, 20, 50, 100, 200), (4, 8, 16)),
     "scaling-n": _scaling(
         "n", "sites", replace(SWEEP, batch=64), (100, 200, 500, 1000, 2000, 5000, 10_000), (8, 16, 32)
     ),
     "scaling-b": _scaling("b", "batch", IMAGE, (1, 4, 16, 64, 256, 1024, 4096), (8, 16, 32)),
-    "scaling-s": _scaling("s", "runs", TABLE, (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)),
 }
-SCALING = ("scaling-r", "scaling-n", "scaling-b", "scaling-s")
+SCALING = ("scaling-r", "scaling-n", "scaling-b")
 
 
 def suite_of(name: str, device: str, *, quick: bool) -> Suite:
     """The suite with its cases on the device.
 
-    >>> [str(case) for case in suite_of("small", "cpu", quick=True).cases][0]
-    'N=13 I=2 r=8 O=1 B=40 residual float32 cpu'
+    >>> [str(case) for case in suite_of("main", "cpu", quick=True).cases][0]
+    'N=24 I=2 r=4 O=10 B=32 residual float32 cpu'
     """
     suite = SUITES[name](quick, device)
     return replace(suite, cases=tuple(replace(case, device=device) for case in suite.cases))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 
+import numpy as np
 import torch
 
 from restt._common.devices import available_memory
@@ -47,15 +48,8 @@ def summarise(seconds: Sequence[float]) -> Summary:
     """
     if not seconds:
         raise ValueError("seconds must hold at least one timed call, got none")
-    ordered = sorted(seconds)
-
-    def quantile(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-    return Summary(quantile(0.5), quantile(0.25), quantile(0.75), ordered[0], len(ordered))
+    lower, median, upper = (float(value) for value in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    return Summary(median, lower, upper, min(seconds), len(seconds))
 
 
 def planned_rounds(seconds: float, *, rounds: int, budget: float) -> int:

@@ -6,7 +6,7 @@
 [1/1, ... s] table1/parameters: finished in ... s
 'parameters-...json'
 >>> restt_paper.tables_of("table1", output=getfixture("tmp_path"))[0].rows[0]
-('TT', '10', '38840', '38840', '39020', '39020')
+('10', '38840', '38840', '39020', '39020', '42740', '42740', '43020', '43020')
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import importlib
 import math
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from restt._common.errors import check_choice, check_folder
 
@@ -35,7 +35,6 @@ EXPERIMENTS = {
     "fig-synthetic": "synthetic.figure",
     "fig-training": "images.training_curves",
     "fig-meanfield": "meanfield.study",
-    "claims-stability": "meanfield.stability",
     "improved": "images.improved",
 }
 PROFILES = ("quick", "paper")
@@ -45,14 +44,14 @@ RESULTS = Path("results")
 def experiment(name: str) -> Experiment:
     """The experiment ``name``."""
     module = importlib.import_module(f"restt_paper.{EXPERIMENTS[check_choice('name', name, EXPERIMENTS)]}")
-    found: Experiment = module.EXPERIMENT
-    return found
+    result: Experiment = module.EXPERIMENT
+    return result
 
 
 def reproduce(
     name: str, profile: str = "quick", output: str | PathLike[str] | None = None, device: str = "auto"
 ) -> list[Path]:
-    """Compute what is missing of an experiment, telling of each cell; returns the files that hold its results.
+    """Compute the missing cells of an experiment, with a line each; returns the files that hold its results.
 
     Parameters
     ----------
@@ -73,31 +72,20 @@ def reproduce(
 
 def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
     """The experiment's tables from its results; what is not there is "not yet". Those of ``quick`` say so."""
-    from restt_paper.engine.report import marked, refusing_damage
+    from restt_paper.engine.experiment import mark, naming_damage
 
-    wanted, store = experiment(name), open_store(name, profile, output)
-    with refusing_damage(wanted, store, profile):
-        return marked(wanted.tables(store, profile), profile)
+    store = open_store(name, profile, output)
+    with naming_damage(name, store.folder):
+        return mark(experiment(name).tables(store, profile), profile)
 
 
 def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Path]:
     """Draw the experiment's pictures, if it has any, into ``pictures`` inside its folder of results."""
-    from restt_paper.engine.experiment import PICTURES
-    from restt_paper.engine.report import refusing_damage
+    from restt_paper.engine.experiment import PICTURES, naming_damage
 
     wanted, store = experiment(name), open_store(name, profile, output)
-    if wanted.pictures is None:
-        return []
-    with refusing_damage(wanted, store, profile):
-        return wanted.pictures(store, profile, store.folder / PICTURES)
-
-
-def results_of(
-    name: str, profile: str = "quick", output: str | PathLike[str] | None = None
-) -> list[dict[str, Any] | None]:
-    """The files behind an experiment's tables, None for each that is missing."""
-    store = open_store(name, profile, output)
-    return [store.load(cell) for cell in experiment(name).cells(profile)]
+    with naming_damage(name, store.folder):
+        return [] if wanted.pictures is None else wanted.pictures(store, profile, store.folder / PICTURES)
 
 
 def open_store(name: str, profile: str, output: str | PathLike[str] | None = None, device: str = "cpu") -> Store:

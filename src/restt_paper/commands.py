@@ -1,14 +1,20 @@
-"""What ``restt reproduce`` and ``restt report`` do, and say while doing it."""
+"""The commands ``restt reproduce`` and ``restt report``."""
 
 from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import restt_paper
 from restt._common.errors import check_choice, check_folder, check_new_file
 from restt._common.files import write_bytes_atomic
-from restt_paper.engine.report import QUICK_MEANS, Report, collect
+from restt_paper.engine.experiment import QUICK_MEANS
+
+if TYPE_CHECKING:
+    from restt_paper.engine.report import Report
+
+MISSED = "missed.md"
 
 
 def reproduce(what: str, profile: str, output: Path | None, device: str) -> None:
@@ -47,11 +53,13 @@ def write_report(
     output: str | PathLike[str] = "docs/results.md",
     page: str | PathLike[str] | None = None,
 ) -> Report:
-    """Read all results and write the Markdown page and, where ``page`` names one, the HTML page of the same.
+    """Write all results as Markdown, ``missed.md`` beside it and, where ``page`` names a file, one HTML page.
 
     The same results give the same pages. Results are no part of the installed package: outside a checkout they are
     those of the working directory.
     """
+    from restt_paper.engine.report import collect
+
     written = check_new_file("output", output)
     html = None if page is None else check_new_file("page", page)
     check_folder("results", results)
@@ -61,6 +69,7 @@ def write_report(
         )
     report = collect(map(restt_paper.experiment, restt_paper.EXPERIMENTS), results)
     write_bytes_atomic(written, report.to_markdown(written.parent).encode())
+    write_bytes_atomic(written.with_name(MISSED), report.missed_markdown().encode())
     if html is not None:
         from restt_paper.page import paper_page
 

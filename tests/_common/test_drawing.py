@@ -4,8 +4,8 @@ import pytest
 
 from restt import Topology
 from restt._common.drawing import save_figure
-from restt.meanfield.plots import picture
 from restt.topology_picture import _columns, _terms
+from restt_paper.meanfield.plots import picture
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 import restt
 from restt_app.cli import app, main
 from restt_paper import EXPERIMENTS
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from restt import baselines
-from restt_baselines.tensor import fm
-from restt_baselines.tensor.fm import FactorizationMachine, anova, pairs
+from restt_baselines.tensor.products import FACTORIZATION_MACHINE, FactorizationMachine, anova, pairs
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -84,16 +83,16 @@ def test_learns_digits_and_diabetes():
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_runs_are_independent(order):
-    assert_runs_are_independent(fm.make("regression", order=order, rank=2))
+    assert_runs_are_independent(FACTORIZATION_MACHINE.make("regression", order=order, rank=2))
 
 
 @pytest.mark.parametrize("order", [1, 3])
 def test_is_a_proper_estimator(order):
-    assert_is_a_proper_estimator(fm.make, order=order, rank=2)
+    assert_is_a_proper_estimator(FACTORIZATION_MACHINE.make, order=order, rank=2)
 
 
 @pytest.mark.parametrize("setting", [{"order": 0}, {"rank": 0}])
 def test_bad_settings_are_named(setting):
     X, y = small_table("regression")
     with pytest.raises(ValueError, match=next(iter(setting))):
-        fm.make("regression", **setting).fit(X, y)
+        FACTORIZATION_MACHINE.make("regression", **setting).fit(X, y)

@@ -6,8 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from restt import Topology, baselines
-from restt_baselines.tensor import full_tensor
-from restt_baselines.tensor.full_tensor import MAX_WEIGHTS, FullTensor, with_constant
+from restt_baselines.tensor.products import FULL_TENSOR, MAX_WEIGHTS, FullTensor, with_constant
 from tests.expansion import generic_module, terms_by_inclusion_exclusion
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
@@ -69,7 +68,7 @@ def test_too_many_weights_are_refused_with_their_number(sites, words):
 def test_digits_have_too_many_columns():
     X, _, y, _ = digits()
     with pytest.raises(ValueError, match="64 columns"):
-        full_tensor.make("classification").fit(X, y)
+        FULL_TENSOR.make("classification").fit(X, y)
 
 
 class LargestResult(TorchDispatchMode):
@@ -92,8 +91,8 @@ def test_a_row_never_holds_all_products():
 
 
 def test_runs_are_independent():
-    assert_runs_are_independent(full_tensor.make("regression"))
+    assert_runs_are_independent(FULL_TENSOR.make("regression"))
 
 
 def test_is_a_proper_estimator():
-    assert_is_a_proper_estimator(full_tensor.make)
+    assert_is_a_proper_estimator(FULL_TENSOR.make)

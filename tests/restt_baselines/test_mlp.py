@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt_baselines.networks import mlp
+from restt_baselines.networks import dense
+from restt_baselines.networks.dense import PERCEPTRON
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -31,7 +32,7 @@ def test_passes_every_check_of_scikit_learn():
 
 @pytest.mark.parametrize("hidden", [(), (7,), (7, 4)])
 def test_is_torchs_layers_run_by_run(hidden):
-    module = mlp.build_mlp(5, hidden, 3, runs=2, seed=0)
+    module = dense.build_mlp(5, hidden, 3, runs=2, seed=0)
     x = torch.rand(2, 6, 5, generator=torch.Generator().manual_seed(0))
     for run in range(2):
         steps: list[nn.Module] = []
@@ -46,22 +47,22 @@ def test_is_torchs_layers_run_by_run(hidden):
 
 
 def test_papers_network_has_two_hidden_layers_of_100():
-    for task in mlp.TASKS:
+    for task in dense.TASKS:
         module = baselines.make("mlp", task=task).build(784, 10, runs=2, seed=0)
         count = 784 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10
         assert sum(parameter[0].numel() for parameter in module.parameters()) == count
 
 
 def test_every_parameter_gets_a_gradient():
-    assert_every_parameter_gets_a_gradient(mlp.build_mlp(64, (20, 10), 3, runs=2, seed=0))
+    assert_every_parameter_gets_a_gradient(dense.build_mlp(64, (20, 10), 3, runs=2, seed=0))
 
 
 def test_runs_are_independent():
-    assert_runs_are_independent(mlp.make("regression", hidden=(8, 8)))
+    assert_runs_are_independent(PERCEPTRON.make("regression", hidden=(8, 8)))
 
 
 def test_is_a_proper_estimator():
-    assert_is_a_proper_estimator(mlp.make, hidden=(8,))
+    assert_is_a_proper_estimator(PERCEPTRON.make, hidden=(8,))
 
 
 def test_learns_digits():
@@ -75,9 +76,13 @@ def test_learns_diabetes():
 
 def test_decay_weighs_more_the_fewer_rows_there_are():
     X, y = small_table("regression")
-    auto, given = (mlp.make("regression", epochs=5, random_state=0, weight_decay=decay) for decay in ("auto", 3 / 40))
+    auto, given = (
+        PERCEPTRON.make("regression", epochs=5, random_state=0, weight_decay=decay) for decay in ("auto", 3 / 40)
+    )
     assert np.array_equal(auto.fit(X, y).predict(X), given.fit(X, y).predict(X))
-    half, same = (mlp.make("regression", epochs=5, random_state=0, weight_decay=decay) for decay in ("auto", 3 / 40))
+    half, same = (
+        PERCEPTRON.make("regression", epochs=5, random_state=0, weight_decay=decay) for decay in ("auto", 3 / 40)
+    )
     assert not np.array_equal(half.fit(X[:20], y[:20]).predict(X), same.fit(X[:20], y[:20]).predict(X))
 
 
@@ -94,4 +99,4 @@ def test_decay_weighs_more_the_fewer_rows_there_are():
 def test_bad_settings_are_named(setting, error):
     X, y = small_table("regression")
     with pytest.raises(error, match=next(iter(setting))):
-        mlp.make("regression", **setting).fit(X, y)
+        PERCEPTRON.make("regression", **setting).fit(X, y)

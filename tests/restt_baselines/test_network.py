@@ -16,12 +16,13 @@ from sklearn.preprocessing import StandardScaler
 
 from restt_baselines import make
 from restt_baselines.inputs import Inputs
-from restt_baselines.networks import lenet5, mlp
+from restt_baselines.networks.convolutional import LENET5
+from restt_baselines.networks.dense import PERCEPTRON
 from tests.restt_baselines.cases import TASKS, small_table
 
 
 def small(task: str = "classification", **settings):
-    return mlp.make(task, **{"hidden": (6,), "epochs": 4, "random_state": 0, "device": "cpu"} | settings)
+    return PERCEPTRON.make(task, **{"hidden": (6,), "epochs": 4, "random_state": 0, "device": "cpu"} | settings)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -247,7 +248,7 @@ def test_only_minmax_keeps_new_rows_within_bounds():
 def test_only_image_models_take_images():
     images, y = np.random.default_rng(0).random((12, 4, 4)), np.array([0, 1] * 6)
     settings = {"epochs": 1, "random_state": 0, "device": "cpu"}
-    shaped, flat = (lenet5.make("classification", **settings) for _ in range(2))
+    shaped, flat = (LENET5.make("classification", **settings) for _ in range(2))
     found = shaped.fit(images, y).predict_proba(images)
     assert np.array_equal(found, flat.fit(images.reshape(12, 16), y).predict_proba(images.reshape(12, 16)))
     with pytest.raises(ValueError, match="dim 3"):

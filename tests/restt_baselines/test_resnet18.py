@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt_baselines.networks import resnet18
+from restt_baselines.networks import convolutional
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import (
     assert_every_parameter_gets_a_gradient,
@@ -25,7 +25,7 @@ HEAD = (512 + 1) * 1000
 @pytest.fixture
 def thin(monkeypatch):
     """The same network with an eighth of the channels."""
-    monkeypatch.setattr(resnet18, "CHANNELS", (8, 16, 32, 64))
+    monkeypatch.setattr(convolutional, "CHANNELS", (8, 16, 32, 64))
 
 
 class OwnBlock(nn.Module):
@@ -63,7 +63,7 @@ def own_resnet(channels: tuple[int, ...], outputs: int) -> nn.Module:
     )
 
 
-def copied(module: resnet18.ResNet18, run: int, channels: tuple[int, ...], outputs: int) -> nn.Module:
+def copied(module: convolutional.ResNet18, run: int, channels: tuple[int, ...], outputs: int) -> nn.Module:
     """torch's layers with the weights and statistics of one run; both list them in the order of the computation."""
     own = own_resnet(channels, outputs).to(module.head.weight.dtype)
     state = [value for name, value in own.state_dict().items() if not name.endswith("num_batches_tracked")]
@@ -76,13 +76,13 @@ def test_number_of_weights_is_the_published_one_less_stem_and_head():
     module = baselines.make("resnet18").build(784, 10, runs=2, seed=0)
     expected = PUBLISHED - STEM - HEAD + 64 * 3 * 3 + (512 + 1) * 10
     assert sum(parameter[0].numel() for parameter in module.parameters()) == expected
-    assert sum(parameter.numel() for parameter in own_resnet(resnet18.CHANNELS, 10).parameters()) == expected
+    assert sum(parameter.numel() for parameter in own_resnet(convolutional.CHANNELS, 10).parameters()) == expected
 
 
 def test_is_torchs_layers_run_by_run(thin):
     module = baselines.make("resnet18").build(144, 4, runs=2, seed=0).double()
     x = torch.rand(2, 6, 144, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    owns = [copied(module, run, resnet18.CHANNELS, 4) for run in range(2)]
+    owns = [copied(module, run, convolutional.CHANNELS, 4) for run in range(2)]
     for _ in range(2):
         module.zero_grad()
         found = module(x)

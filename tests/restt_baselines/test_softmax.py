@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from restt_baselines.networks import softmax
+from restt_baselines.networks.dense import SOFTMAX
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import assert_every_parameter_gets_a_gradient
 
@@ -12,7 +12,7 @@ from tests.restt_baselines.image_cases import assert_every_parameter_gets_a_grad
 def test_reaches_the_optimum_that_scikit_learn_finds():
     X, X_test, y, _ = digits()
     X, X_test, decay = X / 16, X_test / 16, 1e-2
-    found = softmax.make("classification", weight_decay=decay, random_state=0, device="cpu").fit(X, y)
+    found = SOFTMAX.make("classification", weight_decay=decay, random_state=0, device="cpu").fit(X, y)
     # The penalty also weighs the biases: as the weight of a column of ones.
     exact = LogisticRegression(C=1 / (decay * len(X)), fit_intercept=False, tol=1e-8, max_iter=1000)
     exact.fit(np.c_[X, np.ones(len(X))], y)
@@ -25,12 +25,12 @@ def test_reaches_the_optimum_that_scikit_learn_finds():
 
 def test_all_runs_reach_the_same_optimum():
     X, _, y, _ = digits(side=4)
-    module = softmax.make("classification", runs=2, random_state=0, device="cpu").fit(X / 16, y).module_
+    module = SOFTMAX.make("classification", runs=2, random_state=0, device="cpu").fit(X / 16, y).module_
     torch.testing.assert_close(module.head.weight[0], module.head.weight[1])
 
 
 def test_runs_may_have_rows_of_their_own():
-    module = softmax.make("classification").build(6, 3, runs=2, seed=0)
+    module = SOFTMAX.make("classification").build(6, 3, runs=2, seed=0)
     module.head.weight.data.copy_(torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)))
     x = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(1))
     for run in range(2):
@@ -38,8 +38,8 @@ def test_runs_may_have_rows_of_their_own():
 
 
 def test_every_parameter_gets_a_gradient():
-    assert_every_parameter_gets_a_gradient(softmax.make("classification").build(64, 3, runs=2, seed=0))
+    assert_every_parameter_gets_a_gradient(SOFTMAX.make("classification").build(64, 3, runs=2, seed=0))
 
 
 def test_learns_digits():
-    assert score_after_fit(softmax.make("classification", random_state=0, device="cpu"), digits()) > 0.95
+    assert score_after_fit(SOFTMAX.make("classification", random_state=0, device="cpu"), digits()) > 0.95

@@ -4,7 +4,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 
 from restt import baselines
-from restt_baselines.tensor.special_cases import FULLY_CONNECTED, VOLTERRA, VolterraSeries
+from restt_baselines.tensor.plain import FULLY_CONNECTED, VOLTERRA, VolterraSeries
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,

@@ -11,8 +11,7 @@ import torch
 from restt import baselines
 from restt.train import TrainConfig, train
 from restt.train.runs import working_copy
-from restt_baselines.tensor.string_bond import Plaquettes, StringBondState, snakes
-from restt_baselines.tensor.strings import Strings, shares
+from restt_baselines.tensor.string_bond import Plaquettes, StringBondState, Strings, shares, snakes
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import images
 

@@ -5,8 +5,7 @@ from torch import nn
 
 from restt import baselines
 from restt.train import TrainConfig, train
-from restt_baselines.tensor import tt_bn
-from restt_baselines.tensor.normalised_train import NormalisedTrain
+from restt_baselines.tensor.tt_bn import TT_BN, NormalisedTrain
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -270,12 +269,12 @@ def test_learns_diabetes():
 @pytest.mark.parametrize("inference", INFERENCES)
 @pytest.mark.parametrize("statistics", STATISTICS)
 def test_runs_are_independent(statistics, inference):
-    assert_runs_are_independent(tt_bn.make("regression", bond_dim=3, statistics=statistics, inference=inference))
+    assert_runs_are_independent(TT_BN.make("regression", bond_dim=3, statistics=statistics, inference=inference))
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
 def test_is_a_proper_estimator(statistics):
-    assert_is_a_proper_estimator(tt_bn.make, bond_dim=3, statistics=statistics)
+    assert_is_a_proper_estimator(TT_BN.make, bond_dim=3, statistics=statistics)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +290,7 @@ def test_is_a_proper_estimator(statistics):
 def test_what_cannot_be_built_is_named(settings, columns, words):
     X, y = small_table("regression", columns=5)
     with pytest.raises(ValueError, match=words):
-        tt_bn.make("regression", **settings).fit(X[:, :columns], y)
+        TT_BN.make("regression", **settings).fit(X[:, :columns], y)
 
 
 def test_wrong_shapes_are_named():

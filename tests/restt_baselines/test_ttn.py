@@ -9,9 +9,17 @@ import pytest
 import torch
 
 from restt import baselines
-from restt_baselines.tensor.isometric_tree import IsometricTree, children, layer_side, nearest_isometry, product
-from restt_baselines.tensor.overlap_sweeps import OverlapSweeps, unit
-from restt_baselines.tensor.ttn import balanced, coherent
+from restt_baselines.tensor.ttn import (
+    IsometricTree,
+    OverlapSweeps,
+    balanced,
+    children,
+    coherent,
+    layer_side,
+    nearest_isometry,
+    product,
+    unit,
+)
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import images
 

@@ -67,14 +67,14 @@ def test_run_neither_times_nor_prints_nor_saves_while_parity_is_red(monkeypatch,
     monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
     monkeypatch.setattr(bench.runner, "race", lambda *_: pytest.fail("timed in spite of red parity"))
     with pytest.raises(ParityError, match="chain"):
-        bench.run(["small"], quick=True, threads=1, output=tmp_path, console=quiet)
+        bench.run(["inference"], quick=True, threads=1, output=tmp_path, console=quiet)
     assert quiet.file.getvalue() == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_ends_with_an_error_while_parity_is_red(monkeypatch, capsys):
     monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
-    monkeypatch.setattr("sys.argv", ["restt", "bench", "small", "--quick", "--threads", "1"])
+    monkeypatch.setattr("sys.argv", ["restt", "bench", "inference", "--quick", "--threads", "1"])
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 1

@@ -1,6 +1,5 @@
 import io
 import json
-import sys
 
 import pytest
 import torch
@@ -10,9 +9,7 @@ import restt_bench as bench
 from restt_bench.case import QUICK
 from restt_bench.implementations import base, field, implementation_named
 from restt_bench.implementations.base import TrainingStep
-from restt_bench.implementations.plain_torch import PlainTorch
-from restt_bench.implementations.tensorkrowch import TensorKrowch
-from restt_bench.memory import peak_memory
+from restt_bench.implementations.baselines import PlainTorch, TensorKrowch
 
 TINY = {"quick": True, "rounds": 2, "budget": 0.01, "threads": 1}
 PROVENANCE = {"commit", "dirty", "date", "command", "seed", "device", "threads", "platform", "versions"}
@@ -56,12 +53,11 @@ def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path,
     skipped = {row["implementation"]: row["skipped"] for row in saved["rows"] if "skipped" in row}
     assert all(skipped.values())
     assert set(timed) | set(skipped) == {made.name for made in field("cpu")}
-    assert (tmp_path / "main-cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("few")
 def test_tables_show_speed_ups_and_limits(quiet):
-    bench.run(["main"], console=quiet, plots=False, **TINY)
+    bench.run(["main"], console=quiet, **TINY)
     printed = quiet.file.getvalue()
     assert "all green" in printed
     assert "× limit" in printed
@@ -71,18 +67,8 @@ def test_tables_show_speed_ups_and_limits(quiet):
 @pytest.mark.usefixtures("few")
 def test_a_quick_run_writes_nothing_unless_asked(tmp_path, quiet, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    bench.run(["small"], console=quiet, **TINY)
+    bench.run(["inference"], console=quiet, **TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("few")
-def test_runs_race_only_where_there_is_a_runs_axis(quiet):
-    [result] = bench.run(["small"], console=quiet, **TINY)
-    many = [row for row in result["rows"] if row["case"]["runs"] is not None]
-    reasons = {row["implementation"]: row.get("skipped") for row in many}
-    assert reasons["textbook"] == "has no runs axis"
-    assert reasons["auto"] is None
-    assert reasons["limit"] is None
 
 
 @pytest.mark.usefixtures("few")
@@ -107,7 +93,7 @@ def test_threads_are_set_recorded_and_given_back(quiet):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        [result] = bench.run(["small"], console=quiet, **TINY)
+        [result] = bench.run(["inference"], console=quiet, **TINY)
         assert result["provenance"]["threads"] == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -117,8 +103,8 @@ def test_threads_are_set_recorded_and_given_back(quiet):
 @pytest.mark.usefixtures("few")
 def test_a_diverged_implementation_has_no_time(quiet, monkeypatch):
     monkeypatch.setattr(TrainingStep, "is_finite", lambda self: False)
-    [result] = bench.run(["small"], console=quiet, **TINY)
-    [row] = [row for row in result["rows"] if row["implementation"] == "auto" and row["case"]["runs"] is None]
+    [result] = bench.run(["inference"], console=quiet, **TINY)
+    [row] = [row for row in result["rows"] if row["implementation"] == "auto"]
     assert "diverged" in row["skipped"]
     assert "step" not in row
 
@@ -133,25 +119,13 @@ def test_a_step_trains():
     assert work.loss.item() < first
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the high-water mark is Linux's")
-def test_peak_memory_sees_the_matrices_of_the_textbook():
-    case = bench.Case(sites=40, bond_dim=64, batch=128)  # A(n) of all samples and sites: 80 MiB
-    found = peak_memory("textbook", case, seed=0, threads=1)
-    assert found["step_mib"] > 60
-    assert found["peak_mib"] > found["before_mib"] > 0
-
-
-def test_peak_memory_of_a_failure_says_why():
-    assert "implementation must be one of" in peak_memory("nobody", bench.Case(), seed=0, threads=1)["failed"]
-
-
 def test_unknown_implementation():
     with pytest.raises(ValueError, match="implementation must be one of"):
         implementation_named("nobody")
 
 
 def test_rows_say_what_was_set(quiet):
-    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    [result] = bench.run(["main"], console=quiet, **TINY)
     flags = {row["implementation"]: row["flags"] for row in result["rows"] if "step" in row}
     assert all(set(found) >= {"cuda_graph", "products"} for found in flags.values())
     assert flags["torch"]["optimizer"] == "torch.optim.Adam(fused=True)"
@@ -166,7 +140,7 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
 
     monkeypatch.setattr(PlainTorch, "build", build)
     race_only(monkeypatch, "auto", "torch")
-    [result] = bench.run(["main"], console=quiet, plots=False, **TINY)
+    [result] = bench.run(["main"], console=quiet, **TINY)
     reasons = {row["implementation"]: row.get("skipped") for row in result["rows"]}
     assert reasons["torch"] == "RuntimeError: operation not permitted when stream is capturing"
     assert reasons["auto"] is None
@@ -175,16 +149,8 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
 def test_reasons_with_brackets_are_shown_whole(quiet, monkeypatch):
     monkeypatch.setattr(TensorKrowch, "refusal", lambda self, case: "not installed (pip install 'restt[bench]')")
     race_only(monkeypatch, "auto", "tensorkrowch")
-    bench.run(["main"], console=quiet, plots=False, **TINY)
+    bench.run(["main"], console=quiet, **TINY)
     assert "TensorKrowch: not installed (pip install 'restt[bench]')" in quiet.file.getvalue()
-
-
-@pytest.mark.usefixtures("few")
-def test_without_matplotlib_the_numbers_are_saved_and_the_picture_is_not(quiet, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    bench.run(["main"], console=quiet, output=tmp_path, **TINY)
-    assert [path.name for path in tmp_path.iterdir()] == ["main-cpu.json"]
-    assert "no picture: drawing needs matplotlib: pip install 'restt[plot]'" in quiet.file.getvalue()
 
 
 def test_a_gpu_times_everything_both_ways():

@@ -1,6 +1,7 @@
 import contextlib
 import io
 import json
+import re
 
 import pytest
 import torch
@@ -49,6 +50,16 @@ def test_every_study_runs_quickly_and_can_be_saved(name, quiet, tmp_path, hasty,
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_is_there(name):
     assert callable(study_named(name))
+
+
+def test_the_help_of_the_command_names_every_suite_and_study():
+    from typer.main import get_command
+
+    from restt_app.cli import app
+
+    (argument,) = [one for one in get_command(app).commands["bench"].params if one.name == "names"]
+    named = re.findall(r"[a-z]+(?:-[a-z]+)*", argument.help)
+    assert set(named) >= set(bench.NAMES)
 
 
 def test_a_kernel_that_is_wrong_fails_its_check(quiet, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""A cell trains on the fraction it names, a seed on images of its own, a split with the choice made for it."""
+"""A cell trains on the fraction it names and a seed on images of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from sklearn.dummy import DummyClassifier
 
 from restt_baselines import registry
 from restt_paper.engine.experiment import Context
-from restt_paper.images.cells import baseline_cell, compute_images, recipe_cell
+from restt_paper.images.baseline_cells import baseline_cell, compute_images
+from restt_paper.images.cells import recipe_cell
 from restt_paper.images.data import load_images, training_rows
-from restt_paper.tabular.models import estimator_of, model_cell
-from restt_paper.tabular.search import Candidate
 
 ROWS = 100
 
@@ -30,10 +29,9 @@ def fitted_rows(monkeypatch):
             return super().fit(X, y)
 
     file = types.ModuleType("restt_baselines.noting")
-    file.TASKS = ("classification",)
-    file.make = lambda task, **params: Noting(**params)
+    file.NOTING = registry.Baseline.of(classification=Noting)
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.BASELINES, "noting", "noting")
+    monkeypatch.setitem(registry.BASELINES, "noting", "noting:NOTING")
     return given
 
 
@@ -69,14 +67,3 @@ def test_the_first_images_are_the_authors(on_the_cpu, monkeypatch):
     cell = recipe_cell("table4", "quick", "digits", "tt", 2, 0.2, "first", rows=ROWS)
     compute_images(cell.settings, on_the_cpu)
     assert [rows.tolist() for rows in given[0]] == [list(range(ROWS // 5))] * 2
-
-
-def test_every_split_is_fitted_with_what_was_chosen_for_it(tmp_path):
-    penalties = {16: 0.003, 0: 0.01, 1: 0.1}
-    chosen = [
-        {"split": split, "selected": Candidate("trigonometric", False, penalty, penalty).to_dict()}
-        for split, penalty in penalties.items()
-    ]
-    cell = model_cell("quick", "ale", "restt-selected", list(penalties))
-    estimator = estimator_of(cell.settings, Context("cpu", {"search": {"chosen": chosen}}, tmp_path))
-    assert {split: estimator(split).penalty["chain"] for split in penalties} == penalties

@@ -14,64 +14,8 @@ from restt_paper.images import table4
 from restt_paper.images.accuracy import ACCURACIES
 from restt_paper.images.cells import improved_cell, paper_cell, rate_cell, recipe_cell
 from restt_paper.images.training_curves import NEAR, _near_best
-from restt_paper.meanfield import stability as study
 
 RATE_CELLS = 12  # two sets, two models, three bond dimensions
-
-
-def stability(trains, spread, mean):
-    """Files of both models at two bond dimensions: how many of four σ_w² train, and the spread over seeds."""
-    return [
-        {
-            "settings": {"fraction": 0.1, "epochs": 2},
-            "result": {
-                "over_sigma2": [
-                    {**model, "sigma2": 10.0**-k, "final_training_accuracy": 90.0 if k < trains[topology] else 10.0}
-                    for k in range(4)
-                ],
-                "over_seeds": {
-                    **model,
-                    "final_test_accuracy": [mean[topology] + spread[topology] * k for k in range(-5, 6)],
-                },
-            },
-        }
-        for topology in ("plain", "residual")
-        for bond_dim in (20, 100)
-        for model in [{"topology": topology, "bond_dim": bond_dim, "lr": 1e-3}]
-    ]
-
-
-def verdict(claim, trains, spread, mean=(80.0, 80.0)):
-    files = stability(*({"plain": tt, "residual": restt} for tt, restt in (trains, spread, mean)))
-    (found,) = [row[-1] for row in study.stability_tables(files)[-1].rows if row[0] == claim]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("tt", "restt", "expected"), [(1, 3, "holds"), (3, 1, "does not hold"), (2, 2, "does not hold")]
-)
-def test_restt_is_more_relaxed_only_where_more_of_its_variances_train(tt, restt, expected):
-    assert verdict(study.RELAXED, (tt, restt), (1.0, 1.0)) == expected
-
-
-@pytest.mark.parametrize(
-    ("tt", "restt", "expected"), [(2.0, 0.5, "holds"), (0.5, 2.0, "does not hold"), (1.0, 0.9, "does not hold")]
-)
-def test_restt_varies_less_only_where_its_spread_is_smaller(tt, restt, expected):
-    assert verdict(study.VARIES_LESS, (2, 2), (tt, restt)) == expected
-
-
-def test_the_spread_of_a_model_that_only_guesses_decides_nothing():
-    assert verdict(study.VARIES_LESS, (2, 2), (2.0, 0.5), mean=(10.0, 80.0)) == "open"
-
-
-@pytest.mark.parametrize(("share", "trains"), [(0.49, "0"), (0.51, "4")])
-def test_a_variance_trains_above_half_of_the_best_training_accuracy(share, trains):
-    files = stability({"plain": 0, "residual": 4}, {"plain": 1.0, "residual": 1.0}, {"plain": 80.0, "residual": 80.0})
-    for row in files[0]["result"]["over_sigma2"]:
-        row["final_training_accuracy"] = 90.0 * share
-    rows = {row[:2]: row for row in study.stability_tables(files)[1].rows}
-    assert (rows["TT (MeanTT)", "20"][3] == "none") == (trains == "0")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from restt import data
 from restt.features import Trigonometric
 from restt.train import TrainConfig, train
 from restt_paper.engine.store import Store
-from restt_paper.images import cells, convergence, swept_trials, table3, table4, training
+from restt_paper.images import cells, convergence, table3, table4, training
 from restt_paper.images.cells import rate_cell
 from restt_paper.images.data import Images, training_rows
 from restt_paper.synthetic.training import _chosen
@@ -78,7 +79,8 @@ def test_held_out_runs_are_scored_on_training_images_they_do_not_train_on(images
 
 def test_rates_are_compared_on_training_images_that_no_trial_trains_on(images, trainings, monkeypatch, tmp_path):
     monkeypatch.setattr(cells, "load_images", lambda *_: images)
-    cell = rate_cell("quick", "digits", "restt", 2, epochs=1, seeds=2, rows=None)
+    monkeypatch.setitem(cells.SIZES, "quick", replace(cells.SIZES["quick"], epochs=1, rate_seeds=2, rows=None))
+    cell = rate_cell("quick", "digits", "restt", 2)
     table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
     (given,) = trainings
     assert len(given["subset"]) == len(given["validation_subset"]) == 2 * len(cell.settings["rates"])
@@ -86,26 +88,6 @@ def test_rates_are_compared_on_training_images_that_no_trial_trains_on(images, t
         assert len(held) == TRAINING // cell.settings["one_held_out_in"]
         assert not numbers(kept) & numbers(held)
         assert numbers(kept) | numbers(held) == set(range(TRAINING))
-
-
-def test_trials_of_sweeps_are_scored_on_training_images_they_are_not_fitted_to(images, monkeypatch, tmp_path):
-    monkeypatch.setattr(cells, "load_images", lambda *_, **__: images)
-    given = []
-
-    def noting(self, X, y, validation):
-        given.append((X, validation[0]))
-        return fit_epochs(self, X, y, validation)
-
-    fit_epochs = cells.SweptClassifier.fit_epochs
-    monkeypatch.setattr(cells.SweptClassifier, "fit_epochs", noting)
-    params = {"sweeps": 1, "bond_dim": 2}
-    cell = cells.baseline_cell("table2", "quick", "digits", "mps-dmrg", 1.0, params, **swept_trials.ONE_RUN)
-    table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
-    kept, held = ({tuple(row) for row in part.tolist()} for part in given[0])
-    assert len(held) == TRAINING // cell.settings["one_held_out_in"]
-    assert not kept & held
-    assert kept | held == {tuple(row) for row in images.x[:TRAINING].tolist()}
-    assert all(cell.settings["one_held_out_in"] for cell in swept_trials.cells())
 
 
 def test_the_clock_is_stopped_by_training_rows_that_are_not_trained_on(trainings):
@@ -138,23 +120,3 @@ def test_the_convergence_target_reads_the_time_on_validation_rows(by_validation,
     run = {"by_validation": {"seconds": by_validation}, "by_test": {"seconds": by_test}}
     store.compute_all(table3.cells("paper"), lambda _: {"convergence": [run]})
     assert table3.slowest_convergence(store) == by_validation
-
-
-def test_paired_trials_share_weights_and_batches_across_rates(images, trainings, monkeypatch, tmp_path):
-    monkeypatch.setattr(cells, "load_images", lambda *_: images)
-    begun = []
-    module_of = cells.Recipe.module
-
-    def noting_weights(*given):
-        made = module_of(*given)
-        begun.append([weights.detach().clone() for weights in made.parameters()])
-        return made
-
-    monkeypatch.setattr(cells.Recipe, "module", noting_weights)
-    for paired in (True, False):
-        cell = rate_cell("quick", "digits", "restt", 2, epochs=1, seeds=2, rows=None, paired=paired)
-        table4.EXPERIMENT.compute_cell(cell, Store(tmp_path))
-    assert trainings[0]["config"].run_ids == [0, 1, 0, 1, 0, 1]
-    same = [[torch.equal(weights[:2], weights[2:4]) for weights in one] for one in begun]
-    assert all(same[0])
-    assert not all(same[1])

@@ -10,11 +10,9 @@ import pytest
 import restt_paper
 from restt._common.drawing import require_matplotlib
 from restt_paper import commands
-from restt_paper.engine import target as targets
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.report import QUICK_MEANS
-from restt_paper.engine.store import Store
+from restt_paper.engine import verdict as targets
+from restt_paper.engine.experiment import QUICK_MEANS, Experiment
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table
 
 
@@ -102,7 +100,6 @@ def test_an_experiment_that_needs_a_missing_package_does_not_stop_the_others(tmp
 
 def test_tables_and_results_before_and_after(tmp_path, squares):
     assert restt_paper.tables_of("squares", "paper", tmp_path)[0].rows == ((NOT_YET,),) * 3
-    assert restt_paper.results_of("squares", "paper", tmp_path) == [None] * 3
     paths = restt_paper.reproduce("squares", "paper", tmp_path, "cpu")
     assert [path.exists() for path in paths] == [True] * 3
     assert restt_paper.tables_of("squares", "paper", tmp_path)[0].rows == (("0",), ("1",), ("4",))

@@ -12,7 +12,6 @@ on 2000 MNIST images of 14×14 pixels held out of the training set, with 3000 to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,8 @@ from restt._common.errors import check_positive
 from restt._common.seeds import run_generator
 from restt.train.data import FeatureMap
 from restt_baselines.network import NetworkClassifier
-from restt_baselines.tensor.strings import Strings, shares
-
-TASKS = ("classification",)
+from restt_baselines.registry import Baseline
+from restt_baselines.tensor.string_bond import Strings, shares
 
 # Below, a half of the train would have a single site and no bond of its own.
 LEAST_COLUMNS = 4
@@ -91,10 +89,4 @@ class MPSAdamClassifier(NetworkClassifier):
         return shares
 
 
-def make(task: str, **params: Any) -> MPSAdamClassifier:
-    """The estimator.
-
-    >>> make("classification", bond_dim=4).build(64, 10, runs=3, seed=0)(torch.rand(5, 64, 2)).shape
-    torch.Size([3, 5, 10])
-    """
-    return MPSAdamClassifier(**params)
+MPS_ADAM = Baseline.of(classification=MPSAdamClassifier)

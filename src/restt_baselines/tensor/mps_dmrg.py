@@ -20,17 +20,15 @@ stays at the middle site.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, check_positive
 from restt.features.formulas import on_the_sphere
+from restt_baselines.registry import Baseline
 from restt_baselines.tensor.dmrg import LabelledTrain, Step, Sweeps, spanned
 from restt_baselines.tensor.swept import Sweep, SweptClassifier
-
-TASKS = ("classification",)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -102,11 +100,4 @@ class MPSClassifier(SweptClassifier):
         return self.model_.cores[0].device
 
 
-def make(task: str, **params: Any) -> MPSClassifier:
-    """The estimator.
-
-    >>> X, y = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0, 1, 1, 0]
-    >>> make("classification", sweeps=2, random_state=0).fit(X, y).predict(X)
-    array([0, 1, 1, 0])
-    """
-    return MPSClassifier(**params)
+MPS_DMRG = Baseline.of(classification=MPSClassifier)

@@ -26,8 +26,7 @@ from restt._common.errors import check_int
 from restt.estimators.progress import shown_progress
 from restt.estimators.targets import class_numbers
 from restt.train import EpochRecord
-from restt_baselines.epochs import FittedInEpochs, as_shares, read_labels
-from restt_baselines.inputs import Inputs
+from restt_baselines.inputs import FittedInEpochs, Inputs, as_shares, read_labels
 
 ROWS_AT_ONCE = 8192
 

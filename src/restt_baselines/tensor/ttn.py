@@ -1,4 +1,20 @@
-"""TTN: trees of isometries over an image, one for each class against all others (Liu et al., 2019).
+"""A tree of isometries over an image; ``overlap_sweeps.py`` and ``tree_sweeps.py`` train it.
+
+D. Liu, S.-J. Ran, P. Wittek, C. Peng, R. Blázquez García, G. Su, M. Lewenstein, "Machine learning by unitary tensor
+network of hierarchical structure" (2019). Each tensor maps the product of four neighbours' vectors to one; layer by
+layer an image of 2^L × 2^L pixels becomes one vector of O outputs.
+
+Training of a tree of isometries by the source's linear cost, as its authors' code does it.
+
+Liu et al. (2019) maximise F = Σ_b t(b)ᵀ out(b), the overlap of outputs and labels, one tensor after the other, layer by
+layer from the pixels up. With all other tensors fixed F = tr(T Eᵀ), and U Vᵀ of the environment E = U S Vᵀ is the
+isometry that makes it largest: no step size, no rate.
+
+Isometries shorten product states. The authors' code therefore brings the vector of every image at every node to length
+1, and in an environment also the output of every basis state of the tensor's own bond; what remains of E is how well
+each basis state of that bond points to the label, image by image. Then F is not linear in T and may fall.
+
+TTN: trees of isometries over an image, one for each class against all others (Liu et al., 2019).
 
 As the source's paper and its authors' code have it: images of 16×16 pixels, site vectors of width d by the angle π/2,
 four neighbours into one, sweeps of ``overlap_sweeps.py`` over the linear cost, random positive initial tensors, two
@@ -11,9 +27,9 @@ source gives every class its own).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import comb, pi
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,11 +37,187 @@ from torch.nn import functional as F
 
 from restt._common.errors import check_int, check_positive
 from restt_baselines.networks.layers import image_side
-from restt_baselines.tensor.isometric_tree import IsometricTree
-from restt_baselines.tensor.overlap_sweeps import OverlapSweeps, unit
+from restt_baselines.registry import Baseline
 from restt_baselines.tensor.swept import Sweep, SweptClassifier
 
-TASKS = ("classification",)
+CHILDREN = 4
+
+
+def nearest_isometry(environment: Tensor) -> Tensor:  # (A, B) with A ≤ B
+    """U Vᵀ of U S Vᵀ: the T with orthonormal rows for which tr(T Eᵀ) is largest.
+
+    >>> nearest_isometry(torch.tensor([[0.0, 3.0], [-2.0, 0.0]])).abs()
+    tensor([[0., 1.],
+            [1., 0.]])
+    """
+    # In float64 and on the CPU: a few rows, and rounding would add up over the sweeps.
+    left, _, right = torch.linalg.svd(environment.double().cpu(), full_matrices=False)
+    return (left @ right).to(environment)
+
+
+class IsometricTree:
+    """``tensors[layer][node]`` is (D_out, D_in⁴); node (row, column) of a layer stands at row · side + column.
+
+    >>> tree = IsometricTree.random(4, 2, bond_dim=3, outputs=5, generator=torch.Generator().manual_seed(0))
+    >>> tree(torch.rand(16, 7, 2)).shape, [len(layer) for layer in tree.tensors]
+    (torch.Size([7, 5]), [4, 1])
+    """
+
+    def __init__(self, tensors: list[list[Tensor]]) -> None:
+        self.tensors = tensors
+
+    @classmethod
+    def random(
+        cls,
+        side: int,
+        feature_dim: int,
+        bond_dim: int,
+        outputs: int,
+        generator: torch.Generator,
+        *,
+        positive: bool = False,
+    ) -> IsometricTree:
+        """Random isometries for ``side`` × ``side`` sites, ``side`` a power of 2.
+
+        With ``positive`` the tensors are uniform in [0, 1) instead, and no isometries before their first update.
+        """
+        tensors: list[list[Tensor]] = []
+        width = feature_dim
+        while side > 1:
+            side //= 2
+            wide = width**CHILDREN
+            narrow = outputs if side == 1 else min(bond_dim, wide)
+            if narrow > wide:
+                raise ValueError(f"outputs must be at most {wide}, the width of the last tensor, got {outputs}")
+            if positive:
+                tensors.append(list(torch.rand(side * side, narrow, wide, generator=generator)))
+            else:
+                drawn = torch.randn(side * side, narrow, wide, generator=generator)
+                tensors.append([nearest_isometry(part) for part in drawn])
+            width = narrow
+        return cls(tensors)
+
+    def __call__(self, x: Tensor) -> Tensor:  # (side², B, I) -> (B, O)
+        *_, top = self.layers(list(x))
+        return top[0]
+
+    def layers(self, vectors: list[Tensor], change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
+        """The vectors of every layer, from the first above the sites to the output; ``change`` is done to each."""
+        for layer in self.tensors:
+            side = layer_side(layer)
+            vectors = [
+                product([vectors[child] for child in children(node, side)]) @ tensor.T
+                for node, tensor in enumerate(layer)
+            ]
+            if change is not None:
+                vectors = [change(vector) for vector in vectors]
+            yield vectors
+
+    def to(self, device: torch.device | str) -> IsometricTree:
+        return IsometricTree([[tensor.to(device) for tensor in layer] for layer in self.tensors])
+
+
+def layer_side(layer: list[Tensor]) -> int:
+    """Nodes along a side of a layer."""
+    return round(len(layer) ** 0.5)
+
+
+def children(node: int, side: int) -> list[int]:
+    """The four nodes below ``node`` of a layer with ``side`` × ``side`` nodes: two by two neighbours.
+
+    >>> children(1, side=2)
+    [2, 3, 6, 7]
+    """
+    row, column = divmod(node, side)
+    corner = 2 * row * 2 * side + 2 * column
+    return [corner, corner + 1, corner + 2 * side, corner + 2 * side + 1]
+
+
+def product(vectors: list[Tensor]) -> Tensor:  # (B, D) each -> (B, D⁴)
+    """The product state of each row."""
+    found = vectors[0]
+    for vector in vectors[1:]:
+        found = (found.unsqueeze(2) * vector.unsqueeze(1)).flatten(1)
+    return found
+
+
+def slope_of_child(tensor: Tensor, vectors: list[Tensor], place: int) -> Tensor:  # (D_out, D⁴), (B, D) each
+    """∂(a node's vector)/∂(the vector of its child at ``place``), (B, D_out, D).
+
+    >>> slope_of_child(torch.ones(3, 16), [torch.ones(5, 2)] * 4, place=1)[0]
+    tensor([[8., 8.],
+            [8., 8.],
+            [8., 8.]])
+    """
+    width = vectors[0].shape[1]
+    before, after = width**place, width ** (CHILDREN - 1 - place)
+    others = product([*vectors[:place], *vectors[place + 1 :]])
+    matrix = tensor.view(-1, before, width, after).transpose(1, 2).reshape(-1, before * after)
+    return (others @ matrix.T).view(len(others), -1, width)
+
+
+class OverlapSweeps:
+    """Updates the tensors of a tree in place.
+
+    >>> x = torch.nn.functional.normalize(torch.rand(16, 7, 2), dim=2)
+    >>> tree = IsometricTree.random(4, 2, bond_dim=3, outputs=2, generator=torch.Generator().manual_seed(0))
+    >>> len(list(OverlapSweeps(tree, x, torch.eye(2)[torch.arange(7) % 2]).sweep()))
+    5
+    """
+
+    def __init__(
+        self,
+        tree: IsometricTree,
+        x: Tensor,  # (side², B, I)
+        target: Tensor,  # (B, O)
+    ) -> None:
+        self.tree, self.target = tree, target
+        self.vectors = [list(x), *tree.layers(list(x), unit)]
+
+    @torch.no_grad()
+    def sweep(self) -> Iterator[Tensor]:
+        """One pass over all layers; gives Σ_b t(b)ᵀ out(b), outputs of length 1, after each tensor."""
+        for layer, tensors in enumerate(self.tree.tensors):
+            for node in range(len(tensors)):
+                wide = self._wide(layer, node)
+                tensors[node] = nearest_isometry(self.pull(layer, node).T @ wide)
+                self._refresh(layer, node)
+                yield (self.vectors[-1][0] * self.target).double().sum()
+
+    def pull(self, layer: int, node: int) -> Tensor:  # (B, D_out)
+        """What each basis state of a node's bond becomes at the output, at length 1, times the label."""
+        slope: Tensor | None = None  # (B, D_above, D_out)
+        for above, parent, place in self._path(layer, node):
+            below = children(parent, layer_side(self.tree.tensors[above]))
+            vectors = [self.vectors[above][each] for each in below]
+            step = slope_of_child(self.tree.tensors[above][parent], vectors, place)
+            slope = step if slope is None else step @ slope
+        return self.target if slope is None else torch.einsum("bo,bod->bd", self.target, unit(slope))
+
+    def _path(self, layer: int, node: int) -> Iterator[tuple[int, int, int]]:
+        """Layer and node of every ancestor, and the place among its children that the path comes from."""
+        for above in range(layer + 1, len(self.tree.tensors)):
+            row, column = divmod(node, layer_side(self.tree.tensors[above - 1]))
+            node = row // 2 * layer_side(self.tree.tensors[above]) + column // 2
+            yield above, node, row % 2 * 2 + column % 2
+
+    def _wide(self, layer: int, node: int) -> Tensor:  # (B, D⁴)
+        below = children(node, layer_side(self.tree.tensors[layer]))
+        return product([self.vectors[layer][each] for each in below])
+
+    def _refresh(self, layer: int, node: int) -> None:
+        """The vectors of a changed node and of all above it."""
+        for each, where in ((layer, node), *((above, parent) for above, parent, _ in self._path(layer, node))):
+            self.vectors[each + 1][where] = unit(self._wide(each, where) @ self.tree.tensors[each][where].T)
+
+
+def unit(vectors: Tensor) -> Tensor:  # (B, O, …)
+    """Every row's vector along axis 1 brought to length 1.
+
+    >>> unit(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
+    return torch.nn.functional.normalize(vectors, dim=1, eps=torch.finfo(vectors.dtype).tiny)
 
 
 class OneAgainstAll:
@@ -133,10 +325,4 @@ def balanced(labels: Tensor, label: int, generator: torch.Generator) -> Tensor: 
     return torch.cat(parts)
 
 
-def make(task: str, **params: Any) -> TTNClassifier:
-    """The estimator, for square images.
-
-    >>> make("classification", side=4).site_vectors(torch.zeros(3, 64)).shape
-    torch.Size([16, 3, 4])
-    """
-    return TTNClassifier(**params)
+TTN = Baseline.of(classification=TTNClassifier)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from restt import chain
 from restt._common.errors import check_choice
 from restt_bench.implementations.base import Implementation
+from restt_bench.implementations.baselines import PlainTorch, TensorKrowch
 from restt_bench.implementations.limit import Limit
 from restt_bench.implementations.ours import Ours
 from restt_bench.implementations.own_loops import OwnLoop
-from restt_bench.implementations.plain_torch import PlainTorch
-from restt_bench.implementations.tensorkrowch import TensorKrowch
 
 __all__ = ["Implementation", "chosen", "field", "implementation_named"]
 

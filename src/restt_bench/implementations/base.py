@@ -19,13 +19,7 @@ WARM_UPS = 3
 
 
 class Work(Protocol):
-    """Something with a training step, its three phases, and inference."""
-
-    def forward(self) -> None: ...
-
-    def backward(self) -> None: ...
-
-    def update(self) -> None: ...
+    """Something with a training step and inference."""
 
     def step(self) -> None: ...
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
 from restt_bench.case import Case
 from restt_bench.implementations.base import Implementation, Work, captured, graph_name, graph_refusal
-from restt_bench.timing import measure_on
 
 
 class Products:
@@ -51,9 +48,6 @@ class Products:
             self.multiply(self.grad, core, out=self.back)
             self.multiply(product, self.grad, out=self.core_grad)
 
-    def update(self) -> None:
-        pass
-
     def step(self) -> None:
         self.forward()
         self.backward()
@@ -84,34 +78,3 @@ class Limit(Implementation):
 
     def build(self, case: Case, seed: int) -> Work:
         return Products(case, self.graph)
-
-
-def ceilings(device: str, size: int) -> dict[str, float]:
-    """Measured rates of large matrix products (operations a second) and of a copy (bytes read and written a second)."""
-    found = {}
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        for name, dtype in (("tf32", torch.float32), ("bf16", torch.bfloat16)):
-            a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-            found[f"{name}_flops"] = 2 * size**3 / _seconds(partial(torch.matmul, a, b), device)
-    finally:
-        torch.set_float32_matmul_precision(before)
-    source = torch.randn(size, size, 8, device=device)
-    target = torch.empty_like(source)
-    found["copy_bytes"] = 2 * source.nbytes / _seconds(partial(target.copy_, source), device)
-    return found
-
-
-def roofline_ms(rates: dict[str, float], case: Case) -> float:
-    """What :func:`ceilings` bound a step by: the products' arithmetic, or features and six times the parameters."""
-    runs, inner, width, bond = case.runs or 1, case.sites - 2, case.feature_dim, case.bond_dim
-    flops = 3 * 2 * runs * case.batch * inner * width * bond**2
-    parameters = runs * inner * width * (bond**2 + bond)
-    bytes_moved = 4 * (6 * parameters + case.batch * case.sites * width)
-    rate = rates["bf16_flops" if case.precision == "bf16" else "tf32_flops"]
-    return 1e3 * max(flops / rate, bytes_moved / rates["copy_bytes"])
-
-
-def _seconds(call: Callable[[], object], device: str) -> float:
-    return measure_on(device, {"call": call}, rounds=5, budget=1.0)["call"].median

@@ -31,7 +31,6 @@ from restt_bench.implementations.base import (
 
 LOOPS = {
     "plain": "model, loss, backward and fused Adam one by one",
-    "one-thread": "the same, backward on the calling thread, gradients forgotten without zero_grad",
     "graphed-step": "make_graphed_callables of model and loss, the update a graph, backward on the calling thread",
     "graphed-whole": "make_graphed_callables of the whole step, its update by torch.compile",
     "compiled-step": 'torch.compile, mode="reduce-overhead", of model, loss and backward, and of the update',
@@ -77,7 +76,6 @@ class OwnLoop(Implementation):
     def _step(self, model: nn.Module, case: Case, seed: int) -> TrainingStep:
         steps = {
             "plain": TrainingStep,
-            "one-thread": OneThread,
             "graphed-step": GraphedStep,
             "graphed-whole": GraphedWhole,
             "compiled-step": CompiledStep,
@@ -130,7 +128,7 @@ def _loss(model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor) -> Tenso
     return torch.nn.functional.mse_loss(output, target.expand_as(output))
 
 
-class OneThread(TrainingStep):
+class _OneThread(TrainingStep):
     """The backward pass stays on the thread that asks for it."""
 
     def backward(self) -> None:
@@ -148,7 +146,7 @@ class _ModelAndLoss(nn.Module):
         return _loss(self.model, x, target)
 
 
-class GraphedStep(OneThread):
+class GraphedStep(_OneThread):
     """Three graphs a step. Graphed gradients lie at the same place every step, so the update can be replayed too."""
 
     def __init__(self, model: nn.Module, parameters: Any, case: Case, seed: int) -> None:

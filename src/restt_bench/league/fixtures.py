@@ -26,6 +26,11 @@ Task = Literal["regression", "classification"]
 PAPERS_SPLITS, REAL_SPLITS, MADE_SPLITS, LARGE_SPLITS = 20, 3, 2, 1
 # How the paper splits its tables, beside random splits.
 PAPERS_SEED = 16
+# Made tables whose generators tools/prior_tables.py shares: they chose the weights of the prior in 0.8.0.
+CHOSE_WEIGHTS = {
+    *("friedman 1", "friedman 2", "friedman 3", "product", "categories", "ties", "skewed", "rough"),
+    "60 rows, 40 columns",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,13 @@ class Fixture:
     seeds: tuple[int, ...] | None = None  # of the splits; by default 0, 1, …
 
     @property
+    def fit_rows(self) -> int:
+        """Rows of a fit."""
+        return self.train if isinstance(self.train, int) else int(self.train * len(self.x))
+
+    @property
     def split_seeds(self) -> tuple[int, ...]:
+        """Seeds of the splits."""
         return tuple(range(self.splits)) if self.seeds is None else self.seeds
 
 

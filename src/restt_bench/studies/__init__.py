@@ -20,7 +20,6 @@ STUDIES = {
     "networks": "networks:networks",
     "loops": "loops:loops",
     "tables": "restt_bench.league:league",
-    "long-tables": "long_tables:long_tables",
     "explain": "explaining:explaining",
     "explain-trees": "explaining_trees:explaining_trees",
 }

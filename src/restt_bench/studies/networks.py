@@ -15,7 +15,7 @@ import torch
 from restt.train import train
 from restt_baselines import make
 from restt_bench.case import Case, Settings
-from restt_bench.implementations.tensorkrowch import TensorKrowch
+from restt_bench.implementations.baselines import TensorKrowch
 from restt_bench.timing import measure_on
 
 if TYPE_CHECKING:

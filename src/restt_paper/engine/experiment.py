@@ -1,20 +1,22 @@
-"""An experiment: what is computed, how, and how it is shown, in one object."""
+"""An experiment: its cells, their computation and its tables, in one object."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import Table
-from restt_paper.engine.target import Target
+from restt_paper.engine.verdict import Target
 
 # Where pictures lie in a folder of results. A setting of this name lists those that are drawn while a cell is computed:
 # nothing can draw them again from its results.
 PICTURES = "pictures"
+QUICK_MARK = " (quick profile)"
+QUICK_MEANS = "The quick profile has smaller sets and fewer epochs than the paper: it shows that all works, no more."
 
 Settings = Mapping[str, Any]
 Result = Mapping[str, Any]
@@ -22,7 +24,7 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Context:
-    """What a computation is given beside its settings: where to compute, and what it builds on."""
+    """Device, results of needed cells and folder of pictures, which a computation gets beside its settings."""
 
     device: str
     needed: Mapping[str, Result]  # results of the cell's needs, by setting
@@ -76,7 +78,7 @@ class Experiment:
     device: str | None = None
 
     def run(self, store: Store, profile: str) -> list[dict[str, Any]]:
-        """Compute what is missing, telling of each cell; returns the files of all cells."""
+        """Compute missing cells with a line of progress for each; returns the files of all cells."""
         return store.compute_all(self.cells(profile), lambda cell: self._work(cell, store))
 
     def compute_cell(self, cell: Cell, store: Store) -> dict[str, Any]:
@@ -86,3 +88,22 @@ class Experiment:
     def _work(self, cell: Cell, store: Store) -> Result:
         needed = {name: self.compute_cell(other, store)["result"] for name, other in cell.needs.items()}
         return self.compute(cell.settings, Context(store.device, needed, store.folder / PICTURES))
+
+
+def mark(tables: Iterable[Table], profile: str) -> list[Table]:
+    """The tables, with a mark in the titles of those of the quick profile."""
+    return [replace(table, title=table.title + QUICK_MARK) if profile == "quick" else table for table in tables]
+
+
+@contextmanager
+def naming_damage(name: str, folder: Path) -> Iterator[None]:
+    """Turn an error of the code that reads results into a ValueError that names the experiment and its folder."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and "results file" in str(error):
+            raise
+        raise ValueError(
+            f"a results file of {name} under {folder} lacks a part that its tables show "
+            f"({type(error).__name__}: {error}); move it away or bring back a copy"
+        ) from error

@@ -1,11 +1,10 @@
-"""Everything measured, as tables in the terminal and as one Markdown page, from the results files alone."""
+"""All results as tables in the terminal and as two Markdown pages, from the results files alone."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -13,24 +12,27 @@ from typing import Any
 from urllib.parse import quote
 
 from restt._common.errors import check_folder
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.experiment import PICTURES, Experiment
-from restt_paper.engine.store import Store
+from restt_paper.engine.experiment import PICTURES, QUICK_MEANS, Experiment, mark, naming_damage
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table
-from restt_paper.engine.target import Target, targets_table
+from restt_paper.engine.verdict import Target, best_per_target, targets_table
 
-INTRODUCTION = """\
+RESULTS_HEAD = """\
 # Results
 
-Written by `restt report` from the files of results; do not edit. Only what was measured is here; what is missing is
-named at the end. A target that was missed, and a claim of the paper that does not hold, say so."""
-QUICK_MARK = " (quick profile)"
-QUICK_MEANS = "The quick profile has smaller sets and fewer epochs than the paper: it shows that all works, no more."
+Written by `restt report` from the files of results; do not edit. The paper's numbers stand beside ours. Ways to read
+the same runs differently and all verdicts are on the HTML page of the same command; targets and claims that were missed
+are on {doc}`missed`."""
+MISSED_HEAD = """\
+# What was tried and missed
+
+Written by `restt report`: the first two parts from the files of results, the last from `restt_paper/finished.md`."""
 COMMIT_DIGITS = 10
 COMMITS = (
     "A commit alone: the code was exactly that. Changes unknown: the copy that ran had no git history, and its commit "
-    "was told to it. Entered by hand: the commit was written into the file after the run."
+    "was passed to it. Entered by hand: the commit was written into the file after the run."
 )
+FINISHED = Path(__file__).parents[1] / "finished.md"
 
 
 @dataclass(frozen=True)
@@ -49,46 +51,72 @@ class Section:
     files: tuple[dict[str, Any] | None, ...]
     own: tuple[dict[str, Any], ...]
 
+    @property
+    def refuted(self) -> list[str]:
+        """Claims of the paper that do not hold, each with its measurement."""
+        rows = [row for table in self.tables if table.columns[0] == "the paper's claim" for row in table.rows]
+        return [f"{row[0]}: {row[1]}" for row in rows if row[-1] == "does not hold"]
+
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to show; :meth:`print` and :meth:`to_markdown` show it."""
+    """Everything there is to show, for the terminal, Markdown and HTML."""
 
     targets: Table
     sections: tuple[Section, ...]
     provenance: Table
-    missing: str
-    damaged: tuple[str, ...]
+    missing: tuple[str, ...]
 
     def print(self) -> None:
-        """All tables, in the terminal."""
-        for section in self.sections:
-            for table in section.tables:
-                table.print()
-        for table in (self.provenance, self.targets):
+        """Print all tables in the terminal."""
+        for table in (*(table for section in self.sections for table in section.tables), self.provenance, self.targets):
             if table.rows:
                 table.print()
-        for line in (*self.damaged, self.missing):
-            if line:
-                print(line)
+        for line in self.missing:
+            print(line)
+
+    @property
+    def missed_targets(self) -> list[str]:
+        """Targets that a recipe missed, in words."""
+        return [
+            f"{row[0]}{'' if row[1] == '–' else f' ({row[1]})'}: {row[4]}, wanted {row[3]}"
+            for row in self.targets.rows
+            if row[-1] == "missed"
+        ]
 
     def to_markdown(self, folder: str | PathLike[str] = ".") -> str:
-        """The page; links to pictures start from ``folder``, where it will lie."""
-        parts = [INTRODUCTION]
+        """The page of results; links to pictures start from ``folder``, where it will lie."""
+        parts = [RESULTS_HEAD]
         if any(section.profile == "quick" for section in self.sections):
             parts.append(QUICK_MEANS)
         if self.targets.rows:
-            parts += [f"## {self.targets.title}", self.targets.to_markdown(heading=False)]
+            best = best_per_target(self.targets)
+            parts += [f"## {best.title}", best.to_markdown(heading=False)]
         for section in self.sections:
-            parts.append(f"## {section.title}")
-            parts += [table.to_markdown(heading=table.title != section.title) for table in section.tables]
-            parts += [_link(path, folder) for path in section.pictures]
+            tables = [table for table in section.tables if not table.details]
+            if tables or section.pictures:
+                parts.append(f"## {section.title}")
+            parts += [table.to_markdown(heading=len(tables) > 1) for table in tables]
+            parts += [" ".join(_link(path, folder) for path in section.pictures)] if section.pictures else []
         if self.provenance.rows:
             parts += [f"## {self.provenance.title}", self.provenance.to_markdown(heading=False)]
-        if self.missing or self.damaged:
-            parts += ["## What is missing", *self.damaged]
-            parts += [self.missing] if self.missing else []
+        if self.missing:
+            parts += ["## What is missing", *self.missing]
         return "\n\n".join(parts) + "\n"
+
+    def missed_markdown(self) -> str:
+        """The page of missed targets, refuted claims, and experiments that are over."""
+        parts = [MISSED_HEAD]
+        if self.missed_targets:
+            parts += ["## Targets missed by a recipe", "\n".join(f"- {line}." for line in self.missed_targets)]
+        notes = [note for section in self.sections if section.name == "improved" for note in section.tables[0].notes]
+        if notes:
+            parts += ["## How the recipes were chosen", "\n".join(f"- {note}" for note in notes)]
+        refuted = [(section, claim) for section in self.sections for claim in section.refuted]
+        if refuted:
+            lines = [f"- {section.title.split(':')[0]}. {claim}." for section, claim in refuted]
+            parts += ["## Claims of the paper that do not hold", "\n".join(lines)]
+        return "\n\n".join([*parts, FINISHED.read_text(encoding="utf-8").strip()]) + "\n"
 
 
 def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "results") -> Report:
@@ -103,53 +131,65 @@ def collect(experiments: Iterable[Experiment], results: str | PathLike[str] = "r
     sections: list[Section] = []
     damaged: dict[str, str] = {}
     targets: list[tuple[Target, Store]] = []
-    # Tables share cells, and are made more than once.
-    paper, quick = (Store(root / profile).as_it_is() for profile in ("paper", "quick"))
+    paper, quick = (Store(root / profile).read_only() for profile in ("paper", "quick"))
     for experiment in asked:
-        readable, left_out = _readable(experiment, paper, "paper")
-        damaged |= left_out
-        targets += [(target, readable) for target in experiment.targets]
-        section = _section(experiment, readable, "paper")
-        if section is None:
-            readable, left_out = _readable(experiment, quick, "quick")
-            damaged |= left_out
-            section = _section(experiment, readable, "quick")
-        if section is not None:
-            sections.append(section)
+        for profile, store in (("paper", paper), ("quick", quick)):
+            damaged |= _hide_damaged(experiment, store, profile)
+            try:
+                section = _section(experiment, store, profile)
+                if profile == "paper":
+                    with naming_damage(experiment.name, store.folder):
+                        targets_table((target, store) for target in experiment.targets)
+            except ValueError as error:
+                damaged[experiment.name] = str(error)
+                break
+            if profile == "paper":
+                targets += [(target, store) for target in experiment.targets]
+            if section is not None:
+                sections.append(section)
+                break
     measured = targets_table(targets)
     rows = tuple(row for row in measured.rows if row[-1] != NOT_YET)
+    missing = _missing(asked, sections, len(measured.rows) - len(rows))
     return Report(
         replace(measured, rows=rows),
         tuple(sections),
         _provenance(sections),
-        _missing(asked, sections, len(measured.rows) - len(rows)),
-        tuple(f"Left out: {line}" for line in damaged.values()),
+        (*(f"Left out: {line}" for line in damaged.values()), *missing),
     )
+
+
+def _hide_damaged(experiment: Experiment, store: Store, profile: str) -> dict[str, str]:
+    """Hide files that cannot be read, and return a line on each, by key."""
+    damaged: dict[str, str] = {}
+    for cell in _with_needs(experiment.cells(profile)):
+        try:
+            store.load(cell)
+        except (ValueError, OSError) as error:
+            damaged[cell.key] = str(error)
+    store.hide(damaged)
+    return damaged
 
 
 def _section(experiment: Experiment, store: Store, profile: str) -> Section | None:
     """None where nothing was measured."""
     cells = experiment.cells(profile)
     files = tuple(store.load(cell) for cell in cells)
-    asked = [cell for cell in cells if cell.experiment == experiment.name]
-    mine = {cell.key: cell for cell in _with_needs(asked)}
-    own = tuple(found for cell in mine.values() if (found := store.load(cell)) is not None)
+    own_cells = {cell.key: cell for cell in _with_needs(cell for cell in cells if cell.experiment == experiment.name)}
+    own = tuple(content for cell in own_cells.values() if (content := store.load(cell)) is not None)
     if not any(files) and not own:
         return None
+    with naming_damage(experiment.name, store.folder):
+        tables = mark(experiment.tables(store, profile), profile)
     return Section(
         experiment.name,
         experiment.title,
         profile,
-        tuple(table for table in marked(experiment.tables(store, profile), profile) if not _is_empty(table)),
+        tuple(table for table in tables if not _is_empty(table)),
         tuple(sorted((store.folder / PICTURES).glob(f"{experiment.name}*.png"))),
         files,
         own,
     )
-
-
-def marked(tables: Iterable[Table], profile: str) -> list[Table]:
-    """The tables, those of the quick profile saying so in their titles."""
-    return [replace(table, title=table.title + QUICK_MARK) if profile == "quick" else table for table in tables]
 
 
 def _is_empty(table: Table) -> bool:
@@ -157,75 +197,11 @@ def _is_empty(table: Table) -> bool:
 
 
 def _with_needs(cells: Iterable[Cell]) -> list[Cell]:
-    return [one for cell in cells for one in (cell, *_with_needs(cell.needs.values()))]
+    return [own for cell in cells for own in (cell, *_with_needs(cell.needs.values()))]
 
 
-def _readable(experiment: Experiment, store: Store, profile: str) -> tuple[Store, dict[str, str]]:
-    """The store without files that are damaged or lack what the tables show, and a line on each, by key.
-
-    A file's result has the shape its own computation gave it, which only the tables know. So they are made, and where
-    they cannot be, from ever fewer files, down to those that fail alone.
-    """
-    cells = {cell.key: cell for cell in _with_needs(experiment.cells(profile))}
-    damaged: dict[str, str] = {}
-    for key, cell in cells.items():
-        try:
-            store.load(cell)
-        except (ValueError, OSError) as error:
-            damaged[key] = str(error)
-    store = store.without(damaged)
-    if _failure(experiment, store, profile) is None:
-        return store, damaged
-    for key, why in _culprits(experiment, store, profile, list(cells), cells).items():
-        damaged[key] = (
-            f"{store.folder / key}.json lacks a part that its tables show ({why}); move it away or bring back a copy"
-        )
-    store = store.without(damaged)
-    if (failure := _failure(experiment, store, profile)) is not None:
-        damaged[experiment.name] = f"the results of {experiment.name} do not fit each other ({failure})"
-        store = store.without(cells)
-    return store, damaged
-
-
-@contextmanager
-def refusing_damage(experiment: Experiment, store: Store, profile: str) -> Iterator[None]:
-    """Have whatever reading the experiment's results raises be a ValueError that names the damaged files."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        _, damaged = _readable(experiment, store, profile)
-        if not damaged:
-            raise
-        raise ValueError("; ".join(damaged.values())) from error
-
-
-def _culprits(
-    experiment: Experiment, store: Store, profile: str, keys: Sequence[str], all_keys: Iterable[str]
-) -> dict[str, str]:
-    """Those of ``keys`` whose files alone make the tables fail, and how."""
-    seen = set(keys)
-    failure = _failure(experiment, store.without(key for key in all_keys if key not in seen), profile)
-    if failure is None:
-        return {}
-    if len(keys) == 1:
-        return {keys[0]: failure}
-    middle = len(keys) // 2
-    halves = (_culprits(experiment, store, profile, half, all_keys) for half in (keys[:middle], keys[middle:]))
-    return {key: told for half in halves for key, told in half.items()}
-
-
-def _failure(experiment: Experiment, store: Store, profile: str) -> str | None:
-    try:
-        experiment.tables(store, profile)
-        if profile == "paper":
-            targets_table((target, store) for target in experiment.targets)
-    except Exception as error:  # a mangled file can make any line of the reading code fail
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], targets: int) -> str:
-    """One line on what was not measured."""
+def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], targets: int) -> list[str]:
+    """One line on cells that were not measured."""
     shown = {section.name: section for section in sections}
     parts = [experiment.name for experiment in experiments if experiment.name not in shown]
     for section in shown.values():
@@ -233,10 +209,12 @@ def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], tar
         if lacking:
             parts.append(f"{section.name} ({lacking} of {len(section.files)} results)")
     if not parts:
-        return ""
-    told = f"Not measured yet: {', '.join(parts)}"
-    told += f"; {targets} targets wait for them" if targets else ""
-    return f"{told}. `restt reproduce NAME --profile paper` computes what is missing of one."
+        return []
+    waiting = f"; {targets} targets wait for them" if targets else ""
+    return [
+        f"Not measured yet: {', '.join(parts)}{waiting}. `restt reproduce NAME --profile paper` computes what is "
+        "missing of one."
+    ]
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
@@ -250,52 +228,39 @@ def _link(path: Path, folder: str | PathLike[str]) -> str:
 
 
 def _provenance(sections: Sequence[Section]) -> Table:
-    versions: dict[str, list[str]] = {}
-    for section in sections:
-        for text in _versions(section):
-            versions.setdefault(text, []).append(section.name)
-    by_hand = sorted({file["cell"] for section in sections for file in section.own if _by_hand(file["provenance"])})
+    notes = (
+        "Minutes, device, versions and commit are of the cells computed for the experiment itself, choices of rates "
+        f"and settings included. {COMMITS}",
+    )
     return Table(
         "Where the numbers come from",
-        ("experiment", "profile", "results", "minutes", "device", "commit"),
+        ("experiment", "profile", "results", "minutes", "device", "restt, torch", "commit"),
         tuple(_origin(section) for section in sections),
-        (
-            "Minutes, device and commit are of what was computed for the experiment itself, choices of rates and "
-            "settings included; results of other experiments that it shows are counted there.",
-            COMMITS,
-            *([f"Commit entered by hand: {', '.join(by_hand)}."] if by_hand else []),
-            *(f"{', '.join(names)}: {text}." for text, names in versions.items()),
-        ),
-    )
-
-
-def _versions(section: Section) -> list[str]:
-    return sorted(
-        {
-            ", ".join(f"{name} {version}" for name, version in file["provenance"]["versions"].items())
-            for file in section.own
-        }
+        notes,
     )
 
 
 def _origin(section: Section) -> tuple[str, ...]:
-    found = section.own
+    origins = [file["provenance"] for file in section.own]
     return (
         section.name,
-        section.profile if found else "–",
+        section.profile if origins else "–",
         f"{sum(file is not None for file in section.files)} of {len(section.files)}",
-        f"{sum(file['wall_seconds'] for file in found) / 60:.1f}" if found else "–",
-        _distinct([file["provenance"]["device"] for file in found]),
-        _distinct([commit_in_words(file["provenance"]) for file in found]),
+        f"{sum(file['wall_seconds'] for file in section.own) / 60:.1f}" if origins else "–",
+        _distinct(origin["device"] for origin in origins),
+        _distinct(
+            ", ".join(str(origin["versions"].get(name, "–")) for name in ("restt", "torch")) for origin in origins
+        ),
+        _distinct(commit_in_words(origin) for origin in origins),
     )
 
 
-def _distinct(texts: Sequence[str]) -> str:
+def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(sorted(set(texts))) or "–"
 
 
 def commit_in_words(source: Mapping[str, Any]) -> str:
-    """The commit in short, whether the files differed from it, and whether a person wrote it down.
+    """The commit in short, whether the files differed from it, and whether it was entered by hand.
 
     >>> commit_in_words({"commit": "0123456789abcdef", "dirty": True})
     '0123456789 with changes'

@@ -1,25 +1,27 @@
-"""A folder of results, one JSON file per cell, that several processes can fill together."""
+"""Cells, the smallest pieces of an experiment that are computed and stored, and the folder that holds their results."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import threading
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from restt._common.errors import shown
 from restt._common.files import write_json_atomic
-from restt._common.lock import claimed
 from restt._common.provenance import provenance
-from restt_paper.engine.cell import Cell
 
-LOCKS = ".locks"
-# What a cell's random numbers may start from; "seeds" beside "seed" is their number.
+# A file's name on every system, and never a hidden file or a way out of the folder.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+DIGEST_DIGITS = 8
+# Settings that a cell's random numbers may start from; "seeds" beside "seed" is their number.
 SEEDS = ("seed", "seeds", "splits")
 FIELDS: dict[str, Any] = {
     "cell": str,
@@ -28,14 +30,76 @@ FIELDS: dict[str, Any] = {
     "wall_seconds": (int, float),
     "result": dict,
 }
-# What every provenance has; "dirty" is null where nobody knows whether the files differed from the commit.
+# Fields of every provenance; "dirty" is null where nobody knows whether the files differed from the commit.
 ORIGIN: dict[str, Any] = {"commit": str, "device": str, "versions": dict, "dirty": (bool, type(None))}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is computed, and everything that fixes its result.
+
+    Parameters
+    ----------
+    experiment, name : str
+        Letters, digits, ``.``, ``-`` and ``_``.
+    settings : mapping
+        JSON values that fix the result, all that its computation reads: sizes, epochs, seeds, the recipe. Another
+        setting is another cell. Held as JSON gives them back, so tuples become lists.
+    needs : mapping
+        Cells whose results this one builds on, by the name of the setting that holds their keys: what was chosen
+        otherwise gives another result.
+
+    Examples
+    --------
+    >>> cell = Cell("table4", "mnist-restt-r20", {"epochs": 100, "seeds": [0, 1]})
+    >>> cell.key
+    'table4/mnist-restt-r20-aaa8c566'
+    >>> cell == Cell("table4", "mnist-restt-r20", {"seeds": (0, 1), "epochs": 100})
+    True
+    >>> Cell("table4", "mnist-restt-r20", {"epochs": 100}, {"rate": cell}).settings["rate"]
+    'table4/mnist-restt-r20-aaa8c566'
+    """
+
+    experiment: str
+    name: str
+    settings: Mapping[str, Any] = field(hash=False)
+    needs: Mapping[str, Cell] = field(default_factory=dict, hash=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for what in ("experiment", "name"):
+            text = getattr(self, what)
+            if not isinstance(text, str) or not NAME.fullmatch(text):
+                raise ValueError(f"{what} must be made of letters, digits, '.', '-' and '_', got {shown(text)}")
+        if not isinstance(self.settings, Mapping):
+            raise TypeError(f"settings must be a mapping, got {shown(self.settings)}")
+        try:
+            keys = {name: cell.key for name, cell in self.needs.items()}
+            plain = json.loads(_canonical({**self.settings, **keys}))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"settings of {self.experiment}/{self.name} must be JSON values: {error}") from error
+        object.__setattr__(self, "settings", plain)
+
+    @property
+    def title(self) -> str:
+        """Experiment and name, for people."""
+        return f"{self.experiment}/{self.name}"
+
+    @cached_property
+    def key(self) -> str:
+        """Where the result lies in a results folder, without ``.json``."""
+        digest = hashlib.sha256(_canonical(self.settings).encode()).hexdigest()
+        return f"{self.title}-{digest[:DIGEST_DIGITS]}"
+
+
+def _canonical(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 Work = Callable[[Cell], Mapping[str, Any]]
 
 
 class Store:
-    """Results in ``folder``: computed once, whoever asks, and never overwritten.
+    """Results in ``folder``: computed once and never overwritten.
 
     Parameters
     ----------
@@ -44,7 +108,7 @@ class Store:
     device : str
         Where experiments compute; recorded with each result.
     command : str, optional
-        What gives the results again; recorded too.
+        The command that gives the results again; recorded too.
 
     Examples
     --------
@@ -62,21 +126,19 @@ class Store:
         self.folder = Path(folder)
         self.device = device
         self.command = command
-        self._hidden: frozenset[str] = frozenset()
-        self._files: dict[Path, dict[str, Any] | None] | None = None
-        self._here = _Thread()
+        self._cache: dict[str, dict[str, Any] | None] | None = None
+        self._nested_seconds = 0.0  # spent on cells that the present cell needs
 
-    def without(self, keys: Iterable[str]) -> Store:
-        """The same results as if those of the cells with these keys were not there."""
+    def read_only(self) -> Store:
+        """A view that reads each file once; results written later are not seen."""
         other = Store(self.folder, self.device, self.command)
-        other._hidden, other._files = self._hidden | frozenset(keys), self._files
+        other._cache = {}
         return other
 
-    def as_it_is(self) -> Store:
-        """The same results for reading alone: each file is read once, and what is written later is not seen."""
-        other = self.without(())
-        other._files = {}
-        return other
+    def hide(self, keys: Iterable[str]) -> None:
+        """Treat the cells with these keys as missing, in a view of :meth:`read_only`."""
+        assert self._cache is not None
+        self._cache.update(dict.fromkeys(keys))
 
     def path(self, cell: Cell) -> Path:
         """The file of ``cell``, there or not."""
@@ -84,114 +146,73 @@ class Store:
 
     def load(self, cell: Cell) -> dict[str, Any] | None:
         """The whole file of a finished cell (``cell``, ``settings``, ``provenance``, ``wall_seconds``, ``result``)."""
-        if cell.key in self._hidden:
-            return None
-        path = self.path(cell)
-        found = self._read(path)
-        if found is not None and (found["cell"] != cell.title or found["settings"] != cell.settings):
-            raise ValueError(f"{path} holds another cell, {found['cell']}; it was moved or changed by hand")
-        return found
+        if self._cache is None:
+            return self._read(cell)
+        if cell.key not in self._cache:
+            self._cache[cell.key] = self._read(cell)
+        return self._cache[cell.key]
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        if self._files is None:
-            return read_file(path)
-        if path not in self._files:
-            self._files[path] = read_file(path)
-        return self._files[path]
+    def _read(self, cell: Cell) -> dict[str, Any] | None:
+        path = self.path(cell)
+        content = read_file(path)
+        if content is not None and (content["cell"] != cell.title or content["settings"] != cell.settings):
+            raise ValueError(f"{path} holds another cell, {content['cell']}; it was moved or changed by hand")
+        return content
 
     def compute(self, cell: Cell, work: Work) -> dict[str, Any]:
-        """The whole file of ``cell``, computing it with ``work`` first where nobody has.
+        """The whole file of ``cell``, computed with ``work`` first where it is missing.
 
-        Waits while another process computes it; if that one dies, computes it here. NaN and infinity in the result
-        become null, JSON's only word for them. ``wall_seconds`` leaves out other cells that ``work`` computed here.
+        NaN and infinity in the result become null, JSON's only word for them. ``wall_seconds`` leaves out other cells
+        that ``work`` computed.
         """
-        if (found := self.load(cell)) is not None:
-            return found
-        if cell.key in self._here.computing:
-            raise RuntimeError(f"{cell.key} needs its own result to be computed")
-        with self._apart(), self._claim(cell, wait=True):
-            return self._work(cell, work)
-
-    def compute_all(self, cells: Iterable[Cell], work: Work) -> list[dict[str, Any]]:
-        """:meth:`compute` for each cell, a line per cell begun, finished or skipped.
-
-        Cells that other processes compute come last, so that processes sharing a folder share the work.
-        """
-        wanted = list(cells)
-        progress = _Progress(len(wanted))
-        with self._apart():
-            held = []
-            for cell in wanted:
-                if self.load(cell) is not None:
-                    progress.done(cell, "already finished")
-                    continue
-                with self._claim(cell, wait=False) as ours:
-                    if ours:
-                        self._with_progress(cell, work, progress)
-                    else:
-                        progress.say(cell, "another process computes it, later")
-                        held.append(cell)
-            for cell in held:
-                progress.say(cell, "waiting for another process")
-                with self._claim(cell, wait=True):
-                    self._with_progress(cell, work, progress)
-        return [self.compute(cell, work) for cell in wanted]
-
-    def _with_progress(self, cell: Cell, work: Work, progress: _Progress) -> None:
-        if self.load(cell) is not None:
-            progress.done(cell, "finished by another process")
-            return
-        progress.say(cell, "begun")
-        try:
-            found = self._work(cell, work)
-        except BaseException as error:
-            progress.say(cell, f"stopped by {type(error).__name__}")
-            raise
-        progress.done(cell, f"finished in {found['wall_seconds']:.1f} s")
-
-    def _work(self, cell: Cell, work: Work) -> dict[str, Any]:
-        """Compute and write; the claim is ours."""
-        if (found := self.load(cell)) is not None:
-            return found
-        here = self._here
-        outer, here.inner = here.inner, 0.0
-        here.computing.add(cell.key)
+        if (content := self.load(cell)) is not None:
+            return content
         seeds = next((cell.settings[name] for name in SEEDS if name in cell.settings), None)
         origin = provenance(self.device, seed=seeds, command=self.command)
+        outer, self._nested_seconds = self._nested_seconds, 0.0
         began = time.perf_counter()
         try:
             result = work(cell)
-            seconds = time.perf_counter() - began - here.inner
         finally:
-            here.computing.discard(cell.key)
-            here.inner = outer
+            elapsed = time.perf_counter() - began
+            own, self._nested_seconds = elapsed - self._nested_seconds, outer + elapsed
         if not isinstance(result, Mapping):
             raise TypeError(f"the result of {cell.key} must be a mapping, got {shown(result)}")
-        write_json_atomic(
-            self.path(cell),
-            {
-                "cell": cell.title,
-                "settings": cell.settings,
-                "provenance": origin,
-                "wall_seconds": round(seconds, 3),
-                "result": _plain(result),
-            },
-        )
-        found = self.load(cell)
-        assert found is not None
-        return found
+        content = {
+            "cell": cell.title,
+            "settings": cell.settings,
+            "provenance": origin,
+            "wall_seconds": round(own, 3),
+            "result": _plain(result),
+        }
+        write_json_atomic(self.path(cell), content)
+        written = self.load(cell)
+        assert written is not None
+        return written
 
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """The time inside is no time of the cell whose work asked for it."""
+    def compute_all(self, cells: Iterable[Cell], work: Work) -> list[dict[str, Any]]:
+        """:meth:`compute` for each cell, with a line per cell begun, finished or already there."""
+        wanted = list(cells)
         began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._here.inner += time.perf_counter() - began
 
-    def _claim(self, cell: Cell, *, wait: bool) -> AbstractContextManager[bool]:
-        return claimed(self.folder / LOCKS / f"{cell.key}.lock", wait=wait)
+        def say(finished: int, cell: Cell, event: str) -> None:
+            seconds = time.perf_counter() - began
+            print(f"[{finished}/{len(wanted)}, {seconds:.0f} s] {cell.title}: {event}", flush=True)
+
+        contents = []
+        for place, cell in enumerate(wanted):
+            if (content := self.load(cell)) is not None:
+                say(place + 1, cell, "already finished")
+            else:
+                say(place, cell, "begun")
+                try:
+                    content = self.compute(cell, work)
+                except BaseException as error:
+                    say(place, cell, f"stopped by {type(error).__name__}")
+                    raise
+                say(place + 1, cell, f"finished in {content['wall_seconds']:.1f} s")
+            contents.append(content)
+        return contents
 
 
 def read_file(path: Path) -> dict[str, Any] | None:
@@ -215,22 +236,22 @@ def read_file(path: Path) -> dict[str, Any] | None:
 def parse_file(path: str | PathLike[str], text: str) -> dict[str, Any]:
     """The results in ``text``, which came from ``path``."""
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        content = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise _not_whole(path, str(error)) from error
-    missing = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
+    missing = [name for name in FIELDS if not isinstance(content, dict) or name not in content]
     if missing:
         raise _not_whole(path, f"it has no {', '.join(missing)}")
-    assert isinstance(found, dict)
+    assert isinstance(content, dict)
     wrong = [
-        name for name, kind in FIELDS.items() if not isinstance(found[name], kind) or isinstance(found[name], bool)
+        name for name, kind in FIELDS.items() if not isinstance(content[name], kind) or isinstance(content[name], bool)
     ]
     if "provenance" not in wrong:
-        origin = found["provenance"]
+        origin = content["provenance"]
         wrong += [f"provenance.{name}" for name, kind in ORIGIN.items() if not isinstance(origin.get(name), kind)]
     if wrong:
         raise _not_whole(path, f"{', '.join(wrong)} is not what it should be")
-    return found
+    return content
 
 
 def _no_number(constant: str) -> None:
@@ -241,33 +262,8 @@ def _not_whole(path: str | PathLike[str], why: str) -> ValueError:
     return ValueError(f"{path} is not a whole results file ({why}); move it away or bring back a copy")
 
 
-class _Thread(threading.local):
-    """What the present thread computes; others compute meanwhile, at their own expense."""
-
-    def __init__(self) -> None:
-        self.computing: set[str] = set()
-        self.inner = 0.0  # seconds the cell now being computed has spent on cells it needs
-
-
-class _Progress:
-    """One line per event with a running count and the time since the start."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.finished = 0
-        self.began = time.perf_counter()
-
-    def say(self, cell: Cell, what: str) -> None:
-        elapsed = time.perf_counter() - self.began
-        print(f"[{self.finished}/{self.total}, {elapsed:.0f} s] {cell.title}: {what}", flush=True)
-
-    def done(self, cell: Cell, what: str) -> None:
-        self.finished += 1
-        self.say(cell, what)
-
-
 def _plain(value: Any) -> Any:
-    """What JSON can hold: arrays as lists, NaN and infinity as null."""
+    """``value`` as JSON holds it: arrays as lists, NaN and infinity as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):

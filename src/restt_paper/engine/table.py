@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
-from restt._common.errors import shown
-
 NOT_YET = "not yet"
 FAILED = "failed"
 PIPED_WIDTH = 160
-# Characters a column keeps however narrow the terminal is, unless all its entries are shorter.
-NARROWEST = 4
 
 
 @dataclass(frozen=True)
 class Table:
     """A table as it is shown: every entry is text.
+
+    Those with ``details`` stand in the terminal and on the HTML page, not on the short Markdown page.
 
     >>> print(Table("Parameters", ("r", "TT"), (("10", "38840"),), ("both countings",)).to_markdown())
     ### Parameters
@@ -36,16 +34,12 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    details: bool = False
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"rows of {self.title!r} must have {len(self.columns)} entries, got {len(row)}: {shown(row)}"
-                )
-            for entry in row:
-                if not isinstance(entry, str):
-                    raise TypeError(f"entries of {self.title!r} must be text, got {shown(entry)}")
+            if len(row) != len(self.columns) or not all(isinstance(entry, str) for entry in row):
+                raise ValueError(f"rows of {self.title!r} must have {len(self.columns)} texts, got {row}")
 
     def to_markdown(self, *, heading: bool = True) -> str:
         """A heading of third rank, the table, and the notes as a list."""
@@ -57,35 +51,23 @@ class Table:
         return "\n".join(lines)
 
     def print(self) -> None:
-        """Show it in the terminal; what does not fit goes on in the next line, nothing is cut off.
-
-        A terminal too narrow even for that breaks the lines itself.
-        """
+        """Show it in the terminal; text that does not fit goes on in the next line."""
         from rich import box
         from rich.console import Console
         from rich.table import Table as RichTable
         from rich.text import Text
 
         drawn = RichTable(box=box.SIMPLE_HEAD)
-        narrowest = self._narrowest()
-        for column, width in zip(self.columns, narrowest, strict=True):
-            drawn.add_column(Text(column), overflow="fold", min_width=width)
+        for column in self.columns:
+            drawn.add_column(Text(column), overflow="fold")
         for row in self.rows:
             drawn.add_row(*(Text(entry) for entry in row))
         # A file or a pipe has no width of its own.
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
         console.print(Text(self.title, style="bold"))
-        # The box has a space on both sides of a column and one more between and around them.
-        needed = sum(width + 3 for width in narrowest) + 1
-        Console(width=max(console.width, needed)).print(drawn)
+        console.print(drawn)
         for note in self.notes:
             console.print(Text(f"  {note}"))
-
-    def _narrowest(self) -> list[int]:
-        from rich.cells import cell_len
-
-        columns = zip(self.columns, *self.rows, strict=True)
-        return [min(NARROWEST, max(map(cell_len, entries))) for entries in columns]
 
 
 def fixed(value: float, digits: int) -> str:
@@ -99,7 +81,7 @@ def fixed(value: float, digits: int) -> str:
     """
     if not math.isfinite(value):
         return f"{value}"
-    nearest = Decimal(f"{value:.12g}")  # what was meant, without the binary fraction's tail
+    nearest = Decimal(f"{value:.12g}")  # the decimal number meant, without the binary fraction's tail
     return f"{nearest.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.claim import Claim, Comparison, compare_spreads, judged, larger
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, fixed, mean_std, paper_mean_std
+from restt_paper.engine.verdict import Claim, Comparison, compare_spreads, judged, larger
 from restt_paper.images.data import NAMES
 from restt_paper.paper_numbers import paper_numbers
 
@@ -31,12 +30,9 @@ PARTS_ASKED = {
     "fashion-mnist": {0.01: 79.3, 0.05: 84.5, 0.1: 86.0},
 }
 MEANTT_NOTE = (
-    "MeanTT is not trained as in the paper: its angle is 0.5 instead of π/2 and its rate falls to zero. Undone alone, "
-    "the angle makes the difference: by π/2 it reaches 95 % of MNIST at r = 100, 46 % from 10 % of the images "
-    "(claims-stability), 37 % at r = 20 (training curves). At a constant rate and 0.5 it reaches the paper's number "
-    "(Table II, departures). The authors' code shifts pixels to [-0.5, 0.5] before their cosines and sines; what angle "
-    "it takes then is not known. At r = 100 our MeanTT stays below the paper's on MNIST, and up to 10 % on "
-    "Fashion-MNIST; TT with rotations as initial cores is above it on MNIST."
+    "MeanTT is not trained as in the paper: its angle is 0.5 instead of π/2 and its rate falls to zero. By π/2 it "
+    "reaches 95 % of MNIST at r = 100 and 37 % at r = 20; at a constant rate and 0.5 it reaches the paper's number. At "
+    "r = 100 ours stays below the paper's on MNIST, and up to 10 % on Fashion-MNIST."
 )
 
 
@@ -45,17 +41,17 @@ def shown_accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = Fals
 
     ``of_views`` asks for outputs averaged over the views of each image.
     """
-    found = store.load(cell)
-    if found is None:
+    content = store.load(cell)
+    if content is None:
         return NOT_YET
-    values = _read(found, of_views).get(kind)
+    values = _read(content, of_views).get(kind)
     return "–" if values is None else mean_std(values)
 
 
 def final_accuracies(store: Store, cell: Cell) -> list[float] | None:
     """Each seed's accuracy after the last epoch; a failed one counts as no hit at all."""
-    found = store.load(cell)
-    return None if found is None else [value or 0.0 for value in found["result"]["final"]]
+    content = store.load(cell)
+    return None if content is None else [value or 0.0 for value in content["result"]["final"]]
 
 
 def mean_final(store: Store, cell: Cell) -> float | None:
@@ -65,24 +61,24 @@ def mean_final(store: Store, cell: Cell) -> float | None:
 
 
 def mean_of_views(store: Store, cell: Cell) -> float | None:
-    """The same of outputs averaged over the views of each image."""
-    found = store.load(cell)
-    values = None if found is None else _read(found, of_views=True).get("final")
+    """Mean accuracy over seeds of outputs averaged over the views of each image."""
+    content = store.load(cell)
+    values = None if content is None else _read(content, of_views=True).get("final")
     return None if values is None else statistics.fmean(values)
 
 
 def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | None:
     """Accuracy of the seeds' mean output, ``of_views`` averaged over the views of each image too."""
-    found = store.load(cell)
-    if found is None:
+    content = store.load(cell)
+    if content is None:
         return None
-    value = _read(found, of_views).get("averaged")
+    value = _read(content, of_views).get("averaged")
     return None if value is None else float(value)
 
 
-def _read(found: Mapping[str, Any], of_views: bool) -> Mapping[str, Any]:
+def _read(content: Mapping[str, Any], of_views: bool) -> Mapping[str, Any]:
     """The accuracies of single images, or of their views."""
-    result: Mapping[str, Any] = found["result"]
+    result: Mapping[str, Any] = content["result"]
     return result.get("of_views", {}) if of_views else result
 
 

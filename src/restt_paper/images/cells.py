@@ -1,7 +1,6 @@
-"""The cells of the image experiments, and how each is computed from its settings.
+"""Cells of tensor trains on images: a recipe, or the choice of a rate that it leaves open.
 
-Tables II, IV and V, the training curves and the improved recipes show the same cells in part, so they are built and
-computed here: a recipe of ours, a rate that is left open by it, or a baseline.
+Tables II, IV and V, the training curves and the improved recipes share some of them.
 """
 
 from __future__ import annotations
@@ -15,24 +14,17 @@ import torch
 from restt._common.errors import check_choice
 from restt.train import train
 from restt.train.config import PAPER_RATES
-from restt_baselines import make
-from restt_baselines.network import NetworkClassifier
-from restt_baselines.tensor.swept import SweptClassifier
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
-from restt_paper.images.data import Images, load_images, split_rows, training_rows
+from restt_paper.engine.store import Cell
+from restt_paper.images.data import load_images
 from restt_paper.images.recipes import RECIPES, Recipe
 from restt_paper.images.sites import seen_through
-from restt_paper.images.training import accuracy_curves, matmul_precision, three_accuracies, train_seeds
+from restt_paper.images.training import accuracy_curves, matmul_precision, train_seeds
 
 # Share of a run's own training images that held-out runs keep for validation.
 VALIDATION_SHARE = 0.1
 # Of a rate's trial: one in this many training images is held out, and the last epochs' mean accuracy judges.
 HELD_OUT_ONE_IN, JUDGED_EPOCHS = 6, 5
-# Full passes over the paper's largest sets are what the quick profile is not for.
-QUICK_EPOCHS = 2
-# A baseline's parameters that play no part: pixels are in [0, 1] as they come; runs, seeds and device are the cell's.
-NOT_USED = ("scaling", "runs", "device", "random_state", "verbose")
 
 
 @dataclass(frozen=True)
@@ -107,13 +99,12 @@ def improved_cell(profile: str, dataset: str, recipe: str, bond_dim: int, fracti
     return recipe_cell("improved", profile, dataset, recipe, bond_dim, fraction, epochs=epochs, held_out=0)
 
 
-def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int, **changes: Any) -> Cell:
+def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int) -> Cell:
     """The choice among the paper's rates for a recipe that leaves it open.
 
     It is made on the whole training set, whatever part is used later. A schedule that falls to zero is whole in fewer
     epochs too. At a constant rate the curves cross late (large rates are ahead early and fluctuate to the end), so
-    those trials are as long as the training itself. With ``paired=True`` among the changes the rates share their
-    initial weights and batches.
+    those trials are as long as the training itself.
     """
     chosen = sizes(profile)
     constant = RECIPES[recipe].training["schedule"] == "constant"
@@ -130,64 +121,23 @@ def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int, **changes:
         "seeds": chosen.rate_seeds,
         "rows": chosen.rows,
         "seed": 0,
-        **changes,
     }
     return Cell("rates", f"{dataset}-{recipe}-r{bond_dim}", settings)
 
 
-def baseline_cell(
-    experiment: str,
-    profile: str,
-    dataset: str,
-    baseline: str,
-    fraction: float,
-    params: dict[str, Any] | None = None,
-    *,
-    half: bool = False,
-    variant: str | None = None,
-    **changes: Any,  # of seeds, held_out, rows; together, where held-out runs may train beside the seeds
-) -> Cell:
-    """All seeds of one baseline on a part of a data set.
-
-    ``params`` are the estimator's, where not its defaults (the cell holds all of them, so that other defaults are
-    another cell); ``half`` gives it the paper's 14×14 images; ``variant`` stands in the name for the fraction.
-    """
-    chosen = sizes(profile)
-    given = dict(params or {})
-    defaults = make(baseline, task="classification").get_params()
-    if profile == "quick" and "epochs" in defaults:
-        given.setdefault("epochs", QUICK_EPOCHS)
-    used = {name: _plain(value) for name, value in {**defaults, **given}.items() if name not in NOT_USED}
-    settings = {
-        "profile": profile,
-        "dataset": dataset,
-        "baseline": baseline,
-        "params": used,
-        "fraction": fraction,
-        "subset": "random",
-        "seeds": chosen.seeds,
-        "held_out": chosen.held_out,
-        "validation_share": VALIDATION_SHARE,
-        "rows": chosen.rows,
-        "half": half,
-        "seed": 0,
-        **changes,
-    }
-    return Cell(experiment, f"{dataset}-{baseline}-{variant or f'f{fraction:g}'}", settings)
-
-
-def compute_images(settings: Settings, context: Context) -> Result:
-    """The result of any cell of this file."""
-    if "baseline" in settings:
-        return _baseline(settings, context)
-    recipe = Recipe.from_settings(settings["recipe_settings"])
+def compute_recipe(settings: Settings, context: Context) -> Result:
+    """The accuracies of a recipe's seeds, or the choice of its rate."""
+    if "recipe_settings" in settings:
+        recipe = Recipe.from_settings(settings["recipe_settings"])
+    else:  # a cell of a list of candidates, which names its recipe
+        recipe = RECIPES[settings["recipe"]]
     with matmul_precision(recipe.matmul_precision, context.device):
         compute = _compare_rates if "rates" in settings else _train_recipe
         return compute(recipe, settings, context)
 
 
 def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Result:
-    lr = float(context.needed["rate"]["lr"]) if "rate" in context.needed else settings["rate"]
+    lr = float(context.needed["rate"]["lr"]) if "rate" in context.needed else settings.get("rate", recipe.lr)
     images = load_images(settings["dataset"], settings["rows"])
     pixels, bond_dim, seed = images.x.shape[1], settings["bond_dim"], settings["seed"]
     return train_seeds(
@@ -195,7 +145,7 @@ def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Resul
         images,
         recipe.config(epochs=settings["epochs"], lr=lr, seed=seed),
         fraction=settings["fraction"],
-        subset=settings["subset"],
+        subset=settings.get("subset", "random"),
         seeds=settings["seeds"],
         held_out=settings["held_out"],
         validation_share=settings["validation_share"],
@@ -211,8 +161,7 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
     count = images.training // settings["one_held_out_in"]
     held, kept = order[:count], order[count:]
     runs = len(rates) * seeds
-    # Paired, seed k begins with the same weights and sees the same batches at every rate.
-    children = [k for _ in rates for k in range(seeds)] if settings.get("paired") else list(range(runs))
+    children = list(range(runs))
     pixels, bond_dim = images.x.shape[1], settings["bond_dim"]
     records = list(
         train(
@@ -238,66 +187,3 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
         "validation_accuracy": {f"{rate:g}": row for rate, row in zip(rates, scores.tolist(), strict=True)},
         "validation_rows": len(held),
     }
-
-
-def _baseline(settings: Settings, context: Context) -> Result:
-    """Train a baseline on all seeds of a cell.
-
-    Torch modules train all seeds side by side, exactly as ResTT does; others one by one, those that sweep with their
-    accuracy after each sweep. No epoch is selected: baselines have no held-out runs.
-    """
-    images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
-    estimator = make(settings["baseline"], task="classification", **settings["params"])
-    if not isinstance(estimator, NetworkClassifier):
-        return _one_by_one(estimator, images, settings, context)
-    columns, seed = images.x.shape[1], settings["seed"]
-    rows = len(training_rows(images, settings["fraction"], 0, settings["subset"]))
-    return train_seeds(
-        lambda runs: estimator.build(columns, images.classes, runs, seed).to(context.device),
-        images,
-        estimator.training_config(rows, seed),
-        fraction=settings["fraction"],
-        subset=settings["subset"],
-        seeds=settings["seeds"],
-        held_out=settings["held_out"],
-        validation_share=settings["validation_share"],
-        feature_map=estimator.feature_map(),
-        together=settings.get("together", False),
-        prepare=lambda module, train_first: estimator.prepare(module, train_first, rows, seed),
-    )
-
-
-def _one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
-    known = estimator.get_params()
-    x, y, scored = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
-    final, curves, seconds = [], [], 0.0
-    for run in range(settings["seeds"]):
-        if "random_state" in known:
-            estimator.set_params(random_state=settings["seed"] + run)
-        if "device" in known:
-            estimator.set_params(device=context.device)
-        rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
-        if "one_held_out_in" in settings:  # a trial, which never sees the test images
-            kept, held = split_rows(torch.from_numpy(rows), run, 1 / settings["one_held_out_in"])
-            rows, scored = kept.numpy(), held.numpy()
-        if isinstance(estimator, SweptClassifier):
-            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[scored], y[scored])))
-            curves.append(accuracy_curves(records))
-            seconds += sum(record.seconds for record in records)
-        else:
-            estimator.fit(x[rows], y[rows])
-        final.append(round(100 * float(estimator.score(x[scored], y[scored])), 4))
-    if not curves:
-        return {"final": final, "rows": len(rows)}
-    accuracy = torch.cat(curves, dim=1)  # (sweeps, S)
-    return {
-        "rows": len(rows),
-        **three_accuracies(accuracy, accuracy[:, :0]),
-        "curves": [[round(value, 4) for value in curve] for curve in accuracy.T.tolist()],
-        "training_seconds": round(seconds, 3),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as a cell can hold it."""
-    return value if isinstance(value, (bool, int, float, str, list, tuple, dict, type(None))) else repr(value)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from restt._common.errors import check_choice, check_int
 from restt.module import ResTT
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table
 from restt_paper.paper_numbers import paper_numbers
 
@@ -74,45 +72,35 @@ def cells(profile: str) -> list[Cell]:
 def compute(settings: Settings, context: Context) -> Result:
     """Both countings and the numbers a module really trains, by model, in the order of ``bond_dims``."""
     sizes = {name: settings[name] for name in ("sites", "feature_dim", "outputs")}
-    found = {}
+    result = {}
     for model, topology in MODELS.items():
         counts = [paper_count(r, topology, **sizes) for r in settings["bond_dims"]]
         modules = [ResTT(bond_dim=r, topology=topology, **sizes) for r in settings["bond_dims"]]
-        found[model] = {
+        result[model] = {
             "paper_counting": [count.paper for count in counts],
             "algorithm_counting": [count.algorithm for count in counts],
             "module": [module.num_parameters() for module in modules],
             "why": counts[0].why,
         }
-    return found
+    return result
 
 
 def tables(store: Store, profile: str) -> list[Table]:
     """Ours beside the paper's, model by model."""
     (cell,) = cells(profile)
-    found = store.load(cell)
+    content = store.load(cell)
     printed = paper_numbers()["table1_parameters"]
-    rows, notes = [], []
-    for model in MODELS:
-        if found is not None and not _is_whole(found["result"].get(model), len(printed["r"])):
-            raise ValueError(f"{store.path(cell)} lacks counts of {model}; move it away or bring back a copy")
-        for number, r in enumerate(printed["r"]):
-            ours = [NOT_YET if found is None else str(found["result"][model][name][number]) for name in COUNTINGS]
-            rows.append((model, str(r), str(printed[model][number]), *ours))
-        if found is not None:
-            notes.append(f"{model}: {found['result'][model]['why']}.")
-    columns = ("model", "r", "paper", "the paper's counting", "Algorithm 1's counting", "trained by restt.ResTT")
-    return [Table(TITLE, columns, tuple(rows), tuple(notes))]
-
-
-def _is_whole(counts: Any, sizes: int) -> bool:
-    """Whether a model has a count of each kind for every bond dimension, and the reason why they differ."""
-    if not isinstance(counts, dict) or not isinstance(counts.get("why"), str):
-        return False
-    kinds = [counts.get(name) for name in COUNTINGS]
-    return all(
-        isinstance(kind, list) and len(kind) == sizes and all(type(count) is int for count in kind) for kind in kinds
-    )
+    rows = []
+    for place, r in enumerate(printed["r"]):
+        entries = []
+        for model in MODELS:
+            ours = [NOT_YET if content is None else str(content["result"][model][name][place]) for name in COUNTINGS]
+            entries += [str(printed[model][place]), *ours]
+        rows.append((str(r), *entries))
+    notes = () if content is None else tuple(f"{model}: {content['result'][model]['why']}." for model in MODELS)
+    counted = ("paper", "the paper's counting", "Algorithm 1's counting", "trained by restt.ResTT")
+    columns = ("r", *(f"{model}, {what}" for model in MODELS for what in counted))
+    return [Table(TITLE, columns, tuple(rows), notes)]
 
 
 EXPERIMENT = Experiment("table1", TITLE, cells, compute, tables)

@@ -27,12 +27,10 @@ from restt.module import ResTT
 from restt.train import TrainConfig
 from restt.train.config import PAPER_WEIGHT_DECAY
 from restt_bench.timing import measure, synchronizer
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.claim import RULE, Claim, Comparison, Outcome, claims_table, judged, larger
 from restt_paper.engine.experiment import Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table, fixed
-from restt_paper.engine.target import Target
+from restt_paper.engine.verdict import RULE, Claim, Comparison, Outcome, Target, claims_table, judged, larger
 from restt_paper.images.convergence import time_to_accuracy
 from restt_paper.images.training import matmul_precision
 from restt_paper.paper_numbers import paper_numbers
@@ -148,14 +146,9 @@ def tables(store: Store, profile: str) -> list[Table]:
     """Calls, then convergence, beside the paper's seconds."""
     chosen = SIZES[profile]
     files = {cell.settings["bond_dim"]: store.load(cell) for cell in cells(profile)}
-    devices = sorted({found["provenance"]["device"] for found in files.values() if found is not None})
-    notes = (
-        *(f"Ours on {device}." for device in devices),
-        f"The paper's on {paper_numbers()['table3_seconds']['hardware']}.",
-        "Kernels are compiled before the clock starts.",
-    )
-    calls = Table(
-        f"Table III: milliseconds of one batch of {BATCH}",
+    devices = sorted({content["provenance"]["device"] for content in files.values() if content is not None})
+    table = Table(
+        f"Table III: milliseconds of a batch of {BATCH}, and seconds of training on MNIST until {chosen.bar:g} %",
         (
             "r",
             "inference, paper",
@@ -163,27 +156,23 @@ def tables(store: Store, profile: str) -> list[Table]:
             "backpropagation, paper",
             "backpropagation",
             f"inference of {chosen.images:,} images",
+            "training until 98 % on test, paper",
+            "until the bar on validation rows",
+            "epochs",
+            "test accuracy then",
+            "until the bar on test",
         ),
-        tuple(_call_row(r, found) for r, found in files.items()),
+        tuple((str(r), *_call_row(r, content), *_convergence_row(r, content)) for r, content in files.items()),
         (
-            *notes,
-            "Single calls of the module: backpropagation is the median of forward and backward less that of forward, "
-            "the batch goes from site vectors to outputs, the images from pixels to classes. A captured training step "
-            "(README, Speed) has no launch costs and is shorter.",
-        ),
-    )
-    convergence = Table(
-        f"Table III: seconds of training on MNIST until {chosen.bar:g} %",
-        ("r", "paper, until 98 % on test", "on validation", "epochs", "test accuracy then", "on test"),
-        tuple(_convergence_row(r, found) for r, found in files.items()),
-        (
-            *notes,
-            f"Adam at {chosen.lr:g}, batches of {chosen.batch_size}, {chosen.held_out:,} of {chosen.rows:,} "
+            *(f"Ours on {device}." for device in devices),
+            f"The paper's on {paper_numbers()['table3_seconds']['hardware']}. Kernels are compiled before the clock "
+            "starts; backpropagation is the median of forward and backward less that of forward.",
+            f"Training: Adam at {chosen.lr:g}, batches of {chosen.batch_size}, {chosen.held_out:,} of {chosen.rows:,} "
             f"training images held out for validation; median and range over {len(chosen.seeds)} seed(s).",
         ),
     )
     # The clock of a few cores says nothing about the paper's.
-    return [calls, convergence, *([_claims(files)] if profile == "paper" else [])]
+    return [table, *([_claims(files)] if profile == "paper" else [])]
 
 
 def _claims(files: dict[int, dict[str, Any] | None]) -> Table:
@@ -256,8 +245,8 @@ def _paper(r: int, name: str) -> float | None:
     return printed[name][printed["r"].index(r)] if r in printed["r"] else None
 
 
-def _call_row(r: int, found: dict[str, Any] | None) -> tuple[str, ...]:
-    timed = None if found is None else found["result"]["milliseconds"]
+def _call_row(r: int, content: dict[str, Any] | None) -> tuple[str, ...]:
+    timed = None if content is None else content["result"]["milliseconds"]
 
     def paper(name: str) -> str:
         seconds = _paper(r, name)
@@ -267,21 +256,21 @@ def _call_row(r: int, found: dict[str, Any] | None) -> tuple[str, ...]:
         return NOT_YET if timed is None else fixed(timed[name]["median"], 3)
 
     batch = paper("inference"), ours("inference"), paper("backpropagation"), ours("backward")
-    return str(r), *batch, ours("inference_of_images")
+    return *batch, ours("inference_of_images")
 
 
-def _convergence_row(r: int, found: dict[str, Any] | None) -> tuple[str, ...]:
+def _convergence_row(r: int, content: dict[str, Any] | None) -> tuple[str, ...]:
     seconds = _paper(r, "convergence_to_98_percent")
-    first = str(r), "–" if seconds is None else fixed(seconds, 0)
-    if found is None:
-        return *first, *[NOT_YET] * 4
-    runs = found["result"]["convergence"]
+    paper = "–" if seconds is None else fixed(seconds, 0)
+    if content is None:
+        return paper, *[NOT_YET] * 4
+    runs = content["result"]["convergence"]
 
     def over_seeds(by: str, name: str, digits: int) -> str:
         return _median_and_range([run[by][name] for run in runs], digits)
 
     return (
-        *first,
+        paper,
         over_seeds("by_validation", "seconds", 2),
         over_seeds("by_validation", "epochs", 0),
         over_seeds("by_validation", "test_accuracy", 2),

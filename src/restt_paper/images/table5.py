@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from restt_baselines import available
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.claim import RULE, claims_table
 from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table, paper_mean_std
+from restt_paper.engine.verdict import RULE, claims_table
 from restt_paper.images.accuracy import ACCURACIES, Duel, more_accurate, shown_accuracy, steadier
-from restt_paper.images.cells import baseline_cell, compute_images, paper_cell, sizes
+from restt_paper.images.baseline_cells import baseline_cell, compute_images
+from restt_paper.images.cells import paper_cell, sizes
 from restt_paper.images.data import NAMES, part_of
 from restt_paper.paper_numbers import paper_numbers
 
@@ -51,9 +51,9 @@ def cells(profile: str) -> list[Cell]:
 
 def tables(store: Store, profile: str) -> list[Table]:
     """Both data sets, the paper's rows beside ours, and the multi-task models."""
-    found = [_table(store, profile, dataset, kind) for dataset in NAMES for kind in ACCURACIES]
+    tables = [_table(store, profile, kind) for kind in ACCURACIES]
     # Small sets and a few epochs say nothing about the paper's claims.
-    return [*found, _multitask(store, profile), *([_claims(store, profile)] if profile == "paper" else [])]
+    return [*tables, _multitask(store, profile), *([_claims(store, profile)] if profile == "paper" else [])]
 
 
 def _claims(store: Store, profile: str) -> Table:
@@ -86,31 +86,29 @@ def _claims(store: Store, profile: str) -> Table:
     return claims_table("Table V: the paper's claims", claims, ("By the final epoch.", RULE, note))
 
 
-def _table(store: Store, profile: str, dataset: str, kind: str) -> Table:
+def _table(store: Store, profile: str, kind: str) -> Table:
     fractions = FRACTIONS[profile]
     printed = paper_numbers()["table5_limited"]
     rows = []
-    for baseline, label in {**BASELINES, "restt": "ResTT"}.items():
-        given = dict(zip(printed["fractions"], printed[NAMES[dataset]][label], strict=True))
-        rows.append((label, "paper", *(paper_mean_std(given.get(fraction)) for fraction in fractions)))
-        ours = [
-            _restt(profile, dataset, fraction)
-            if baseline == "restt"
-            else _baseline(profile, dataset, baseline, fraction)
-            for fraction in fractions
-        ]
-        rows.append((label, "ours", *(shown_accuracy(store, cell, kind) for cell in ours)))
-    columns = ("model", "", *(f"{100 * fraction:g} %" for fraction in fractions))
-    resnet = ", ".join(f"{epochs}" for epochs in RESNET_EPOCHS.values())
+    for dataset, name in NAMES.items():
+        for baseline, label in {**BASELINES, "restt": "ResTT"}.items():
+            paper = dict(zip(printed["fractions"], printed[name][label], strict=True))
+            entries = []
+            for fraction in fractions:
+                if baseline == "restt":
+                    cell = _restt(profile, dataset, fraction)
+                else:
+                    cell = _baseline(profile, dataset, baseline, fraction)
+                entries += [paper_mean_std(paper.get(fraction)), shown_accuracy(store, cell, kind)]
+            rows.append((name, label, *entries))
+    shares = (f"{100 * fraction:g} %, {who}" for fraction in fractions for who in ("paper", "ours"))
     notes = (
-        "The paper's rows near 10 % are trainings that failed.",
-        f"ResTT at r = {max(sizes(profile).bond_dims)}, the paper's recipe.",
-        "Ours: each seed with a random part of the training images of its own; the authors' code takes the first ones.",
-        "The baselines see the images in full, 28×28; ResTT sees means of 2×2 pixels, as in the paper. Epochs: ResTT "
-        "100 as in the paper, the baselines what their recipes in restt.baselines have"
-        + (f", ResNet18 {resnet} (more images, fewer passes) in bfloat16." if profile == "paper" else "."),
+        "The paper's rows near 10 % are trainings that failed. Each of our seeds has a random part of the training "
+        "images. The baselines see 28×28 pixels; ResTT, at r = 100 by the paper's recipe, means of 2×2. "
+        "ResNet18 has 60, 30 and 15 epochs in bfloat16, the others those of their recipes.",
     )
-    return Table(f"Table V: {NAMES[dataset]}, {ACCURACIES[kind]}", columns, tuple(rows), notes)
+    title = f"Table V: {ACCURACIES[kind]}"
+    return Table(title, ("data", "model", *shares), tuple(rows), notes, details=kind != "final")
 
 
 def _multitask(store: Store, profile: str) -> Table:
@@ -118,8 +116,8 @@ def _multitask(store: Store, profile: str) -> Table:
     fraction = MULTITASK_FRACTION[profile]
     rows = []
     for baseline, label in MULTITASK.items():
-        found = [_multitask_cell(profile, baseline, start) for start in STARTS]
-        ours = (NOT_YET if cell is None else shown_accuracy(store, cell, "final") for cell in found)
+        cells_of_starts = [_multitask_cell(profile, baseline, start) for start in STARTS]
+        ours = (NOT_YET if cell is None else shown_accuracy(store, cell, "final") for cell in cells_of_starts)
         rows.append((label, paper_mean_std(printed[label]), *ours))
     title = f"Table V: MNIST, {100 * fraction:g} %, multi-task models, final epoch"
     columns = ("model", "paper", *(f"ours, {start} start" for start in STARTS))
@@ -129,7 +127,7 @@ def _multitask(store: Store, profile: str) -> Table:
         "restt_baselines.networks.dmtrl. The random start keeps half of each squared norm, and has "
         f"{MULTITASK_SEEDS['random']} seeds."
     )
-    return Table(title, columns, tuple(rows), (note,) if profile == "paper" else ())
+    return Table(title, columns, tuple(rows), (note,) if profile == "paper" else (), details=True)
 
 
 def _multitask_cell(profile: str, baseline: str, start: str) -> Cell | None:

@@ -10,14 +10,16 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from restt.train import EpochRecord, TrainConfig, train
-from restt_baselines.network import TrainFirst
 from restt_paper.images.data import Images, split_rows, training_rows
+
+if TYPE_CHECKING:
+    from restt_baselines.network import TrainFirst
 
 FeatureMap = Callable[[Tensor], Tensor]
 Views = Callable[[Tensor], Iterable[Tensor]]

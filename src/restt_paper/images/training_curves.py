@@ -9,13 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.claim import RULE, Claim, Comparison, claims_table, judged, larger
 from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
+from restt_paper.engine.verdict import RULE, Claim, Comparison, claims_table, judged, larger
 from restt_paper.images.accuracy import MEANTT_NOTE, MODELS
-from restt_paper.images.cells import compute_images, improved_cell, paper_cell, recipe_cell, sizes
+from restt_paper.images.cells import compute_recipe, improved_cell, paper_cell, recipe_cell, sizes
 from restt_paper.meanfield.plots import COLORS, picture
 
 TITLE = "Training curves on MNIST"
@@ -128,8 +127,8 @@ def _compare(store: Store, of: str, first: Cell, second: Cell) -> Comparison:
     if reached < UNTRAINED:
         return Comparison(of, "not comparable", f"MeanTT only reaches {fixed(reached, 2)} %")
     epochs = [[_near_best(curve.unsqueeze(0)) for curve in curves] for curves in (ours, theirs)]
-    told = " against ".join(fixed(statistics.fmean(of_seeds), 1) for of_seeds in epochs)
-    return Comparison(of, larger(epochs[1], epochs[0]), f"{told} epochs")
+    means = " against ".join(fixed(statistics.fmean(of_seeds), 1) for of_seeds in epochs)
+    return Comparison(of, larger(epochs[1], epochs[0]), f"{means} epochs")
 
 
 def _as_in_the_paper(profile: str, fraction: float) -> Cell:
@@ -181,4 +180,4 @@ def _plot(panels: Mapping[str, Mapping[str, Tensor]], path: Path) -> Path:
     return path
 
 
-EXPERIMENT = Experiment("fig-training", TITLE, cells, compute_images, tables, pictures)
+EXPERIMENT = Experiment("fig-training", TITLE, cells, compute_recipe, tables, pictures)

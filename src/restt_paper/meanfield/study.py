@@ -15,9 +15,8 @@ from restt._common.errors import check_choice
 from restt.features import Trigonometric
 from restt.meanfield import Profile, predict
 from restt.topology import Topology
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import PICTURES, Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import Table
 from restt_paper.meanfield.comparison import (
     Comparison,

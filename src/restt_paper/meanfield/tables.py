@@ -30,6 +30,7 @@ def study_tables(found: Mapping[str, Any] | None) -> list[Table]:
                 f"N = {settings['sites']}, r = {settings['bond_dim']}, {settings['runs']} random models a case. It "
                 f"agrees if no site deviates by {CHANCE:g} standard errors.",
             ),
+            details=True,
         ),
         Table(
             WIDTH,
@@ -39,6 +40,7 @@ def study_tables(found: Mapping[str, Any] | None) -> list[Table]:
                 f"{settings['width_runs']} random models a row. The theory's mean is carried by rare runs, so at small "
                 "r a measured mean falls short of it; the typical run decays, faster the smaller r is.",
             ),
+            details=True,
         ),
     ]
 

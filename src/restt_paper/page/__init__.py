@@ -1,4 +1,4 @@
-"""Everything measured as one self-contained HTML page, beside the paper's numbers."""
+"""All results as one self-contained HTML page, beside the paper's numbers."""
 
 from restt_paper.page.build import paper_page
 

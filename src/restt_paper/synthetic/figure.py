@@ -10,13 +10,12 @@ from restt import data
 from restt._common.errors import check_choice
 from restt.data.synthetic import synthetic_weights
 from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEIGHT_DECAY
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Experiment, Result, Settings
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import Table
 from restt_paper.meanfield.plots import COLORS, picture
 from restt_paper.synthetic.floor import feature_std, least_rmse, order_variances
-from restt_paper.synthetic.tables import NAMES, Errors, claims, errors, in_target_units
+from restt_paper.synthetic.tables import NAMES, Errors, claims, errors, in_target_units, summary
 from restt_paper.synthetic.training import linear_regression, train_chains
 
 TITLE = "Synthetic figure: RMSE by feature width d"
@@ -87,7 +86,7 @@ def compute(settings: Settings, context: Context) -> Result:
 def tables(store: Store, profile: str) -> list[Table]:
     """Errors, errors in units of the target's spread beside the smallest possible ones, and the paper's claims."""
     found = _read(store, profile)
-    shown = [errors(found), in_target_units(found)]
+    shown = [summary(found), errors(found), in_target_units(found)]
     # Few rows and epochs say nothing about the paper's claims.
     return [*shown, claims(found)] if profile == "paper" else shown
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from restt_paper.engine.claim import RULE, Claim, Comparison, Outcome, claims_table, judged, larger
 from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std, number
+from restt_paper.engine.verdict import RULE, Claim, Comparison, Outcome, claims_table, judged, larger
 
 NAMES = {"restt": "ResTT", "tt": "TT", "lr": "LR"}
 # Least squares has no initialisation to repeat: its error is one number.
@@ -115,7 +115,7 @@ def errors(found: Sequence[Errors]) -> Table:
         "them, the selected epoch likewise; final is the last epoch at that rate.",
         "Repeats are initialisations on the same data; LR is least squares and has none.",
     )
-    return Table("Synthetic figure: test RMSE", columns, tuple(rows), notes)
+    return Table("Synthetic figure: test RMSE", columns, tuple(rows), notes, details=True)
 
 
 def in_target_units(found: Sequence[Errors]) -> Table:
@@ -142,7 +142,18 @@ def in_target_units(found: Sequence[Errors]) -> Table:
         f"{RULE} The repeats share one data set, so here a difference below {NEGLIGIBLE:g} is a tie too.",
         *_why(found),
     )
-    return Table("Synthetic figure: selected RMSE / std of y", columns, tuple(rows), notes)
+    return Table("Synthetic figure: selected RMSE / std of y", columns, tuple(rows), notes, details=True)
+
+
+def summary(measured: Sequence[Errors]) -> Table:
+    """Selected errors in units of the target's spread, one row per reading of N(0, ·) and number of rows."""
+    rows = []
+    for (reading, count), group in groupby(measured, key=lambda errors: (errors.reading, errors.rows)):
+        entries = [" / ".join(_in_units(errors, model) for model in NAMES) for errors in group]
+        rows.append((reading, str(count), *entries))
+    columns = (*WHERE[:2], *(f"d = {d}" for d in _widths(measured)))
+    note = "ResTT / TT / LR; 1 is the error of a model that always answers 0."
+    return Table("Synthetic figure: RMSE / std of y", columns, tuple(rows), (note,))
 
 
 def claims(found: Sequence[Errors]) -> Table:

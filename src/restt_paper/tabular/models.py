@@ -1,7 +1,7 @@
 """The rows of Table VI: the settings of each model, and from settings the estimator of each split.
 
-ResTT comes by the paper's recipe, as the estimator is, and with what inner folds choose; the baselines under the
-paper's settings as far as they are known, and with settings chosen on inner folds.
+ResTT comes by the paper's recipe and as the estimator is; the baselines under the paper's settings as far as they are
+known, and with settings chosen on inner folds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from restt.train.config import PAPER_BATCH, PAPER_EPOCHS, PAPER_RATES, PAPER_WEI
 from restt_baselines import make
 from restt_baselines.boosting import SMALL_TABLES
 from restt_baselines.table6_settings import PAPER_SETTINGS
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Context, Result, Settings
-from restt_paper.tabular.search import COMMON, Candidate, best_average, best_candidate, candidates, cross_validate
-from restt_paper.tabular.splits import EstimatorOf, load_split, score, score_splits
+from restt_paper.engine.store import Cell
+from restt_paper.tabular.splits import EstimatorOf, score_splits
 
 # Rows of the paper's table, and what is beyond it.
 PAPER_BASELINES = {
@@ -39,8 +38,6 @@ OTHER_BASELINES = {
 RESTT_ROWS = {
     "restt-r50": "ResTT (paper's r = 50)",
     "restt-estimator": "ResTT (restt's estimator, defaults)",
-    "restt-selected": "ResTT (setting selected on inner folds)",
-    "restt-average": "ResTT (average selected on inner folds)",
 }
 
 # Settings tried for the baselines that are also shown with chosen ones.
@@ -81,11 +78,6 @@ PAPER_MAPS = ("identity", "trigonometric")
 # Validation splits by which rate and map of the paper's recipe are chosen, and the share of rows in each.
 VALIDATIONS = 3
 VALIDATION_SHARE = 0.2
-# Initialisations that are averaged, for a single setting and for each in an average of several.
-RUNS = {"restt-selected": 4, "restt-average": 2}
-AVERAGE_SIZE = 10
-# How often the training rows are cut into folds: few rows make a noisy choice.
-REPEATS = {"boston": 1, "ale": 3}
 
 
 class PaperRegressor(ResTTNetRegressor):
@@ -97,7 +89,6 @@ class PaperRegressor(ResTTNetRegressor):
 def model_cell(profile: str, dataset: str, model: str, splits: Sequence[int]) -> Cell:
     """One model on all splits of a table."""
     settings: dict[str, Any] = {"profile": profile, "dataset": dataset, "model": model, "splits": list(splits)}
-    needs = {}
     if model == "restt-estimator":
         settings["params"] = {key: value for key, value in ResTTRegressor().get_params().items() if key not in NOT_USED}
     elif model == "restt-r50":
@@ -108,37 +99,17 @@ def model_cell(profile: str, dataset: str, model: str, splits: Sequence[int]) ->
             "validations": VALIDATIONS,
             "validation_share": VALIDATION_SHARE,
         }
-    elif model in RUNS:
-        settings |= {"common": COMMON, "runs": RUNS[model]}
-        needs["search"] = search_cell(profile, dataset, splits)
     elif model.endswith(SELECTED):
         name = model.removesuffix(SELECTED)
         fixed = {key: value for key, value in _baseline_params(name, {}).items() if key not in GRIDS[name]}
         settings |= {"grid": GRIDS[name], "params": fixed, "folds": FOLDS}
     else:
         settings["params"] = _baseline_params(model, PAPER_SETTINGS[dataset].get(model, {}))
-    return Cell("table6", f"{dataset}-{model}", settings, needs)
-
-
-def search_cell(profile: str, dataset: str, splits: Sequence[int]) -> Cell:
-    """The choice among candidates for every split of a table, from its training part alone."""
-    settings = {
-        "profile": profile,
-        "dataset": dataset,
-        "splits": list(splits),
-        "candidates": [candidate.to_dict() for candidate in candidates()],
-        "common": COMMON,
-        "folds": FOLDS,
-        "repeats": REPEATS[dataset],
-        "average_size": AVERAGE_SIZE,
-    }
-    return Cell("table6", f"{dataset}-search", settings)
+    return Cell("table6", f"{dataset}-{model}", settings)
 
 
 def compute_table(settings: Settings, context: Context) -> Result:
-    """R² and RMSE of one model on each split of one table, or the choice among candidates for each split."""
-    if "candidates" in settings:
-        return search(settings, context)
+    """R² and RMSE of one model on each split of one table."""
     return score_splits(settings["dataset"], settings["splits"], estimator_of(settings, context))
 
 
@@ -149,9 +120,6 @@ def estimator_of(settings: Settings, context: Context) -> EstimatorOf:
         return lambda split: ResTTRegressor(**settings["params"], random_state=split)
     if model == "restt-r50":
         return lambda split: paper_recipe(settings, split, context.device)
-    if model in RUNS:
-        chosen = {entry["split"]: entry for entry in context.needed["search"]["chosen"]}
-        return lambda split: chosen_estimator(settings, chosen[split], split, context.device)
     if model.endswith(SELECTED):
         return lambda split: _selected_baseline(settings, split)
     return lambda split: _seeded(model, settings["params"], split)
@@ -169,52 +137,6 @@ def paper_recipe(settings: Settings, split: int, device: str) -> Any:
     held = ShuffleSplit(settings["validations"], test_size=settings["validation_share"], random_state=split)
     grid = {"lr": settings["rates"], "feature_map": settings["maps"]}
     return GridSearchCV(model, grid, scoring="r2", cv=held)
-
-
-def search(settings: Settings, context: Context) -> Result:
-    """For each split the best candidate and the best average of candidates, with their scores on the inner folds."""
-    grid = [Candidate.from_dict(values) for values in settings["candidates"]]
-    size = settings["average_size"]
-    chosen = []
-    for seed in settings["splits"]:
-        split = load_split(settings["dataset"], seed)
-        predictions = cross_validate(
-            split.x_train,
-            split.y_train,
-            grid,
-            common=settings["common"],
-            folds=settings["folds"],
-            seed=seed,
-            repeats=settings["repeats"],
-            device=context.device,
-        )
-        counts = best_average(predictions, split.y_train, size)
-        mixed = sum(weight * predictions[member] for member, weight in counts.items()) / size
-        best = best_candidate(predictions, split.y_train)
-        chosen.append(
-            {
-                "split": seed,
-                "selected": best.to_dict(),
-                "selected_r2": score(split.y_train, predictions[best])[0],
-                "average": [{"candidate": member.to_dict(), "weight": weight} for member, weight in counts.items()],
-                "average_r2": score(split.y_train, mixed)[0],
-            }
-        )
-    return {"chosen": chosen}
-
-
-def chosen_estimator(settings: Settings, chosen: Mapping[str, Any], split: int, device: str) -> Any:
-    """What a search chose for a split, to be fitted to its training part."""
-
-    def estimator(candidate: Mapping[str, Any]) -> Any:
-        return Candidate.from_dict(candidate).estimator(settings["common"], settings["runs"], split, device)
-
-    if settings["model"] == "restt-selected":
-        return estimator(chosen["selected"])
-    from sklearn.ensemble import VotingRegressor
-
-    members = [(f"member{number}", estimator(member["candidate"])) for number, member in enumerate(chosen["average"])]
-    return VotingRegressor(members, weights=[member["weight"] for member in chosen["average"]])
 
 
 def _selected_baseline(settings: Settings, split: int) -> Any:

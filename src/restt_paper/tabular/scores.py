@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from restt.data.dataset import PAPER_SPLIT_SEED
-from restt_paper.engine.claim import RULE, Claim, Comparison, claims_table, judged, larger_on_splits
 from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std, number
+from restt_paper.engine.verdict import RULE, Claim, Comparison, claims_table, judged, larger_on_splits
 from restt_paper.paper_numbers import paper_numbers
-from restt_paper.tabular.models import PAPER_BASELINES, RESTT_ROWS
+from restt_paper.tabular.models import PAPER_BASELINES, RESTT_ROWS, SELECTED
 from restt_paper.tabular.splits import TEST_SHARE
 
 # The paper's ResTT row stands beside the one that has its bond dimension.
@@ -18,9 +18,9 @@ PAPER_ROWS = {**PAPER_BASELINES, "restt-r50": "ResTT"}
 # Digits after the point with which the paper prints R² and, by table, RMSE.
 R2_DIGITS = 3
 RMSE_DIGITS = {"Boston": 2, "ALE": 3}
-# Judged for ResTT: the paper's recipe, and the best that the training rows alone can tell.
-BEST = "restt-average"
-JUDGED = {"restt-r50": "the paper's recipe", BEST: "the average selected on inner folds"}
+# Judged for ResTT: the paper's recipe, and the estimator at its defaults.
+BEST = "restt-estimator"
+JUDGED = {"restt-r50": "the paper's recipe", BEST: "restt's estimator, defaults"}
 JUDGED_BY = "Judged by R² on the random splits; the paper's own split is one draw, and its scores are shown only."
 
 
@@ -75,23 +75,40 @@ def scores_table(dataset: str, rows: Sequence[Scores]) -> Table:
         for metric in ("r2", "rmse"):
             shown.append(mean_std(row.on_random_splits(metric), 3))
         lines.append((row.label, *shown))
-    return Table(f"Table VI: {dataset}", columns, tuple(lines), (*_notes(), *_contradictions(dataset, rows)))
+    notes = (*_notes(), *_contradictions(dataset, rows))
+    return Table(f"Table VI: {dataset}", columns, tuple(lines), notes, details=True)
+
+
+def summary(tables: Mapping[str, Sequence[Scores]]) -> Table:
+    """R² of every model on both tables: the paper's, ours on its split, ours on random splits."""
+    printed = paper_numbers()["table6_tabular"]
+    rows = []
+    for same_model in zip(*tables.values(), strict=True):
+        if same_model[0].model.endswith(SELECTED):
+            continue
+        entries = []
+        for dataset, row in zip(tables, same_model, strict=True):
+            paper = printed[dataset].get(PAPER_ROWS.get(row.model, ""))
+            on_split = number(row.on_paper_split("r2"), 3) if row.splits else NOT_YET
+            shown = "–" if paper is None else number(paper[0], 3)
+            entries += [shown, on_split, mean_std(row.on_random_splits("r2"), 3)]
+        rows.append((same_model[0].label, *entries))
+    kinds = ("paper", "its split", "random splits")
+    columns = ("model", *(f"{dataset}, {kind}" for dataset in tables for kind in kinds))
+    return Table("Table VI: R²", columns, tuple(rows), _notes())
 
 
 def _notes() -> tuple[str, ...]:
     return (
         f"Its split is train_test_split(test_size=0.3, random_state={PAPER_SPLIT_SEED}), recovered from the paper's LR "
-        "and PR rows; every model sees the same splits; ± is the standard deviation over splits.",
+        "and PR rows; every model sees the same splits; ± is the standard deviation over splits. "
         "The paper's baselines have settings under which its rows come out on that split (matched to its test rows, "
         "since it prints none); MLP and those beyond the paper have this package's defaults, or settings selected by "
         "cross-validation inside each training part.",
         "ResTT: with r = 50 the bond dimension, initial weights, epochs, batch size and weight decay are the paper's "
-        "(Sec. V), rate and feature map are chosen on held-out training rows. Selected on inner folds are feature map, "
-        "log y or y, and the graded penalty: one setting, fitted as an average of four initialisations, or a weighted "
-        "average of up to ten settings with two initialisations each. No test row takes part in the choice for its "
-        "split.",
-        "The grid itself, HGB's defaults and MLP's weight decay were set up with scores on splits of these tables in "
-        "view, which flatters all three a little.",
+        "(Sec. V), rate and feature map are chosen on held-out training rows. "
+        "HGB's defaults and MLP's weight decay were set up with scores on splits of these tables in view, which "
+        "flatters both a little.",
     )
 
 
@@ -149,5 +166,5 @@ def _compare(of: str, first: Scores, second: Scores) -> Comparison:
     if ours is None or theirs is None:
         return Comparison(of, "not yet")
     outcome = larger_on_splits(ours, theirs, TEST_SHARE)
-    told = f"R² {fixed(statistics.fmean(ours), 3)} against {fixed(statistics.fmean(theirs), 3)}"
-    return Comparison(of, outcome, "" if outcome == "yes" else told)
+    means = f"R² {fixed(statistics.fmean(ours), 3)} against {fixed(statistics.fmean(theirs), 3)}"
+    return Comparison(of, outcome, "" if outcome == "yes" else means)

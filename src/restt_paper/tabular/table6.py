@@ -5,9 +5,8 @@ from __future__ import annotations
 from restt._common.errors import check_choice
 from restt.data.dataset import PAPER_SPLIT_SEED
 from restt_baselines import available
-from restt_paper.engine.cell import Cell
 from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.engine.table import Table
 from restt_paper.tabular.models import (
     GRIDS,
@@ -18,7 +17,7 @@ from restt_paper.tabular.models import (
     compute_table,
     model_cell,
 )
-from restt_paper.tabular.scores import Scores, claims, scores_table
+from restt_paper.tabular.scores import Scores, claims, scores_table, summary
 from restt_paper.tabular.splits import RANDOM_SPLITS
 
 TITLE = "Table VI: Boston Housing and ALE"
@@ -48,12 +47,10 @@ def cells(profile: str) -> list[Cell]:
 
 def tables(store: Store, profile: str) -> list[Table]:
     """Both tables beside the paper's numbers; the paper's sentences about them."""
-    found = {dataset: _read(store, profile, dataset) for dataset in DATASETS}
-    shown = [scores_table(DATASETS[dataset], scores) for dataset, scores in found.items()]
+    by_table = {label: _read(store, profile, dataset) for dataset, label in DATASETS.items()}
+    tables = [summary(by_table), *(scores_table(label, scores) for label, scores in by_table.items())]
     # Three splits say nothing about which model is better.
-    if profile != "paper":
-        return shown
-    return [*shown, claims({DATASETS[dataset]: scores for dataset, scores in found.items()})]
+    return [*tables, claims(by_table)] if profile == "paper" else tables
 
 
 def _read(store: Store, profile: str, dataset: str) -> list[Scores]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from restt_paper.engine.cell import Cell
+from restt_paper.engine.store import Cell
 
 
 def test_key_depends_on_settings_and_not_on_their_order():

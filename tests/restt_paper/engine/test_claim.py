@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp, ttest_ind
 
-from restt_paper.engine.claim import CHANCE, Claim, compare_spreads, larger, larger_on_splits, narrower
+from restt_paper.engine.verdict import CHANCE, Claim, compare_spreads, larger, larger_on_splits, narrower
 
 
 def draws(count, shift, seed):

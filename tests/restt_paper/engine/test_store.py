@@ -1,43 +1,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 
 import pytest
 
 from restt_paper.engine import store as store_module
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.store import LOCKS, Store, Work
-
-# What another process does: compute cells, noting in a file which it began, slowly enough to meet or be killed. Torch,
-# which is asked for its threads alone, takes longer to load than all the rest.
-OTHER = """
-import sys, time
-from pathlib import Path
-from types import SimpleNamespace
-
-sys.modules["torch"] = SimpleNamespace(device=lambda name: SimpleNamespace(type=name), get_num_threads=lambda: 1)
-from restt_paper.engine import store as store_module
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.store import Store
-
-folder, log = Path(sys.argv[1]), Path(sys.argv[2])
-count, seconds, slow = int(sys.argv[3]), float(sys.argv[4]), sys.argv[5]
-
-def work(cell):
-    with log.open("a") as file:
-        file.write(cell.name + "\\n")
-    if slow in cell.name:
-        time.sleep(seconds)
-    return {"square": cell.settings["number"] ** 2}
-
-Store(folder).compute_all([Cell("squares", f"n{k}", {"number": k}) for k in range(count)], work)
-"""
+from restt_paper.engine.store import Cell, Store, Work
 
 
 def squares(count: int) -> list[Cell]:
@@ -50,19 +18,6 @@ def square(cell: Cell) -> dict[str, int]:
 
 def forbidden(cell: Cell) -> dict[str, int]:
     raise AssertionError(f"{cell.key} was computed again")
-
-
-def start(folder: Path, log: Path, count: int, seconds: float = 0.0, slow: str = "n") -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", OTHER, str(folder), str(log), str(count), str(seconds), slow]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(log: Path, name: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not (log.exists() and name in log.read_text().split()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"{name} was never begun"
-        time.sleep(0.02)
 
 
 def test_a_file_says_what_it_holds_and_where_it_comes_from(tmp_path):
@@ -143,37 +98,7 @@ def test_time_of_a_cell_leaves_out_the_cells_it_needs(tmp_path, monkeypatch):
     assert store.load(Cell("needs", "one-too", {}))["wall_seconds"] == 1000.0
 
 
-def test_time_of_a_cell_keeps_what_other_threads_compute_meanwhile(tmp_path, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr("restt_paper.engine.store.time.perf_counter", lambda: now)
-    store = Store(tmp_path)
-    beside, cell = squares(2)
-
-    def short(_: Cell) -> dict[str, int]:
-        nonlocal now
-        now += 100.0
-        return {}
-
-    def long(_: Cell) -> dict[str, int]:
-        nonlocal now
-        thread = threading.Thread(target=store.compute, args=(beside, short))
-        thread.start()
-        thread.join()
-        now += 3.0
-        return {}
-
-    assert store.compute(cell, long)["wall_seconds"] == 103.0
-    assert store.load(beside)["wall_seconds"] == 100.0
-
-
-def test_a_cell_that_needs_itself_is_told_so_instead_of_waiting_for_ever(tmp_path):
-    store = Store(tmp_path)
-    cell = Cell("loop", "cell", {})
-    with pytest.raises(RuntimeError, match="needs its own result"):
-        store.compute(cell, lambda same: store.compute(same, square))
-
-
-def test_an_error_leaves_no_file_and_no_claim(tmp_path, capsys):
+def test_an_error_leaves_no_file(tmp_path, capsys):
     store = Store(tmp_path)
     with pytest.raises(ZeroDivisionError):
         store.compute_all(squares(2), lambda cell: {"wrong": 1 // cell.settings["number"]})
@@ -220,54 +145,6 @@ def test_progress_counts_and_says_what_happens(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("[2/2, ")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX's")
-def test_a_killed_run_goes_on_at_the_cell_it_was_in(tmp_path):
-    folder, log = tmp_path / "results", tmp_path / "log"
-    process = start(folder, log, 3, seconds=600, slow="n1")
-    wait_for(log, "n1", process)
-    process.kill()
-    process.communicate()
-    assert [path.stem.split("-")[0] for path in folder.glob("squares/*.json")] == ["n0"]
-
-    computed = []
-
-    def work(cell: Cell) -> dict[str, int]:
-        computed.append(cell.name)
-        return square(cell)
-
-    found = Store(folder).compute_all(squares(3), work)
-    assert [entry["result"]["square"] for entry in found] == [0, 1, 4]
-    assert computed == ["n1", "n2"]
-
-
-def test_two_processes_share_a_folder_and_do_each_cell_once(tmp_path):
-    folder, log = tmp_path / "results", tmp_path / "log"
-    processes = [start(folder, log, 6, seconds=0.3) for _ in range(2)]
-    for process in processes:
-        shown, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        assert "[6/6," in shown.splitlines()[-1]
-    assert sorted(log.read_text().split()) == [f"n{k}" for k in range(6)]
-    assert [Store(folder).load(cell)["result"]["square"] for cell in squares(6)] == [k**2 for k in range(6)]
-    assert not [path for path in (folder / LOCKS).rglob("*") if path.is_file()]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="kill -9 is POSIX's")
-def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):
-    folder, log = tmp_path / "results", tmp_path / "log"
-    holder = start(folder, log, 1, seconds=600)
-    wait_for(log, "n0", holder)
-    waiter = start(folder, log, 1)
-    assert waiter.stdout is not None
-    assert "another process computes it" in waiter.stdout.readline()
-    holder.kill()
-    holder.communicate()
-    waiter.communicate(timeout=60)
-    assert waiter.returncode == 0
-    assert log.read_text().split() == ["n0", "n0"]
-    assert Store(folder).load(squares(1)[0])["result"] == {"square": 0}
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -287,28 +164,38 @@ def test_a_file_with_the_right_names_and_wrong_content_is_told(tmp_path, field, 
         store.load(cell)
 
 
-def test_as_it_is_every_file_is_read_once(tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_at_the_cell_it_was_in(tmp_path):
+    def stopped(cell: Cell) -> dict[str, int]:
+        if cell.name == "n1":
+            raise KeyboardInterrupt
+        return square(cell)
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).compute_all(squares(3), stopped)
+    computed = []
+
+    def work(cell: Cell) -> dict[str, int]:
+        computed.append(cell.name)
+        return square(cell)
+
+    contents = Store(tmp_path).compute_all(squares(3), work)
+    assert [content["result"]["square"] for content in contents] == [0, 1, 4]
+    assert computed == ["n1", "n2"]
+
+
+def test_a_view_reads_every_file_once(tmp_path, monkeypatch):
     store, (first, second, third) = Store(tmp_path), squares(3)
     store.compute(first, square)
     store.compute(second, square)
-    still, reads = store.as_it_is(), []
+    view, reads = store.read_only(), []
     read = store_module.read_file
     monkeypatch.setattr(store_module, "read_file", lambda path: reads.append(path) or read(path))
+    view.hide([second.key])
     for _ in range(2):
-        assert still.load(first)["result"] == still.without([second.key]).load(first)["result"] == {"square": 0}
-        assert still.without([second.key]).load(second) is None
-        assert still.load(third) is None
+        assert view.load(first)["result"] == {"square": 0}
+        assert view.load(second) is None
+        assert view.load(third) is None
     assert reads == [store.path(first), store.path(third)]
     store.compute(third, square)
-    assert still.load(third) is None
+    assert view.load(third) is None
     assert store.load(third)["result"] == {"square": 4}
-
-
-def test_as_it_is_another_cells_file_is_still_refused(tmp_path):
-    store, (first, second, _) = Store(tmp_path), squares(3)
-    store.compute(first, square)
-    store.path(second).write_text(store.path(first).read_text())
-    still = store.as_it_is()
-    for _ in range(2):
-        with pytest.raises(ValueError, match="holds another cell, squares/n0"):
-            still.load(second)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from restt_paper.engine.cell import Cell
-from restt_paper.engine.store import Store
+from restt_paper.engine.store import Cell, Store
 from restt_paper.images.accuracy import Duel, more_accurate, steadier
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ def train_digits(digits, *, together, held_out=2, views=None):
     return train_seeds(
         lambda runs: recipe.module(64, 6, 10, runs, 0, "cpu"),
         digits,
-        recipe.config(epochs=40, batch_size=64, lr=1e-2, seed=0),
+        recipe.config(epochs=20, batch_size=64, lr=1e-2, seed=0),
         fraction=0.5,
         seeds=2,
         held_out=held_out,
@@ -72,7 +73,7 @@ def test_digits_are_learned_and_held_out_runs_leave_the_seeds_alone(digits):
     assert min(beside["final"]) > 60.0
     assert beside["averaged"] > 60.0
     assert len(beside["curves"]) == 2
-    assert len(beside["curves"][0]) == len(beside["held_out_curve"]) == 40
+    assert len(beside["curves"][0]) == len(beside["held_out_curve"]) == 20
     for one, other in zip(beside["curves"], after["curves"], strict=True):
         assert one == pytest.approx(other, abs=1.0)  # a few images of 540 may fall the other way by rounding
     assert beside["final"] == [curve[-1] for curve in beside["curves"]]
@@ -128,7 +129,8 @@ def test_products_are_as_the_settings_say_on_a_gpu_and_as_before_afterwards(devi
 
 
 def test_the_rate_is_chosen_on_held_out_images_once_and_stored(tmp_path, monkeypatch):
-    cell = rate_cell("quick", "digits", "restt", 4, epochs=6, seeds=1, rows=300)
+    monkeypatch.setitem(cells.SIZES, "quick", replace(cells.SIZES["quick"], epochs=6, rate_seeds=1, rows=300))
+    cell = rate_cell("quick", "digits", "restt", 4)
     store = Store(tmp_path)
     found = table4.EXPERIMENT.compute_cell(cell, store)["result"]
     scores = found["validation_accuracy"]

@@ -12,12 +12,12 @@ pytest.importorskip("matplotlib")
 TINY = study.Sizes(
     sites=12,
     bond_dim=6,
-    runs=40,
+    runs=24,
     batch=2,
     widths=(4, 8),
     width_runs=20,
-    plain_sites=30,
-    residual_sites=40,
+    plain_sites=20,
+    residual_sites=20,
     gradient_bond_dim=4,
     gradient_runs=3,
 )
