@@ -69,6 +69,7 @@ class Hat(NumericMap):
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """The number of knots of each site."""
         shape = self._expected_shape()
         if shape is None:
             raise self._not_fitted("widths")

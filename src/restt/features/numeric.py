@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a map of numbers saw."""
+    """Range and second moment of the rows of a fit."""
 
     low: Tensor  # (N,) or (N, I_in)
     high: Tensor  # (N,) or (N, I_in)
@@ -82,6 +82,7 @@ class NumericMap(FeatureMap):
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """Width of each site, equal for all."""
         shape = self._expected_shape()
         if shape is None:
             raise self._not_fitted("widths")
@@ -89,6 +90,7 @@ class NumericMap(FeatureMap):
 
     @property
     def second_moment(self) -> float | Tensor:
+        """E Σ_i x_{n,i}² of the rows of the fit, (N,)."""
         if self._fitted is None:
             raise self._not_fitted("second_moment")
         return self._fitted.second_moment.clone()
