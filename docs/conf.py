@@ -40,7 +40,6 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"plot_",
-    "ignore_pattern": r"(optuna_pruning|serve_onnx|dask_search|__init__)\.py",
     "abort_on_example_error": True,
     "show_memory": False,
     "download_all_examples": False,

@@ -6,7 +6,7 @@ Every table of FOLDER (``*.csv.gz``, with a column ``target`` of more than ten d
 ten starts of 20 random labels, then ten labels at a time by :func:`restt.design.next_rows` out of at most 1,500 rows,
 the model fitted anew after each batch. Errors are root mean squares on held-out rows, averaged over the starts; beside
 them those of as many random labels. ``labels`` is where the averaged curve first reaches the error of 200 random
-labels, linear between two batches, None where it does not within 200. Written to results/tabular/next-rows.json.
+labels, linear between two batches, None where it does not within 200. Written to results/few-labels.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.design import next_rows
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "tabular"
+RESULTS = Path(__file__).resolve().parent.parent / "results"
 FIRST, LAST, MOST_CANDIDATES, MOST_TEST_ROWS, LEAST_VALUES, LEAST_ROWS = 20, 200, 1500, 3000, 10, 300
 
 
@@ -97,18 +97,18 @@ def main() -> None:
     tasks = [(path, start, given.step, given.effort) for path in paths for start in range(given.starts)]
     with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
         results = pool.map(scored, tasks, chunksize=1)
-    for name in dict.fromkeys(one["table"] for one in results):
-        own = [one for one in results if one["table"] == name]
-        by_chance, chosen = (np.mean([one[kind] for one in own], axis=0) for kind in ("random", "chosen"))
+    for name in dict.fromkeys(start["table"] for start in results):
+        own = [start for start in results if start["table"] == name]
+        by_chance, chosen = (np.mean([start[kind] for start in own], axis=0) for kind in ("random", "chosen"))
         counts, wanted = own[0]["labels"], float(by_chance[-1])
         record["tables"][name] = {
             "labels": needed(counts, chosen, wanted),
+            "labels_random": needed(counts, by_chance, wanted),
             "error_of_200_random": wanted,
             "counts": counts, "random": by_chance.tolist(), "chosen": chosen.tolist(),
         }  # fmt: skip
         print(name, record["tables"][name]["labels"], (chosen / wanted).round(3).tolist(), flush=True)
-    record["starts"] = results
-    write_json_atomic(RESULTS / "next-rows.json", record)
+    write_json_atomic(RESULTS / "few-labels.json", record)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,6 @@ def test_refused_clearly(case: Case, tmp_path: Path) -> None:
     for model in (trained, classifier):
         with pytest.raises(ValueError, match="coverage is for ResTTRegressor"):
             model.export(tmp_path / "m.onnx", coverage=0.9)
-    with pytest.raises(ValueError, match=r"saved by 0\.8"):
+    with pytest.raises(ValueError, match=r"saved by restt 0\.8"):
         load(FIXTURES / "posterior-log.safetensors").export(tmp_path / "m.onnx", coverage=0.9)
     assert not (tmp_path / "m.onnx").exists()

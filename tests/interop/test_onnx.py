@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 import restt
 from restt import Topology, features, interop
-from restt.interop.onnx_graph import GraphPart
 from tests.chain.parity import random_module
 from tests.interop.helpers import all_nodes, assert_onnx_agrees, assert_same, run_onnx
 from tests.strategies import every_topology, topologies
@@ -26,7 +25,7 @@ def test_every_topology(tmp_path, sites):
 
 
 def test_random_modules(tmp_path):
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=20, deadline=None, derandomize=True, database=None)
     @given(topologies(1, 7), st.sampled_from([None, 1, 3]), st.booleans(), st.booleans(), st.data())
     def check(topology, runs, bias, double, data):
         widths = data.draw(st.lists(st.integers(1, 3), min_size=topology.sites, max_size=topology.sites))
@@ -61,19 +60,15 @@ def test_switched_off_sites_ignore_their_weights(tmp_path):
     assert_onnx_agrees(tmp_path, module, features_for(module))
 
 
-def test_size_does_not_grow_with_sites(tmp_path):
-    sizes, bytes_beyond_weights = [], []
-    for sites in (10, 196):
+def test_nodes_do_not_grow_with_sites(tmp_path):
+    sizes = []
+    for sites in (10, 60):
         topology = Topology.residual(sites).skip_to_output(4).without_chain(5)
-        module = restt.ResTT(sites, 2, 20, 10, topology, bias=True)
+        module = restt.ResTT(sites, 2, 5, 3, topology, bias=True)
         path = interop.export(module, tmp_path / "model.onnx", feature_map=features.Trigonometric())
         graph = onnx.load(path).graph
         sizes.append((len(list(all_nodes(graph))), len(graph.initializer)))
-        weights = sum(parameter.nbytes for parameter in module.parameters())
-        bytes_beyond_weights.append(path.stat().st_size - weights)
     assert sizes[0] == sizes[1]
-    # what remains is the switches of each site: a few numbers
-    assert bytes_beyond_weights[1] - bytes_beyond_weights[0] <= 20 * (196 - 10)
 
 
 @pytest.mark.parametrize("batch", [1, 64])
@@ -91,51 +86,6 @@ def test_runs_are_kept_or_averaged(tmp_path):
     assert_same(run_onnx(kept, x), module(x))
     averaged = interop.export(module, tmp_path / "averaged.onnx", average=True)
     assert_same(run_onnx(averaged, x), module(x).mean(0))
-
-
-class Reversed(torch.nn.Module):
-    """A table (B, 1+N) to site features, first column dropped, the rest back to front."""
-
-    def forward(self, table):
-        sites = table[:, 1:].flip(1)
-        return torch.stack([torch.ones_like(sites), sites], dim=-1)
-
-
-class MeanProbability(torch.nn.Module):
-    """A head with weights of its own, a layer that behaves differently in training, and its own mean of runs."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.nn.Parameter(torch.tensor([2.0, 3.0]))
-        self.dropout = torch.nn.Dropout(0.9)
-
-    def forward(self, y):
-        return self.dropout(y * self.scale + 1).softmax(-1).mean(0)
-
-
-def test_torch_modules_as_map_and_head(tmp_path):
-    module = random_module(Topology.residual(3), [2] * 3, runs=3, bond=3, outputs=2)
-    table, head = torch.rand(5, 4), MeanProbability()
-    path = interop.export(module, tmp_path / "model.onnx", feature_map=Reversed(), row_shape=(4,), head=head)
-    assert head.training
-    assert head.scale.requires_grad
-    assert_same(run_onnx(path, table), head.eval()(module(Reversed()(table))))
-    output = onnx.load(path).graph.output[0].type.tensor_type.shape.dim
-    assert [size.dim_param or size.dim_value for size in output] == ["batch", 2]
-
-
-class Decision(GraphPart):
-    """A head in the graph's own terms, which needs no conversion."""
-
-    def forward(self, x):
-        return x > 0.0
-
-
-def test_head_in_the_graphs_own_terms(tmp_path):
-    module = random_module(Topology.residual(3), [2] * 3, runs=3, bond=3, outputs=2)
-    x = features_for(module)
-    path = interop.export(module, tmp_path / "model.onnx", average=True, head=Decision())
-    assert torch.equal(run_onnx(path, x), module(x).mean(0) > 0)
 
 
 def test_export_leaves_the_module_alone(tmp_path):

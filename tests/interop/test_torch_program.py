@@ -30,23 +30,23 @@ def test_agrees_with_the_module(tmp_path, topology, runs, dtype):
 
 
 def test_whole_pipeline_without_restt(tmp_path):
-    """Feature map, mean of runs and head are in the program, which another process runs with torch alone."""
+    """Feature map and mean of runs are in the program, which another process runs with torch alone."""
     table = torch.rand(20, 5, generator=torch.Generator().manual_seed(1))
     hat = features.Hat(4).fit(table)
     module = restt.ResTT(5, hat.widths, 3, 2, runs=3)
-    interop.export(module, tmp_path / "m.pt2", feature_map=hat, average=True, head=lambda y: y.softmax(-1))
+    interop.export(module, tmp_path / "m.pt2", feature_map=hat, average=True)
     torch.save(table, tmp_path / "table.pt")
     code = (
         "import sys, torch; folder = sys.argv[1]; program = torch.export.load(folder + '/m.pt2').module();"
         "torch.save(program(torch.load(folder + '/table.pt')), folder + '/found.pt'); assert 'restt' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
-    assert_same(torch.load(tmp_path / "found.pt"), module(hat(table)).mean(0).softmax(-1))
+    assert_same(torch.load(tmp_path / "found.pt"), module(hat(table)).mean(0))
 
 
 def test_size_does_not_grow_with_sites(tmp_path):
     sizes = []
-    for sites in (10, 196):
-        program = torch.export.load(interop.export(restt.ResTT(sites, 2, 20, 10), tmp_path / "model.pt2"))
+    for sites in (10, 40):
+        program = torch.export.load(interop.export(restt.ResTT(sites, 2, 4, 2), tmp_path / "model.pt2"))
         sizes.append(sum(len(part.graph.nodes) for part in program.graph_module.modules() if hasattr(part, "graph")))
     assert sizes[0] == sizes[1]

@@ -7,6 +7,7 @@ from restt_bench.implementations.baselines import FORMS, PlainTorch, TensorKrowc
 from restt_bench.implementations.ours import LibraryStep
 from restt_bench.implementations.own_loops import LOOPS, OwnLoop, tracing_backward
 from restt_bench.parity import relative_error
+from restt_bench.race import race
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -20,9 +20,6 @@ foreach_norm, foreach_copy_ = torch._foreach_norm, torch._foreach_copy_
 foreach_zero_, foreach_add_ = torch._foreach_zero_, torch._foreach_add_
 fused_adam_, fused_adamw_ = torch._fused_adam_, torch._fused_adamw_
 
-# Loggers of the exporters' own workings.
-EXPORT_LOGGERS = ("torch.onnx", "torch.export", "torch._export")
-
 
 def in_forward_mode() -> bool:
     """Whether this is in forward-mode differentiation."""

@@ -203,9 +203,9 @@ class BaseResTT(BaseEstimator):
         """Write the fitted model, from the table to predictions, as a graph for other runtimes.
 
         ``path`` ends in ``.onnx`` or ``.pt2``, see :func:`restt.interop.export`. The output ``output`` is ``predict``
-        of a regressor (of a model saved by 0.8 before extrapolation is shrunk) and ``predict_proba`` of a classifier,
-        whose ONNX graph also has ``label``, the most probable class as text. A row with a value that ``predict``
-        refuses has output NaN and the label ``""``.
+        of a regressor (not of one saved by 0.8) and ``predict_proba`` of a classifier, whose ONNX graph also has
+        ``label``, the most probable class as text. A row with a value that ``predict`` refuses has output NaN and the
+        label ``""``.
 
         ``inputs="columns"``, for ONNX alone, is the raw table: one input (B,) for each column, under its name, or
         ``column 0`` and so on where the table had none. A category is a string, a double where the levels are numbers;

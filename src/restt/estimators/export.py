@@ -20,7 +20,7 @@ from restt.estimators.encoding import Encoding
 from restt.estimators.encoding_graph import EncodingPart
 from restt.estimators.interval_graph import IntervalGraph, IntervalPart
 from restt.estimators.modelled import Modelled
-from restt.estimators.saved import OldScale, SavedSpread
+from restt.estimators.saved import SavedSpread
 from restt.estimators.targets import Labels, Target, Values
 from restt.interop.exporting import ModelGraph, checked_format, write_graph
 from restt.interop.onnx_graph import GraphPart
@@ -47,7 +47,7 @@ def export_graph(
     ``names`` are the columns', where the table of the fit had some. With a ``coverage``, ``spread`` is where intervals
     come from.
     """
-    kind = checked_format(Path(path))
+    kind = checked_format(path)
     check_choice("inputs", inputs, ("auto", "columns", "numbers"))
     if inputs == "columns" and kind != "onnx":
         raise ValueError(f'inputs="columns" is for .onnx files, {Path(path).suffix} takes tensors: inputs="numbers"')
@@ -60,13 +60,13 @@ def export_graph(
     elif isinstance(target.model, Warp):
         head = Unwarped(target, target.model, module.dtype)
     else:
-        head = Undone(target, target.model, module.dtype)
+        raise ValueError("this model was saved by restt 0.8: fit it again to export it")
     part = EncodingPart(encoding, module)
     if coverage is None:
-        graph = ModelGraph(module, part, average=True, head=head, row_shape=part.row_shape)
+        graph = ModelGraph(module, part, average=True, head=head)
     else:
         graph = IntervalGraph(module, part, head, _interval(encoding, target, spread, coverage))
-    return write_graph(graph, Path(path), kind, _interface(encoding, target, names, by_columns, coverage))
+    return write_graph(graph, path, _interface(encoding, target, names, by_columns, coverage))
 
 
 def _interval(
@@ -78,7 +78,7 @@ def _interval(
             "estimator without intervals: leave it out"
         )
     if not isinstance(target.model, Warp) or not isinstance(spread, Predictive):
-        raise ValueError("coverage needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again")
+        raise ValueError("this model was saved by restt 0.8: fit it again to export it")
     if not check_positive("coverage", coverage) < 1:
         raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
     ends = Unwarped(target, target.model, torch.float64, smeared=False)
@@ -139,10 +139,9 @@ def _described(name: str, column: Column) -> dict[str, Any]:
 
 def _scale(target: Target | Modelled) -> dict[str, Any]:
     """The scale on which y was modelled, and its number of outputs."""
-    model = target.model if isinstance(target, Modelled) else None
-    if isinstance(model, Warp):
-        return {"scale": "power", "power": model.power.tolist(), "outputs": target.outputs}
-    return {"scale": "identity" if model is None else model.scale, "outputs": target.outputs}
+    if isinstance(target, Modelled) and isinstance(target.model, Warp):
+        return {"scale": "power", "power": target.model.power.tolist(), "outputs": target.outputs}
+    return {"scale": "identity", "outputs": target.outputs}
 
 
 class Rescaled(GraphPart):
@@ -195,33 +194,6 @@ class Unwarped(GraphPart):
         z = z + beyond / torch.where(beyond < 0.0, buffers["low_slope"], buffers["high_slope"])
         found = (z * buffers["factor"] + buffers["offset"]).mean(dim=0)
         return found.select(-1, 0) if self.flat else found
-
-
-class Undone(GraphPart):
-    """Predictions of models saved by 0.8: factor · g(outputs · std + mean) + offset, (B, O), or (B,) where y was."""
-
-    def __init__(self, target: Modelled, model: OldScale, dtype: torch.dtype) -> None:
-        super().__init__()
-        varies = np.isnan(target.constant)
-        longer = model.scale == "asinh"
-        factor = np.ldexp(model.width if longer else np.full_like(model.width, model.smear), target.exponents)
-        offset = np.ldexp(model.shift if longer else model.lift, target.exponents)
-        values = (model.std, model.mean, np.where(varies, factor, 0.0), np.where(varies, offset, target.constant))
-        self.std, self.mean, self.factor, self.offset = (nn.Buffer(torch.from_numpy(v).to(dtype)) for v in values)
-        self.scale, self.flat = model.scale, target.flat
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Undo the scale of y."""
-        values = x * self.std + self.mean
-        if self.scale == "sqrt":
-            positive = (values + torch.abs(values)) * 0.5
-            values = positive * positive
-        elif self.scale == "log":
-            values = torch.exp(values)
-        elif self.scale != "identity":
-            values = (torch.exp(values) - torch.exp(0.0 - values)) * 0.5
-        values = values * self.factor + self.offset
-        return values.select(-1, 0) if self.flat else values
 
 
 class Probabilities(GraphPart):

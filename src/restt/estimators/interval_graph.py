@@ -33,7 +33,7 @@ class IntervalGraph(ModelGraph):
     def __init__(
         self, module: ResTT | DiagonalTT, encoding: EncodingPart, head: GraphPart, interval: IntervalPart
     ) -> None:
-        super().__init__(module, encoding, average=True, head=head, row_shape=encoding.row_shape)
+        super().__init__(module, encoding, average=True, head=head)
         self.interval = interval
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

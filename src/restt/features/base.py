@@ -1,4 +1,4 @@
-"""What every feature map offers."""
+"""The interface of feature maps."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ class FeatureMap(nn.Module, ABC):
         return hash(type(self))
 
     def extra_repr(self) -> str:
+        """Parameters, for torch's representation."""
         return ", ".join(f"{name}={shown(getattr(self, name))}" for name in self.parameter_names)
 
 

@@ -16,14 +16,14 @@ PAPER_ANGLE = math.pi / 2
 PERIOD = 4  # values this far apart have the same cosine and sine of PAPER_ANGLE times the value
 
 
-def on_the_sphere(values: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, I) -> (…, 2I)
+def on_the_sphere(values: Tensor, angle: float = PAPER_ANGLE, width: int | None = None) -> Tensor:  # (…, I) -> (…, 2I)
     """1/√I [cos(angle·x), sin(angle·x)], all cosines first: vectors of length 1.
 
     >>> on_the_sphere(torch.tensor([[1.0]])).round(decimals=4).abs().tolist()
     [[0.0, 1.0]]
     """
     turned = values * angle
-    return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(values.shape[-1])
+    return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(width or values.shape[-1])
 
 
 class Identity(NumericMap):
@@ -37,19 +37,14 @@ class Identity(NumericMap):
     """
 
     name = "identity"
-    parameter_names = ("outside",)
-    dimensions = (2, 3)
-
-    def __init__(self, outside: str = "extrapolate") -> None:
-        super().__init__(outside)
 
     @property
     def width(self) -> int:
         """1, or the width of the vectors seen by ``fit``."""
         return self._input_width()
 
-    def _map(self, values: Tensor) -> Tensor:
-        return values if values.ndim == 3 else values.unsqueeze(-1)
+    def _formula(self, vectors: Tensor, width: int) -> Tensor:
+        return vectors
 
 
 class Affine(NumericMap):
@@ -63,20 +58,14 @@ class Affine(NumericMap):
     """
 
     name = "affine"
-    parameter_names = ("outside",)
-    dimensions = (2, 3)
-
-    def __init__(self, outside: str = "extrapolate") -> None:
-        super().__init__(outside)
 
     @property
     def width(self) -> int:
         """2, or one more than the width of the vectors seen by ``fit``."""
         return 1 + self._input_width()
 
-    def _map(self, values: Tensor) -> Tensor:
-        vectors = values if values.ndim == 3 else values.unsqueeze(-1)
-        return torch.cat([torch.ones_like(vectors[..., :1]), vectors], dim=-1)
+    def _formula(self, vectors: Tensor, width: int) -> Tensor:
+        return torch.cat([vectors.narrow(-1, 0, 1) ** 0.0, vectors], dim=-1)
 
 
 class Polynomial(NumericMap):
@@ -92,6 +81,7 @@ class Polynomial(NumericMap):
 
     name = "polynomial"
     parameter_names = ("degree", "include_bias", "outside")
+    dimensions = (2,)
 
     def __init__(self, degree: int = 2, include_bias: bool = True, outside: str = "extrapolate") -> None:
         super().__init__(outside)
@@ -105,9 +95,9 @@ class Polynomial(NumericMap):
         """``degree``, plus 1 for the constant."""
         return self.degree + self.include_bias
 
-    def _map(self, values: Tensor) -> Tensor:
+    def _formula(self, vectors: Tensor, width: int) -> Tensor:
         first = 0 if self.include_bias else 1
-        return torch.stack([values**power for power in range(first, self.degree + 1)], dim=-1)
+        return torch.cat([vectors ** float(power) for power in range(first, self.degree + 1)], dim=-1)
 
 
 class Trigonometric(NumericMap):
@@ -126,11 +116,6 @@ class Trigonometric(NumericMap):
     """
 
     name = "trigonometric"
-    parameter_names = ("outside",)
-    dimensions = (2, 3)
-
-    def __init__(self, outside: str = "extrapolate") -> None:
-        super().__init__(outside)
 
     @property
     def width(self) -> int:
@@ -142,8 +127,8 @@ class Trigonometric(NumericMap):
         """1, whatever the data."""
         return 1.0
 
-    def _map(self, values: Tensor) -> Tensor:
-        return on_the_sphere(values if values.ndim == 3 else values.unsqueeze(-1))
+    def _formula(self, vectors: Tensor, width: int) -> Tensor:
+        return on_the_sphere(vectors, width=width)
 
     def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
         return torch.ones(values.shape[1], dtype=torch.float64)

@@ -14,15 +14,9 @@ from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
 
 PLACEMENTS = ("quantile", "uniform")
-# Up to this many knots a value is compared with each of them: a search takes fewer steps, but none of them is foreseen.
-FEW_KNOTS = 34
 # Up to this many rows numpy is faster, as starting an operation of torch's takes longer than most of them: for 13
 # columns of 8 knots 5 times for 16 rows, 2 times for 400 and 1,000.
 QUICK_ROWS = 1024
-# Up to this many rows, values are compared with all knots at once: one by one takes as long for a single row.
-FEW_ROWS = 32
-# Numbers that are sorted at once, and so held four times.
-NUMBERS_AT_ONCE = 2**18
 
 
 class Hat(NumericMap):
@@ -49,6 +43,7 @@ class Hat(NumericMap):
 
     name = "hat"
     parameter_names = ("knots", "placement", "outside")
+    dimensions = (2,)
 
     def __init__(self, knots: Any = 8, placement: str = "uniform", outside: str = "clamp") -> None:
         super().__init__(outside)
@@ -74,6 +69,7 @@ class Hat(NumericMap):
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """The number of knots of each site."""
         shape = self._expected_shape()
         if shape is None:
             raise self._not_fitted("widths")
@@ -93,13 +89,11 @@ class Hat(NumericMap):
         if not isinstance(self.knots, int):
             return
         count = self.knots
+        columns = values.double().T.unbind(0)
         if self.placement == "uniform":
-            columns = values.double().T.unbind(0)
             self._learned = tuple(tuple(uniform_knots(column, count)) for column in columns)
         else:
-            at_once = max(1, NUMBERS_AT_ONCE // len(values))
-            parts = (_quantile_knots(part, weights, count) for part in values.double().T.split(at_once))
-            self._learned = tuple(tuple(row) for part in parts for row in part)
+            self._learned = tuple(tuple(quantile_knots(column, weights, count)) for column in columns)
 
     def _range(self) -> tuple[Tensor, Tensor]:
         padded, _ = self._padded_knots()
@@ -120,12 +114,11 @@ class Hat(NumericMap):
         """The knot below each value, of those that have one above, and the value's share of the way there."""
         padded, last = (part.to(values.device) for part in self._padded_knots())
         knots = padded.to(values.dtype).expand(values.shape[1], -1).contiguous()  # (N, K)
-        columns = values.detach().T.contiguous()
-        if values.is_cpu and knots.shape[1] <= FEW_KNOTS:
-            below = _count_below(columns, knots, last).T
-        else:
-            below = torch.searchsorted(knots, columns, right=True).T - 1
-            below = torch.minimum(below.clamp(min=0), (last - 1).clamp(min=0))
+        # Knot by knot: torch.func refuses a search, and all knots at once take as many times the memory.
+        below = torch.zeros_like(values, dtype=torch.long)
+        for knot in knots.T[1:]:
+            below = below + (values.detach() >= knot)
+        below = torch.minimum(below, (last - 1).clamp(min=0))
         # A step of width 0 is a constant column, or two knots that rounding to the dtype of x made equal: share 0.
         steps = torch.nn.functional.pad(knots.diff(), (0, 1))
         steps = torch.where(steps > 0, steps, torch.inf)
@@ -139,13 +132,8 @@ class Hat(NumericMap):
         above = torch.minimum(below + 1, last)
         vectors = values.new_zeros(*values.shape, padded.shape[1])
         for knot, part in ((below, 1 - share), (above, share)):
-            vectors = vectors.scatter_add(-1, knot.long().unsqueeze(-1), part.unsqueeze(-1))
+            vectors = vectors.scatter_add(-1, knot.unsqueeze(-1), part.unsqueeze(-1))
         return vectors
-
-    def _map_learned(self, values: Tensor) -> Tensor:
-        if self._learned is None or not values.is_cpu or len(values) > QUICK_ROWS:
-            return self._map(values)
-        return torch.from_numpy(self.map_few(values.numpy()))
 
     def map_few(self, values: np.ndarray) -> np.ndarray:  # (B, N) -> (B, N, I), float64 each
         """:meth:`map` with ``outside="clamp"`` for a few rows of finite numbers, to the bit.
@@ -158,7 +146,7 @@ class Hat(NumericMap):
         knots, last = (part.numpy() for part in self._padded_knots())
         values = np.minimum(np.maximum(values, knots[:, 0]), knots[:, -1])
         width, entries = knots.shape[1], values.size
-        below = np.minimum(_knots_below(values, knots), np.maximum(last - 1, 0))
+        below = np.minimum((knots[:, 1:] <= values[:, :, None]).sum(axis=-1), np.maximum(last - 1, 0))
         above = np.minimum(below + 1, last)
         first = width * np.arange(values.shape[1]) if len(knots) > 1 else 0
         left, right = knots.take(first + below), knots.take(first + above)
@@ -193,33 +181,6 @@ class Hat(NumericMap):
         super()._restore(fitted)
         knots = None if fitted is None else fitted["knots"]
         self._learned = None if knots is None else tuple(tuple(row) for row in knots)
-
-
-def _count_below(
-    columns: Tensor,  # (N, B)
-    knots: Tensor,  # (N, K)
-    last: Tensor,  # (N or 1,)
-) -> Tensor:  # (N, B)
-    """How many of the knots between each site's outermost two are not above a value."""
-    inner = torch.arange(1, max(1, knots.shape[1] - 1))
-    between = torch.where(inner < last.unsqueeze(1), knots[:, 1:-1], torch.inf)
-    count = torch.zeros(columns.shape, dtype=torch.uint8)
-    for knot in between.unbind(1):
-        count = count + (columns >= knot.unsqueeze(1))
-    return count
-
-
-def _knots_below(
-    values: np.ndarray,  # (B, N), none below the first knot
-    knots: np.ndarray,  # (N or 1, K)
-) -> np.ndarray:  # (B, N)
-    """How many knots but the first are not above a value."""
-    if len(values) <= FEW_ROWS or knots.shape[1] > FEW_KNOTS:
-        return np.asarray((knots[:, 1:] <= values[:, :, None]).sum(axis=-1))
-    count = np.zeros(values.shape, dtype=np.int8)
-    for knot in knots.T[1:]:
-        count += (knot <= values).view(np.int8)
-    return count.astype(np.intp)
 
 
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:
@@ -262,23 +223,11 @@ def quantile_knots(column: Tensor, weights: Tensor, count: int) -> list[float]:
     >>> quantile_knots(torch.tensor([0., 1., 2., 3., 9.]), torch.tensor([1., 1., 1., 9., 1.]), 3)
     [0.0, 3.0, 9.0]
     """
-    return _quantile_knots(column.unsqueeze(0), weights, count)[0]
-
-
-def _quantile_knots(
-    columns: Tensor,  # (N, B)
-    weights: Tensor,  # (B,)
-    count: int,
-) -> list[list[float]]:
-    """:func:`quantile_knots` of each of a few columns, in as many operations as one takes."""
-    ordered, order = columns.sort(dim=1, stable=True)
-    cumulative = weights[order].cumsum(1)
-    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype, device=cumulative.device) * cumulative[:, -1:]
-    index = torch.searchsorted(cumulative, levels).clamp(max=columns.shape[1] - 1)
-    quantiles = ordered.gather(1, index).tolist()
-    is_new = torch.nn.functional.pad(ordered.diff(dim=1) != 0, (1, 0), value=True)  # (N, B)
-    distinct = is_new.sum(1).tolist()
-    return [
-        list(dict.fromkeys(quantiles[site])) if found > count else ordered[site][is_new[site]].tolist()
-        for site, found in enumerate(distinct)
-    ]
+    ordered, order = column.sort(stable=True)
+    distinct = ordered.unique_consecutive()
+    if len(distinct) <= count:
+        return [float(value) for value in distinct.tolist()]
+    cumulative = weights[order].cumsum(0)
+    levels = torch.linspace(0, 1, count, dtype=cumulative.dtype, device=cumulative.device) * cumulative[-1]
+    places = torch.searchsorted(cumulative, levels).clamp(max=len(column) - 1)
+    return list(dict.fromkeys(ordered[places].tolist()))

@@ -50,6 +50,7 @@ def unmasked(x: Any) -> Any:
 
 
 def check_shape(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
+    """Refuse a shape of other than these numbers of axes, or without sites."""
     if len(shape) not in dimensions:
         wanted = " or ".join({2: "(B, N)", 3: "(B, N, I)"}[d] for d in dimensions)
         raise ValueError(f"x must have shape {wanted}, got shape {shape}")

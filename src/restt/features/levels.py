@@ -44,16 +44,20 @@ class Table:
 
     @property
     def rows(self) -> int:
+        """B."""
         return int(self.values.shape[0])
 
     @property
     def sites(self) -> int:
+        """N."""
         return int(self.values.shape[1])
 
     def column(self, site: int) -> np.ndarray:
+        """The values (B,) of one site."""
         return self.values[:, site]
 
     def take(self, rows: Tensor) -> Table:
+        """Some of the rows."""
         return Table(self.values[rows.numpy()])
 
 

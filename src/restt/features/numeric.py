@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,7 +19,7 @@ ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a map of numbers saw."""
+    """Range and second moment of the rows of a fit."""
 
     low: Tensor  # (N,) or (N, I_in)
     high: Tensor  # (N,) or (N, I_in)
@@ -34,9 +33,10 @@ class NumericMap(FeatureMap):
     as it stands, ``"clamp"`` moves the value to the nearer end, ``"error"`` raises ``ValueError``.
     """
 
-    dimensions: ClassVar[tuple[int, ...]] = (2,)
+    parameter_names = ("outside",)
+    dimensions: ClassVar[tuple[int, ...]] = (2, 3)
 
-    def __init__(self, outside: str) -> None:
+    def __init__(self, outside: str = "extrapolate") -> None:
         super().__init__()
         self.outside = check_choice("outside", outside, OUTSIDE)
         self._fitted: Fitted | None = None
@@ -82,6 +82,7 @@ class NumericMap(FeatureMap):
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """Width of each site, equal for all."""
         shape = self._expected_shape()
         if shape is None:
             raise self._not_fitted("widths")
@@ -89,17 +90,19 @@ class NumericMap(FeatureMap):
 
     @property
     def second_moment(self) -> float | Tensor:
+        """E Σ_i x_{n,i}² of the rows of the fit, (N,)."""
         if self._fitted is None:
             raise self._not_fitted("second_moment")
         return self._fitted.second_moment.clone()
 
-    @abstractmethod
     def _map(self, values: Tensor) -> Tensor:
-        """The formula itself, on checked values."""
+        """Site vectors of values that were checked and clamped."""
+        vectors = values if values.ndim == 3 else values.unsqueeze(-1)
+        return self._formula(vectors, vectors.shape[-1])
 
-    def _map_learned(self, values: Tensor) -> Tensor:
-        """The formula on float64 values that the map was just fitted to."""
-        return self._map(values)
+    def _formula(self, vectors: Tensor, width: int) -> Tensor:  # (…, width) -> (…, I)
+        """The map of each site's values, in operations that an exported graph has too."""
+        raise NotImplementedError
 
     def _learn(self, values: Tensor, weights: Tensor) -> None:
         """Whatever else a map learns from rows of positive weight."""
@@ -146,7 +149,7 @@ class NumericMap(FeatureMap):
     def _weighted_second_moment(self, values: Tensor, weights: Tensor) -> Tensor:
         total = weights.new_zeros(values.shape[1])
         for rows, w in zip(values.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True):
-            total += w @ self._map_learned(rows.double()).square().sum(-1)
+            total += w @ self._map(rows.double()).square().sum(-1)
         return total / weights.sum()
 
     def _fitted_config(self) -> dict[str, Any] | None:

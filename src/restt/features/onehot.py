@@ -67,6 +67,7 @@ class OneHot(FeatureMap):
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """The number of levels of each site."""
         counts = self._counts()
         if len(counts) > 1:
             return counts

@@ -1,6 +1,6 @@
-"""The pieces of an exported graph: feature maps and the chain.
+"""The pieces of an exported graph: feature maps and trains.
 
-The chain's sites 2…N-1 are one loop body over stacked weights, so N does not change the graph's size.
+The inner sites of a chain are one loop body over stacked cores, so N does not change the number of nodes.
 
 A graph cannot raise. Where a map would refuse a value (not finite, outside the range with ``outside="error"``, no level
 of a :class:`~restt.features.OneHot`), its row is *refused*, and the graph's output for that row is NaN.
@@ -38,24 +38,19 @@ class MapPart(GraphPart):
 
 
 class NumericPart(MapPart):
-    """A map of finite numbers: refuse, clamp, then the formula."""
+    """A map of finite numbers: refuse, clamp, then the map's own formula."""
 
     def __init__(self, feature_map: NumericMap, module: ResTT | DiagonalTT) -> None:
         super().__init__()
-        patch = max(1, self.patch_width(module.feature_dim))
-        unfitted = (module.sites,) if patch == 1 else (module.sites, patch)
-        self.row_shape = feature_map._expected_shape() or unfitted
+        self.formula = feature_map._formula
+        self.row_shape = feature_map._expected_shape() or (module.sites,)
         self.outside, self.dtype = feature_map.outside, module.dtype
         if self.outside != "extrapolate":
             low, high = feature_map._range()
             self.low, self.high = nn.Buffer(low.to(module.dtype)), nn.Buffer(high.to(module.dtype))
 
-    def patch_width(self, feature_dim: int) -> int:
-        """How many values an unfitted map reads at each site to write ``feature_dim``."""
-        return 1
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Refuse, clamp, then the formula."""
+        """Site vectors and refused rows."""
         refused = ~torch.isfinite(x)
         if self.outside == "error":
             refused = refused | (x < self.low) | (x > self.high)
@@ -63,48 +58,8 @@ class NumericPart(MapPart):
             x = torch.minimum(torch.maximum(x, self.low), self.high)
         for size in self.row_shape[:0:-1]:
             refused = any_last(refused, size, self.dtype)
-        vectors = x if len(self.row_shape) == 2 else x.unsqueeze(-1)
-        return self.formula(vectors), any_last(refused, self.row_shape[0], self.dtype, keep=True)
-
-    @abstractmethod
-    def formula(self, x: Tensor) -> Tensor:
-        """Site vectors: (B, N, P) -> (B, N, I)."""
-
-
-class IdentityPart(NumericPart):
-    def patch_width(self, feature_dim: int) -> int:
-        return feature_dim
-
-    def formula(self, x: Tensor) -> Tensor:
-        return x
-
-
-class AffinePart(NumericPart):
-    def patch_width(self, feature_dim: int) -> int:
-        return feature_dim - 1
-
-    def formula(self, x: Tensor) -> Tensor:
-        return torch.cat([x.narrow(-1, 0, 1) ** 0.0, x], dim=-1)
-
-
-class TrigonometricPart(NumericPart):
-    def patch_width(self, feature_dim: int) -> int:
-        return feature_dim // 2
-
-    def formula(self, x: Tensor) -> Tensor:
-        angle = x * (math.pi / 2)
-        width = self.row_shape[1] if len(self.row_shape) == 2 else 1
-        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=-1) / math.sqrt(width)
-
-
-class PolynomialPart(NumericPart):
-    def __init__(self, feature_map: features.Polynomial, module: ResTT | DiagonalTT) -> None:
-        super().__init__(feature_map, module)
-        first = 0 if feature_map.include_bias else 1
-        self.exponents = nn.Buffer(torch.arange(first, feature_map.degree + 1, dtype=module.dtype))
-
-    def formula(self, x: Tensor) -> Tensor:
-        return torch.pow(x, self.exponents)
+        vectors, width = (x, self.row_shape[1]) if len(self.row_shape) == 2 else (x.unsqueeze(-1), 1)
+        return self.formula(vectors, width), any_last(refused, self.row_shape[0], self.dtype, keep=True)
 
 
 class HatPart(NumericPart):
@@ -116,6 +71,7 @@ class HatPart(NumericPart):
 
     def __init__(self, feature_map: features.Hat, module: ResTT | DiagonalTT) -> None:
         super().__init__(feature_map, module)
+        self.formula = self.hats
         dtype, rows, width = module.dtype, feature_map.site_knots, feature_map.width
         start, gap, low, high = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(4))
         jump = torch.zeros(len(rows), width + 1, dtype=torch.bool)
@@ -136,7 +92,8 @@ class HatPart(NumericPart):
         self.start, self.gap, self.lowest, self.highest = (nn.Buffer(part) for part in (start, gap, low, high))
         self.jump = nn.Buffer(jump) if bool(jump.any()) else None
 
-    def formula(self, x: Tensor) -> Tensor:
+    def hats(self, x: Tensor, width: int) -> Tensor:  # (B, N, 1) -> (B, N, I)
+        """Differences of neighbouring ramps."""
         ramps = (x - self.start) / self.gap
         ramps = torch.minimum(torch.maximum(ramps, self.lowest), self.highest)
         if self.jump is not None:
@@ -178,22 +135,17 @@ class OneHotPart(MapPart):
         return hits.to(self.dtype), any_last(refused, self.row_shape[0], self.dtype, keep=True)
 
 
-PARTS: dict[type[features.FeatureMap], type[MapPart]] = {
-    features.Identity: IdentityPart,
-    features.Affine: AffinePart,
-    features.Trigonometric: TrigonometricPart,
-    features.Polynomial: PolynomialPart,
-    features.Hat: HatPart,
-    features.OneHot: OneHotPart,
-}
-
-
 def map_part(feature_map: features.FeatureMap, module: ResTT | DiagonalTT) -> MapPart:
     """The graph form of a feature map that feeds ``module``."""
-    if type(feature_map) not in PARTS:
-        known = ", ".join(kind.__name__ for kind in PARTS)
-        raise TypeError(f"feature_map has no graph form: expected {known} or a torch module, got {shown(feature_map)}")
-    part = PARTS[type(feature_map)](feature_map, module)
+    part: MapPart
+    if isinstance(feature_map, features.OneHot):
+        part = OneHotPart(feature_map, module)
+    elif isinstance(feature_map, features.Hat):
+        part = HatPart(feature_map, module)
+    elif isinstance(feature_map, NumericMap):
+        part = NumericPart(feature_map, module)
+    else:
+        raise TypeError(f"feature_map must be one of restt.features to be exported, got {shown(feature_map)}")
     if part.row_shape[0] != module.sites:
         raise ValueError(f"feature_map was fitted with {part.row_shape[0]} sites, the module has {module.sites}")
     return part
@@ -202,81 +154,31 @@ def map_part(feature_map: features.FeatureMap, module: ResTT | DiagonalTT) -> Ma
 class ChainPart(GraphPart):
     """Site features (B, N, I) -> the module's outputs, always with the runs axis: (S, B, O).
 
-    The topology's per-site switches become numbers that are scanned along with the weights, 0 for what a site lacks.
+    The module as a plain train over [1, x(n)], see :meth:`restt.ResTT.cores`: every topology is the same graph.
     """
 
     def __init__(self, module: ResTT) -> None:
         super().__init__()
-        self.topology, weights = module.topology, module.weights()
-        self.sites = module.sites
-        self.padding = _optional(module.padding)
-        self.first = nn.Buffer(_frozen(weights.first))
-        self.merged = (len(self.first), -1, module.feature_dim * module.bond_dim)
-        self.bias = _optional(module.bias)
-        if self.sites == 1:
-            return
-        chains, linears, skips = self.topology.chains, self.topology.linears, self.topology.skips
-        self.last_chain = _optional(weights.last_chain, flatten=1)
-        self.last_linear = _optional(weights.last_linear)
-        self.last_skip = _optional(weights.last_skip)
-        runs, _, bond = weights.first.shape
-        self.nothing = nn.Buffer(torch.zeros(runs, bond, weights.outputs, dtype=weights.first.dtype))
-        self.chain = _scanned(weights.chain, chains[:-1], flatten=2)
-        self.linear = _scanned(weights.linear, linears[:-1])
-        self.stays = nn.Buffer(self._switches([skip == "full" for skip in skips[:-1]]))
-        self.leaves = nn.Buffer(self._switches([skip == "output" for skip in skips[:-1]]))
-
-    def _switches(self, flags: Sequence[bool]) -> Tensor:
-        return torch.tensor(flags, dtype=self.first.dtype)
+        self.sites, self.padding = module.sites, None if module.padding is None else nn.Buffer(_frozen(module.padding))
+        first, *inner = (_flat_core(core, module.runs is None, 1 + module.feature_dim) for core in module.cores())
+        self.first = nn.Buffer(first)  # (S, 1 + I, R)
+        self.last = nn.Buffer(inner.pop()) if inner else None  # (S, (1 + I) R, O)
+        self.inner = nn.Buffer(torch.stack(inner)) if inner else None  # (N - 2, S, (1 + I) R, R)
+        self.merged = (len(first), -1, first.shape[1] * first.shape[2])
 
     def forward(self, x: Tensor) -> Tensor:
         """Contract from the first site to the last."""
         if self.padding is not None:
             x = torch.where(self.padding, 0.0, x)
-        y = x.select(1, 0) @ self.first
-        output = y if self.sites == 1 else self._from_first(x, y)
-        return output if self.bias is None else output + self.bias
+        x = torch.cat([x.narrow(-1, 0, 1) ** 0.0, x], dim=-1)  # [1, x]
+        state = x.select(1, 0) @ self.first
+        if self.inner is not None:
+            sites = x.narrow(1, 1, self.sites - 2).transpose(0, 1)
+            (state,) = scan(lambda carried, at: [self._step(*carried, *at)], [state], [sites, self.inner])
+        return state if self.last is None else self._step(state, x.select(1, self.sites - 1), self.last)
 
-    def _from_first(self, x: Tensor, y: Tensor) -> Tensor:
-        leaving = None
-        if self.sites > 2:
-            y, leaving = self._inner_sites(x.narrow(1, 1, self.sites - 2).transpose(0, 1), y)
-        if self.topology.ends_with_skip:
-            leaving = y if leaving is None else leaving + y
-        last, terms = x.select(1, self.sites - 1), []
-        if self.last_chain is not None:
-            terms.append(self._outer(y, last) @ self.last_chain)
-        if self.last_linear is not None:
-            terms.append(last @ self.last_linear)
-        if leaving is not None:
-            assert self.last_skip is not None
-            terms.append(leaving @ self.last_skip)
-        return summed(terms) if terms else torch.zeros_like(y) @ self.nothing
-
-    def _inner_sites(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        weights = [each for each in (self.chain, self.linear) if each is not None]
-        if not self.topology.has_output_skip:
-            return scan(self._step, [y], [x, *weights, self.stays])[0], None
-        y, leaving = scan(self._step, [y, torch.zeros_like(y)], [x, *weights, self.stays, self.leaves])
-        return y, leaving
-
-    def _step(self, carried: list[Tensor], slices: list[Tensor]) -> list[Tensor]:
-        """Eq. 11 at one site: y(n) = y(n-1) + Σ_i x(n,i) y(n-1) W(n,1)_i + x(n) W(n,2), what the site has of it."""
-        y, remaining = carried[0], list(slices)
-        x, terms = remaining.pop(0), []
-        if self.chain is not None:
-            terms.append(self._outer(y, x) @ remaining.pop(0))
-        if self.linear is not None:
-            terms.append(x @ remaining.pop(0))
-        terms.append(y * remaining.pop(0))
-        following = [summed(terms)]
-        if self.topology.has_output_skip:
-            following.append(carried[1] + y * remaining.pop(0))
-        return following
-
-    def _outer(self, y: Tensor, x: Tensor) -> Tensor:
-        """x ⊗ y (S, B, I·R) of the state (S, B, R) and one site's features (B, I), features slowest."""
-        return (x.unsqueeze(-1) * y.unsqueeze(-2)).reshape(*self.merged)
+    def _step(self, state: Tensor, x: Tensor, core: Tensor) -> Tensor:  # (S, B, R), (B, 1 + I), (S, (1 + I) R, R')
+        return (x.unsqueeze(-1) * state.unsqueeze(-2)).reshape(*self.merged) @ core
 
 
 class DiagonalPart(GraphPart):
@@ -332,6 +234,12 @@ def _blocks(part: Tensor) -> Tensor:  # (J, K) -> (blocks, J of one, K), filled 
     return _frozen(filled.unflatten(0, (count, size)))
 
 
+def _flat_core(core: Tensor, alone: bool, width: int) -> Tensor:  # (S, width · left, right)
+    """A core (left, D, right), or (S, left, D, right) unless ``alone``, filled up to ``width`` features, slowest."""
+    core = _frozen(core.unsqueeze(0) if alone else core).transpose(1, 2)
+    return nn.functional.pad(core, (0, 0, 0, 0, 0, width - core.shape[1])).flatten(1, 2)
+
+
 def summed(terms: Sequence[Tensor]) -> Tensor:
     """The sum of one or more values."""
     total = terms[0]
@@ -343,20 +251,3 @@ def summed(terms: Sequence[Tensor]) -> Tensor:
 def _frozen(tensor: Tensor) -> Tensor:
     """A copy that no training and no device reaches."""
     return tensor.detach().to("cpu", copy=True)
-
-
-def _optional(weights: Tensor | None, flatten: int | None = None) -> Tensor | None:
-    if weights is None:
-        return None
-    return nn.Buffer(_frozen(weights if flatten is None else weights.flatten(flatten, flatten + 1)))
-
-
-def _scanned(weights: Tensor | None, used: Sequence[bool], flatten: int | None = None) -> Tensor | None:
-    """Stacked weights (S, N-2, …) with the site axis first, zero at the sites that lack the connection."""
-    if weights is None:
-        return None
-    held = _frozen(weights)
-    held[:, ~torch.tensor(used, dtype=torch.bool)] = 0
-    if flatten is not None:
-        held = held.flatten(flatten, flatten + 1)
-    return nn.Buffer(held.transpose(0, 1).contiguous())

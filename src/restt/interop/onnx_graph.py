@@ -1,17 +1,14 @@
-"""Torch operations written down as ONNX nodes, and torch modules of others' as pieces of such a graph.
+"""Torch operations written down as ONNX nodes.
 
 The parts of an exported graph are plain torch modules. Called with tensors they compute, which ``torch.export``
 records; called with a :class:`Node` they write the graph, one ONNX node for each torch operation. torch's own ONNX
-exporter does the same in seconds instead of milliseconds, and is left to modules that are not ours.
+exporter takes seconds instead of milliseconds, and reads neither text nor writes labels.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -19,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from restt._common.compat_torch import EXPORT_LOGGERS, scan_operator
+from restt._common.compat_torch import scan_operator
 from restt._common.version import __version__
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
@@ -28,12 +25,10 @@ OPSET = 18
 OPSETS = {"ai.onnx.ml": 3}
 IR_VERSION = 8
 BATCH = "batch"
-# What a graph may return, by ONNX's names.
-OUTPUT_TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "INT64", torch.bool: "BOOL"}
+# Element types by ONNX's names.
+TYPES = {torch.float32: "FLOAT", torch.float64: "DOUBLE", torch.int64: "INT64"}
 # Protocol buffers cannot be larger.
 LARGEST_FILE = 2**31 - 1
-# Loggers of exporters, which describe their own workings at length.
-TALKATIVE = (*EXPORT_LOGGERS, "onnx_ir", "onnxscript")
 # Torch operations of tensors and numbers alone that are one node of ONNX.
 SINGLE_NODES = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "truediv": "Div", "pow": "Pow", "matmul": "MatMul",
@@ -47,6 +42,10 @@ Step = Callable[[list[Any], list[Any]], list[Any]]
 
 class GraphPart(nn.Module):
     """A torch module made of operations that a :class:`Node` knows. Its constants are buffers."""
+
+
+def _operator(operation: str) -> Callable[[Any, Any], Any]:
+    return lambda value, other: value.graph.write(operation, value, other)
 
 
 class Node:
@@ -68,44 +67,18 @@ class Node:
             raise AttributeError(name)
         return lambda *args, **options: self.graph.write(name, self, *args, **options)
 
-    def __add__(self, other: Any) -> Node:
-        return self.graph.write("add", self, other)
-
-    def __sub__(self, other: Any) -> Node:
-        return self.graph.write("sub", self, other)
-
     def __rsub__(self, other: Any) -> Node:
         return self.graph.write("sub", other, self)
 
-    def __mul__(self, other: Any) -> Node:
-        return self.graph.write("mul", self, other)
-
-    def __truediv__(self, other: Any) -> Node:
-        return self.graph.write("div", self, other)
-
     def __rtruediv__(self, other: Any) -> Node:
-        return self.graph.write("div", other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return self.graph.write("pow", self, other)
-
-    def __matmul__(self, other: Any) -> Node:
-        return self.graph.write("matmul", self, other)
-
-    def __lt__(self, other: Any) -> Node:
-        return self.graph.write("lt", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return self.graph.write("gt", self, other)
-
-    def __or__(self, other: Any) -> Node:
-        return self.graph.write("or", self, other)
-
-    def __and__(self, other: Any) -> Node:
-        return self.graph.write("and", self, other)
+        return self.graph.write("truediv", other, self)
 
     def __invert__(self) -> Node:
         return self.graph.write("logical_not", self)
+
+    __add__, __sub__, __mul__, __truediv__, __pow__, __matmul__, __lt__, __gt__, __or__, __and__ = map(
+        _operator, ("add", "sub", "mul", "truediv", "pow", "matmul", "lt", "gt", "or", "and")
+    )
 
 
 class OnnxGraph:
@@ -178,14 +151,6 @@ class OnnxGraph:
         )
         return self.nodes_of("Scan", *carried, *scanned, outputs=len(carried), body=body, num_scan_inputs=len(scanned))
 
-    def converted(self, module: nn.Module, value: Node, shape: tuple[int | None, ...]) -> Node:
-        """Someone's own torch module on a value of this shape, None for the batch axis, by torch's exporter."""
-        graph = self.onnx.compose.add_prefix_graph(_converted(module, shape, self.dtype), f"{self.fresh('module')}_")
-        self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [graph.input[0].name]))
-        self.nodes.extend(graph.node)
-        self.initializers.extend(graph.initializer)
-        return Node(self, graph.output[0].name)
-
     def declared(self, name: str, kind: int, shape: Sequence[int | None]) -> Any:
         """An input or output of this element type and shape; None is the batch."""
         sizes = [BATCH if size is None else size for size in shape]
@@ -228,7 +193,7 @@ class OnnxGraph:
         return a if high is None else self.node("Min", a, high)
 
     def _to(self, a: Node, dtype: torch.dtype) -> Node:
-        return self.node("Cast", a, to=int(getattr(self.onnx.TensorProto, OUTPUT_TYPES[dtype])))
+        return self.node("Cast", a, to=int(getattr(self.onnx.TensorProto, TYPES[dtype])))
 
     def _long(self, a: Node) -> Node:
         return self._to(a, torch.int64)
@@ -282,13 +247,6 @@ def scan(step: Step, carried: Sequence[Any], scanned: Sequence[Any]) -> list[Any
     return list(scan_operator()(with_output, list(carried), list(scanned), ()))[:states]
 
 
-def call(module: nn.Module, value: Any, shape: tuple[int | None, ...]) -> Any:
-    """A module on a value of this shape, None for the batch axis; modules that are not ours by torch's exporter."""
-    if isinstance(value, Node) and not isinstance(module, GraphPart):
-        return value.graph.converted(module, value, shape)
-    return module(value)
-
-
 def any_last(a: Any, size: int, dtype: torch.dtype, keep: bool = False) -> Any:
     """Whether any of the ``size`` booleans of the last axis holds; ``keep`` leaves an axis of length 1."""
     # A product, because onnxruntime's reductions return a wrong shape for an empty batch.
@@ -303,46 +261,3 @@ def import_onnx() -> Any:
     except ImportError as missing:
         raise ImportError("ONNX export needs onnx: pip install restt[export]") from missing
     return onnx
-
-
-def _converted(module: nn.Module, shape: tuple[int | None, ...], dtype: torch.dtype) -> Any:
-    """The ONNX graph of a head or feature map that is someone's own ``module``, for an input of this shape.
-
-    None stands for the batch axis.
-    """
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError as missing:
-        raise ImportError("ONNX export of a torch module needs onnxscript: pip install restt[export]") from missing
-    example = torch.zeros([2 if size is None else size for size in shape], dtype=dtype)
-    batch = torch.export.Dim("batch", min=1)
-    with quiet_exporters():
-        program = torch.onnx.export(
-            module,
-            (example,),
-            dynamo=True,
-            opset_version=OPSET,
-            dynamic_shapes=({axis: batch for axis, size in enumerate(shape) if size is None},),
-            verbose=False,
-        )
-    assert program is not None
-    graph = program.model_proto.graph
-    if len(graph.output) != 1:
-        raise ValueError(f"the torch module must return one tensor, got {len(graph.output)}")
-    return graph
-
-
-@contextmanager
-def quiet_exporters() -> Iterator[None]:
-    """Hold back what torch's exporters say about their own workings; their errors still come through."""
-    loggers = [logging.getLogger(name) for name in TALKATIVE]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

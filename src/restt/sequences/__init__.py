@@ -7,8 +7,7 @@
 torch.Size([3, 1])
 """
 
-from restt.sequences.classifier import ResTTSequenceClassifier
-from restt.sequences.forecaster import ResTTForecaster
+from restt.sequences.estimators import ResTTForecaster, ResTTSequenceClassifier
 from restt.sequences.module import ResTTSequence
 
 __all__ = ["ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier"]

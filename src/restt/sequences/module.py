@@ -182,4 +182,5 @@ class ResTTSequence(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def extra_repr(self) -> str:
+        """Sizes, for torch's representation."""
         return f"feature_dim={self.feature_dim}, bond_dim={self.bond_dim}, outputs={self.outputs}, length={self.length}"

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt.module import ResTT
 from restt.volterra.kernels import exact_kernels, kernels_of_train, train_of_kernels
-from restt.volterra.residual import fitted_residual_train
-from restt.volterra.train import evaluated, fitted_train
+from restt.volterra.train import evaluate, fit_residual_train, fit_train
 
 # Beyond these, "auto" fits core by core: products of lags, and the numbers of their table over all rows.
 MOST_PRODUCTS, MOST_NUMBERS = 4_000, 5 * 10**7
@@ -144,8 +143,8 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         else:
             self.alpha_ = 1e-12 if self.alpha == "auto" else float(self.alpha)
             rng = check_random_state(self.random_state)
-            fitted = fitted_residual_train if self.solver_ == "residual" else fitted_train
-            cores = fitted(scaled, targets, self.order, self.bond_dim, self.alpha_, self.max_sweeps, rng)
+            fit_cores = fit_residual_train if self.solver_ == "residual" else fit_train
+            cores = fit_cores(scaled, targets, self.order, self.bond_dim, self.alpha_, self.max_sweeps, rng)
             kernels = kernels_of_train(cores)
         self.kernels_ = [_unscaled(kernel, scale) for kernel in kernels]
         self.intercept_ = float(self.kernels_[0])
@@ -217,7 +216,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         return names + [f"y(t-{lag})" for lag in range(1, self.feedback + 1)]
 
     def _evaluate(self, windows: np.ndarray) -> np.ndarray:  # (T, L) -> (T,)
-        return evaluated(self._cores, windows / self._scale)
+        return evaluate(self._cores, windows / self._scale)
 
     def _free_run(self, u: np.ndarray) -> np.ndarray:
         windows = self._windows(u, np.zeros(len(u)))

@@ -1,0 +1,211 @@
+"""Classes of sequences, and the next values of a series, by a residual train with tied cores."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from restt._common.errors import check_int
+from restt.sequences.inputs import Scaling, read_sequences
+from restt.sequences.module import ResTTSequence
+from restt.train import TrainConfig, train
+
+# The last windows of a series, which choose the epoch.
+HELD_OUT_SHARE = 0.2
+
+
+class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
+    """Classifies sequences of any length by :class:`ResTTSequence`, trained by gradients.
+
+    A step's features are 1, its standardised values and their changes since the step before.
+
+    Parameters
+    ----------
+    bond_dim : int, default=16
+        Width of the state.
+    epochs : int, default=200
+    lr : float, default=0.01
+        Adam's rate, which falls to 0 along a cosine.
+    penalty : float, default=1e-3
+        Decoupled weight decay.
+    batch_size : int, default=64
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+    module_ : ResTTSequence
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = [np.sin((1 + k % 2) * np.arange(20 + k % 5) / 3) + 0.1 * rng.normal(size=20 + k % 5) for k in range(40)]
+    >>> y = np.arange(40) % 2
+    >>> model = ResTTSequenceClassifier(bond_dim=6, epochs=40, random_state=0).fit(X[:30], y[:30])
+    >>> bool(model.score(X[30:], y[30:]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        bond_dim: int = 16,
+        epochs: int = 200,
+        lr: float = 0.01,
+        penalty: float = 1e-3,
+        batch_size: int = 64,
+        random_state: Any = None,
+    ) -> None:
+        self.bond_dim = bond_dim
+        self.epochs = epochs
+        self.lr = lr
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
+        sequences = read_sequences(X)
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        if len(numbers) != len(sequences):
+            raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.scaling_ = Scaling.fit(sequences)
+        x = self.scaling_.features(sequences)
+        self.module_ = _fit_module(x, torch.from_numpy(numbers), len(self.classes_), self, seed)
+        return self
+
+    @torch.no_grad()
+    def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
+        """Probabilities of the classes."""
+        check_is_fitted(self)
+        logits = self.module_(self.scaling_.features(read_sequences(X)))
+        return logits.double().softmax(dim=1).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:  # (B,)
+        """The most probable classes."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+class ResTTForecaster(BaseEstimator):
+    """Forecasts a series from its last ``memory`` values by :class:`ResTTSequence`, trained by gradients.
+
+    The train reads the window step by step and gives the change to the next value, in standard deviations of changes.
+    The weights are those of the epoch with the least error on the last fifth of the windows, which are not trained on.
+
+    Parameters
+    ----------
+    memory : int, default=24
+        Steps of the window.
+    bond_dim, epochs, lr, penalty, batch_size, random_state
+        As those of :class:`ResTTSequenceClassifier`, with other defaults.
+
+    Attributes
+    ----------
+    module_ : ResTTSequence
+
+    Examples
+    --------
+    >>> series = np.sin(np.arange(200) / 5)
+    >>> model = ResTTForecaster(memory=12, bond_dim=6, epochs=60, random_state=0).fit(series[:150])
+    >>> bool(np.abs(model.predict(series[:150], steps=5) - series[150:155]).max() < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: int = 24,
+        bond_dim: int = 16,
+        epochs: int = 200,
+        lr: float = 0.003,
+        penalty: float = 0.1,
+        batch_size: int = 64,
+        random_state: Any = None,
+    ) -> None:
+        self.memory = memory
+        self.bond_dim = bond_dim
+        self.epochs = epochs
+        self.lr = lr
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def fit(self, series: Any, y: None = None) -> Self:
+        """Fit to one series (T,) or (T, channels)."""
+        values = self._read(series, check_int("memory", self.memory, minimum=1) + 2)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.scaling_ = Scaling.fit([values])
+        windows, changes = self._windows(values[:-1]), np.diff(values, axis=0)[self.memory - 1 :] / self.scaling_.change
+        x = self.scaling_.features(list(windows))
+        held_out = int(HELD_OUT_SHARE * len(x))
+        self.module_ = _fit_module(x, torch.from_numpy(changes).float(), values.shape[1], self, seed, held_out)
+        return self
+
+    @torch.no_grad()
+    def predict(self, series: Any, steps: int = 1) -> np.ndarray:  # (steps,) or (steps, channels)
+        """The values that follow a series (T,) or (T, channels), each step from those before it."""
+        check_is_fitted(self)
+        values = self._read(series, self.memory)
+        for _ in range(check_int("steps", steps, minimum=1)):
+            values = np.concatenate([values, self._next(values[None, -self.memory :])])
+        found = values[-steps:]
+        return found[:, 0] if np.ndim(series) == 1 else found
+
+    @torch.no_grad()
+    def predict_ahead(self, series: Any) -> np.ndarray:  # (T - memory,) or (T - memory, channels)
+        """One step ahead: each value from the ``memory`` measured ones before it."""
+        check_is_fitted(self)
+        found = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
+        return found[:, 0] if np.ndim(series) == 1 else found
+
+    def _next(self, windows: np.ndarray) -> np.ndarray:  # (B, memory, channels) -> (B, channels)
+        changes = self.module_(self.scaling_.features(list(windows))).double().numpy()
+        return np.asarray(windows[:, -1] + changes * self.scaling_.change)
+
+    def _windows(self, values: np.ndarray) -> np.ndarray:  # (T, channels) -> (T - memory + 1, memory, channels)
+        return np.lib.stride_tricks.sliding_window_view(values, self.memory, axis=0).swapaxes(1, 2)
+
+    def _read(self, series: Any, least: int) -> np.ndarray:  # (T, channels)
+        values = read_sequences([series])[0]
+        if len(values) < least:
+            raise ValueError(f"series must have at least {least} values for memory={self.memory}, got {len(values)}")
+        return values
+
+
+def _fit_module(
+    x: torch.Tensor,  # (B, T, I)
+    y: torch.Tensor,  # (B,) classes or (B, O) values
+    outputs: int,
+    parameters: Any,
+    seed: int,
+    held_out: int = 0,
+) -> ResTTSequence:
+    """A module trained with the estimator's parameters, of the epoch that was best on the last ``held_out`` sequences."""
+    fit = len(x) - held_out
+    module = ResTTSequence(
+        x.shape[2], check_int("bond_dim", parameters.bond_dim, minimum=1), outputs, length=x.shape[1]
+    )
+    module.reset_parameters(seed)
+    config = TrainConfig(
+        epochs=parameters.epochs,
+        batch_size=min(parameters.batch_size, fit),
+        lr=parameters.lr,
+        optimizer="adamw",
+        weight_decay=parameters.penalty,
+        schedule="cosine",
+        clip_norm=1.0,
+        keep="best" if held_out else "last",
+        seed=seed,
+    )
+    validation = (x[fit:], y[fit:]) if held_out else None
+    for _ in train(module, x[:fit], y[:fit], config=config, validation=validation):
+        pass
+    return module
