@@ -42,6 +42,17 @@ def test_links_lead_somewhere(document):
                 assert anchor in headings(target), f"{name(document)} links to {link}, which has no such heading"
 
 
+def test_every_page_is_in_the_sidebar_and_page_references_resolve():
+    pages = {page.stem for page in ROOT.glob("docs/*.md")}
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
+    listed = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    assert sorted(listed) == sorted({*pages - {"index"}, "gallery/index"})
+    for page in ROOT.glob("docs/*.md"):
+        for target in re.findall(r"\{doc\}`([^`]+)`", page.read_text(encoding="utf-8")):
+            assert target in pages, f"{name(page)} refers to the page {target}, which is not there"
+
+
 def code(path):
     """What stands between backticks or in blocks: there commands are meant to be typed."""
     text = path.read_text(encoding="utf-8")
