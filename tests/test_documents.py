@@ -132,6 +132,13 @@ def test_pages_are_short(page):
         assert len(paragraph.strip().splitlines()) <= 6, f"{name(page)}: {paragraph.strip()[:60]!r} is over six lines"
 
 
+def test_the_gallery_has_ten_scripts_that_compile():
+    scripts = sorted(ROOT.glob("examples/*.py"))
+    assert len(scripts) == 10
+    for script in scripts:
+        compile(script.read_text(encoding="utf-8"), script.name, "exec")
+
+
 # Words that style.md replaces, as whole phrases.
 AVOIDED = ("left-out rows", "trusted unequally", "evened by a power", "wild value")
 
