@@ -14,6 +14,7 @@ from restt_app.cli import app
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMANDS = get_command(app)
 # Made when the documentation is built, so absent from a fresh checkout.
 BUILT = ("docs/api/", "docs/gallery/", "docs/model-page.html", "docs/report.html")
 
@@ -41,6 +42,17 @@ def test_links_lead_somewhere(document):
                 assert anchor in headings(target), f"{name(document)} links to {link}, which has no such heading"
 
 
+def test_every_page_is_in_the_sidebar_and_page_references_resolve():
+    pages = {page.stem for page in ROOT.glob("docs/*.md")}
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
+    listed = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+    assert sorted(listed) == sorted({*pages - {"index"}, "gallery/index"})
+    for page in ROOT.glob("docs/*.md"):
+        for target in re.findall(r"\{doc\}`([^`]+)`", page.read_text(encoding="utf-8")):
+            assert target in pages, f"{name(page)} refers to the page {target}, which is not there"
+
+
 def code(path):
     """What stands between backticks or in blocks: there commands are meant to be typed."""
     text = path.read_text(encoding="utf-8")
@@ -54,7 +66,7 @@ def test_commands_exist(document):
     for target in re.findall(r"^ *make ([a-z-]+)", code(document), re.MULTILINE):
         assert target in targets, f"{name(document)} names `make {target}`, which there is not"
     for words in re.findall(r"^ *restt((?: [a-z-]+)+)", code(document), re.MULTILINE):
-        command = get_command(app)
+        command = COMMANDS
         for word in words.split():
             if not hasattr(command, "commands"):
                 break
@@ -92,7 +104,7 @@ def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
 
 
 def assert_alike(shown, printed):
-    """Words in their order, the first lines shown among those printed, numbers to one unit: digits depend on machines."""
+    """Equal words, numbers within one unit: last digits depend on the machine. Lines printed before may be left out."""
     numbers = r"-?\d+(?:\.\d+)?"
     start = next(
         (
@@ -118,6 +130,13 @@ def test_pages_are_short(page):
     prose = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.DOTALL | re.MULTILINE)
     for paragraph in re.split(r"\n\s*\n|\n(?=[-*|:] )|\n(?=\d+\. )|\n(?=\|)", prose):
         assert len(paragraph.strip().splitlines()) <= 6, f"{name(page)}: {paragraph.strip()[:60]!r} is over six lines"
+
+
+def test_the_gallery_has_ten_scripts_that_compile():
+    scripts = sorted(ROOT.glob("examples/*.py"))
+    assert len(scripts) == 10
+    for script in scripts:
+        compile(script.read_text(encoding="utf-8"), script.name, "exec")
 
 
 # Words that style.md replaces, as whole phrases.

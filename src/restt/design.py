@@ -1,4 +1,4 @@
-"""Which rows to label next: those that are expected to lower the posterior variance of all others most.
+"""The choice of rows to label next: those expected to lower the posterior variance of all others most.
 
 With the joint covariance C of rows (:mod:`restt.prior.joint`), an observation at j, with noise σ_j², lowers the
 variance at i by C_ij²/(C_jj + σ_j²) whatever its value: the sum over rows is known before the label is (Cohn,

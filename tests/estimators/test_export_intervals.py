@@ -130,11 +130,13 @@ def test_names_of_bounds_are_taken_only_where_there_are_bounds(tmp_path: Path) -
 
 
 @short_fits
-def test_refused_clearly(case: Case, tmp_path: Path) -> None:
+def test_refused_clearly(tmp_path: Path) -> None:
+    frame, y = made(60, 0)
+    with hasty_solvers():
+        fitted = ResTTRegressor(random_state=0).fit(frame[["a"]], y)
     for coverage in (0.0, 1.0, 90, np.nan):
         with pytest.raises(ValueError, match="coverage must be"):
-            case.model.export(tmp_path / "m.onnx", coverage=coverage)
-    frame, y = made(60, 0)
+            fitted.export(tmp_path / "m.onnx", coverage=coverage)
     trained = ResTTNetRegressor(**{**QUICK, "epochs": 2}).fit(frame, y)
     with hasty_solvers():
         classifier = ResTTClassifier(random_state=0).fit(frame[NUMBERS], y > 0)

@@ -119,7 +119,7 @@ def test_no_rows_have_no_range():
 class TestWhereNoValueIsKnown:
     """Under torch's tracers and transforms, which cannot follow a check of the values."""
 
-    FORMULAS = (Identity(), Affine(), Polynomial(2), Trigonometric(), Trigonometric("clamp"), Hat(4))
+    FORMULAS = (Polynomial(2), Trigonometric("clamp"), Hat(4))
 
     @pytest.fixture(params=FORMULAS, ids=repr)
     def model(self, request):

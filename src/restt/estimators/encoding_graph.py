@@ -78,7 +78,7 @@ class EncodingPart(MapPart):
         return torch.where(state.unsqueeze(-1), 0.0, vectors) @ self.widening, refused
 
     def _levels(self, values: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
-        """Which one-hot entries are 1, (B, N, I), and where a category is none of the levels, (B, N)."""
+        """One-hot entries as booleans (B, N, I), and places of unknown categories (B, N)."""
         absent = missing.unsqueeze(-1)
         here = torch.eq(values.unsqueeze(-1), self.levels) & ~absent
         known = any_last(here, self.levels.shape[1], self.dtype) | missing

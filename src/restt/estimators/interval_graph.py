@@ -180,7 +180,7 @@ def _becomes_unseen(encoding: Encoding, place: int, code: int) -> bool:
 
 
 def _values(kernel: Kernel) -> Tensor:  # (I, K)
-    """What the noise depends on in each state of the columns of numbers."""
+    """Features of the noise in each state of the columns of numbers."""
     last = torch.tensor([site.seen for site in kernel.sites])
     codes = torch.minimum(torch.arange(int(last.max()) + 1)[:, None], last)
     return kernel.noise_features(Rows(codes.int(), torch.zeros_like(codes, dtype=torch.float64)))

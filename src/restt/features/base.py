@@ -86,7 +86,7 @@ class FeatureMap(nn.Module, ABC):
         return feature_map
 
     def get_extra_state(self) -> Tensor:
-        """What was learned, for the state dict: JSON as bytes, which every file format for tensors can hold."""
+        """Learned values for the state dict: JSON as bytes, which every file format for tensors can hold."""
         learned = json.dumps(self._fitted_config()).encode()
         return torch.from_numpy(np.frombuffer(learned, dtype=np.uint8).copy())
 
@@ -96,7 +96,7 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def _fitted_config(self) -> dict[str, Any] | None:
-        """What was learned as JSON-able values, None before ``fit``."""
+        """Learned values as JSON-able ones, None before ``fit``."""
 
     @abstractmethod
     def _restore(self, fitted: dict[str, Any] | None) -> None:

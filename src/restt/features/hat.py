@@ -100,7 +100,7 @@ class Hat(NumericMap):
         return padded[:, 0], padded[:, -1]
 
     def positions(self, values: Tensor) -> Tensor:  # (B, N)
-        """Where values known to be finite lie among their site's knots: knot i is at i, and between two it is linear.
+        """Positions of finite values among their site's knots: i at knot i, linear between two.
 
         The hats of a value at p are ``max(0, 1 - abs(i - p))``, so that one number holds the whole site vector.
 

@@ -33,7 +33,7 @@ class NumericMap(FeatureMap):
     as it stands, ``"clamp"`` moves the value to the nearer end, ``"error"`` raises ``ValueError``.
     """
 
-    parameter_names = ("outside",)
+    parameter_names: ClassVar[tuple[str, ...]] = ("outside",)
     dimensions: ClassVar[tuple[int, ...]] = (2, 3)
 
     def __init__(self, outside: str = "extrapolate") -> None:
@@ -105,13 +105,13 @@ class NumericMap(FeatureMap):
         raise NotImplementedError
 
     def _learn(self, values: Tensor, weights: Tensor) -> None:
-        """Whatever else a map learns from rows of positive weight."""
+        """Learn anything else from rows of positive weight."""
 
     def _check_given(self, values: Tensor) -> None:
-        """Whether ``values`` suit what the caller fixed when building the map."""
+        """Refuse values that do not suit the map's parameters."""
 
     def _warn_of_range(self, values: Tensor) -> None:
-        """Whether the formula still tells ``values`` apart."""
+        """Warn of values that the formula no longer tells apart."""
 
     def _input_width(self) -> int:
         shape = self._expected_shape()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ class NumericPart(MapPart):
 
     def __init__(self, feature_map: NumericMap, module: ResTT | DiagonalTT) -> None:
         super().__init__()
-        self.formula = feature_map._formula
+        self.formula: Callable[[Tensor, int], Tensor] = feature_map._formula
         self.row_shape = feature_map._expected_shape() or (module.sites,)
         self.outside, self.dtype = feature_map.outside, module.dtype
         if self.outside != "extrapolate":

@@ -248,7 +248,7 @@ def scan(step: Step, carried: Sequence[Any], scanned: Sequence[Any]) -> list[Any
 
 
 def any_last(a: Any, size: int, dtype: torch.dtype, keep: bool = False) -> Any:
-    """Whether any of the ``size`` booleans of the last axis holds; ``keep`` leaves an axis of length 1."""
+    """Logical or over the ``size`` booleans of the last axis; ``keep`` leaves an axis of length 1."""
     # A product, because onnxruntime's reductions return a wrong shape for an empty batch.
     found = a.to(dtype) @ torch.ones(size, 1, dtype=dtype) > 0.0
     return found if keep else found.select(-1, 0)

@@ -188,7 +188,7 @@ def _fit_module(
     seed: int,
     held_out: int = 0,
 ) -> ResTTSequence:
-    """A module trained with the estimator's parameters, of the epoch that was best on the last ``held_out`` sequences."""
+    """A module trained with the estimator's parameters, of the epoch best on the last ``held_out`` sequences."""
     fit = len(x) - held_out
     module = ResTTSequence(
         x.shape[2], check_int("bond_dim", parameters.bond_dim, minimum=1), outputs, length=x.shape[1]
