@@ -16,7 +16,7 @@ from restt.explain.dense_moments import moment_sweeps, total_variance, transfer_
 from restt.explain.dense_train import centred, merged
 from restt.explain.gram import Gram
 from restt.explain.orders import spectrum_of
-from restt.explain.rounding import as_residual, distance, rounded, unwhitened
+from restt.explain.residual_form import as_residual, distance, rounded, unwhitened
 from restt.explain.subject import Subject
 from restt.explain.tables import Records
 from restt.module import ROLES, ResTT
