@@ -66,6 +66,7 @@ def test_real_interactions_are_told_from_nothing(model):
     frame = found.to_frame()
     assert frame["term"].tolist() == ["alone", "first × second", "noise", "first × noise"]
     assert frame["probability"].tolist() == probability.tolist()
+    assert repr(found).endswith(f"over {found.rows} rows as they are, on the {found.scale} scale")
     assert found.to_frame("columns")["share"].sum() == pytest.approx(1.0)
     again = variance_shares(model, terms=["alone"])
     assert again.term_errors.std[0, 0] == found.term_errors.std[0, 0]  # the seed is fixed

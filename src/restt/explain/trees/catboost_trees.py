@@ -102,7 +102,7 @@ def _oblivious(
     scale: float,
     outputs: int,
 ) -> Tree:
-    """The same split at all nodes of a level: node k has the children 2k + 1 and 2k + 2, bit i of a leaf is split i."""
+    """A tree with one split per level: node k has the children 2k + 1 and 2k + 2, bit i of a leaf is split i."""
     splits = [_asked(split, place_of, values) for split in tree["splits"] or []]
     depth = len(splits)
     inner, size = 2**depth - 1, 2 ** (depth + 1) - 1
