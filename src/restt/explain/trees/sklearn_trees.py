@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from restt.explain.trees.boxes import Tree
+from restt.explain.trees.columns import frame_names, numbers_of
 from restt.explain.trees.model import Ensemble
-from restt.explain.trees.tables import frame_names, numbers_of
 
 _SINGLE = ("DecisionTree", "ExtraTree")
 _FORESTS = ("RandomForest", "ExtraTrees")
