@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from restt import ResTTRegressor
-from restt.explain import explain_global, variance_shares
+from restt.explain import GlobalExplanation, explain_global, variance_shares
 from tests.explain import brute
 from tests.explain.conftest import Fitted
 
@@ -50,6 +50,11 @@ def model() -> ResTTRegressor:
     return ResTTRegressor(random_state=0).fit(frame, y)
 
 
+@pytest.fixture(scope="module")
+def whole(model: ResTTRegressor) -> GlobalExplanation:
+    return explain_global(model)
+
+
 def test_real_interactions_are_told_from_nothing(model):
     found = variance_shares(model, terms=["alone", ("first", "second"), "noise", ("first", "noise")])
     probability = found.term_errors.probability[:, 0]
@@ -61,14 +66,14 @@ def test_real_interactions_are_told_from_nothing(model):
     frame = found.to_frame()
     assert frame["term"].tolist() == ["alone", "first × second", "noise", "first × noise"]
     assert frame["probability"].tolist() == probability.tolist()
+    assert repr(found).endswith(f"over {found.rows} rows as they are, on the {found.scale} scale")
     assert found.to_frame("columns")["share"].sum() == pytest.approx(1.0)
     again = variance_shares(model, terms=["alone"])
     assert again.term_errors.std[0, 0] == found.term_errors.std[0, 0]  # the seed is fixed
 
 
-def test_a_global_explanation_is_one_table_of_a_dozen_lines(model):
-    found = explain_global(model)
-    text = repr(found)
+def test_a_global_explanation_is_one_table_of_a_dozen_lines(model, whole):
+    text = repr(whole)
     lines = text.splitlines()
     assert 10 <= len(lines) <= 16
     assert "first × second" in text
@@ -76,7 +81,7 @@ def test_a_global_explanation_is_one_table_of_a_dozen_lines(model):
     assert "1000 draws from the posterior, seed 0" in text
     assert "independent columns" in lines[1]
     assert f"over {len(model.spread_.numbers)} rows as they are" in text
-    html = found._repr_html_()
+    html = whole._repr_html_()
     assert html.startswith("<table>")
     assert html.count("<tr>") == 10 + 3
     assert "&gt; 1 %" in html
@@ -95,24 +100,23 @@ def test_without_rows_the_table_says_independent_columns(regressor: Fitted) -> N
         variance_shares(regressor.model)
 
 
-def test_what_may_be_nothing_is_grey(model):
+def test_what_may_be_nothing_is_grey(model, whole):
     pytest.importorskip("matplotlib").use("Agg")
     from matplotlib import pyplot
     from matplotlib.colors import to_hex
 
     from restt.explain.plots import NOTHING
 
-    found = explain_global(model)
-    axes = found.plot("columns")
+    axes = whole.plot("columns")
     labels = [label.get_text() for label in axes.get_yticklabels()]
     bars = axes.patches[len(labels) :]
     grey = {label for label, bar in zip(labels, bars, strict=True) if to_hex(bar.get_facecolor()) == NOTHING}
     assert grey == {"noise"}
-    assert f"({found.shares.rows} rows)" in axes.get_xlabel()
-    lines = {to_hex(line.get_color()) for line in found.plot("network").lines}
+    assert f"({whole.shares.rows} rows)" in axes.get_xlabel()
+    lines = {to_hex(line.get_color()) for line in whole.plot("network").lines}
     assert NOTHING in lines
     assert len(lines) > 1
-    local = model.explain_local(pd.DataFrame(np.full((1, 4), 0.01), columns=found.names))
+    local = model.explain_local(pd.DataFrame(np.full((1, 4), 0.01), columns=whole.names))
     colours = {to_hex(bar.get_facecolor()) for bar in local.plot("waterfall").patches}
     assert NOTHING in colours
     pyplot.close("all")

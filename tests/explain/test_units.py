@@ -84,10 +84,7 @@ def test_latent_values_are_those_of_all_subsets(case):
 
 def test_values_and_orders_sum_to_the_predictions_on_both_scales(case):
     model, frame = case
-    # Twenty thousand rows, half of them far outside, for the model whose quadrature is cheapest.
-    count = 10_000 if len(getattr(model, "classes_", ())) == 2 else 200
-    near = frame.sample(count, replace=True, random_state=1)
-    rows = pd.concat([near, far(frame, count)], ignore_index=True)
+    rows = pd.concat([frame, far(frame, 100)], ignore_index=True)
     latent = explain_local(model, rows)
     found = latent.on("y")
     wanted = predicted(model, rows)
@@ -99,6 +96,18 @@ def test_values_and_orders_sum_to_the_predictions_on_both_scales(case):
     if hasattr(model, "decision_function"):
         np.testing.assert_allclose(latent.predictions.squeeze(), model.decision_function(rows), atol=1e-9)
     assert found.on("latent") is latent
+
+
+@pytest.mark.parametrize("name", ["two_classes", "regressor"])
+def test_values_sum_to_the_predictions_on_20000_rows_half_of_them_far_outside(name, request):
+    fitted = request.getfixturevalue(name)
+    rows = fitted.table.sample(20_000, replace=True, random_state=0).reset_index(drop=True)
+    rows.loc[10_000:, "size"] = 1e3 * np.random.default_rng(5).standard_normal(10_000)
+    latent = explain_local(fitted.model, rows)
+    found = latent.on("y")
+    wanted = predicted(fitted.model, rows)
+    np.testing.assert_allclose(found.base + found.values.sum(1), wanted, atol=1e-10 * np.abs(wanted).max())
+    np.testing.assert_allclose(latent.base + latent.values.sum(1), latent.predictions, rtol=1e-10, atol=1e-9)
 
 
 def test_values_are_the_integral_along_the_straight_path(case):

@@ -55,7 +55,7 @@ def _present(
     core: Tensor,
     x: Tensor,  # (B, I), centred
 ) -> Tensor:  # (S, …, B, right)
-    """What one site adds to being absent."""
+    """The states with one site present, less those with it absent."""
     outer = (state.unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
     return _product(outer, core[:, :, 1:].flatten(1, 2))
 

@@ -44,7 +44,7 @@ class Distilled:
         )
 
     def subject(self) -> Subject:
-        """What explanations read."""
+        """The fitted train, with its error, as explanations read it."""
         return replace(Subject.of(self.model), error=self.error)
 
     def explain_local(self, X: Any, background: Any = None) -> LocalExplanation:

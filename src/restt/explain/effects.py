@@ -65,7 +65,7 @@ class Effect:
         )
 
     def measured(self, output: int) -> str:
-        """What the effect on an output is of: y, a probability, or what the model adds up to."""
+        """The quantity that an output's effect is measured in, for titles and axes."""
         return measured(self.link, self.scale, self.outputs[output])
 
     def to_frame(self, scale: str | None = None) -> Any:
@@ -150,10 +150,10 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         raise ValueError(f"columns must be one or two, got {len(chosen)}")
     means = subject.required_means(background)
     rows = subject.vectors(background, "background") if subject.estimator is None else None
-    given = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
-    if len(given) != len(chosen):
-        raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(given)}")
-    grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, given, strict=True)]
+    sides = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
+    if len(sides) != len(chosen):
+        raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(sides)}")
+    grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, sides, strict=True)]
     points = {site: vectors for site, (_, vectors) in zip(chosen, grids, strict=True)}
     members = _member_terms(subject, means, points)
     posterior = term_deviations(subject, means, points)

@@ -24,7 +24,7 @@ TERMS, TERM_ORDER = 20, 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalExplanation(Shown):
-    """What the model has learned: shares of the variance, the largest interactions, and the shape of any effect.
+    """Explanation of a whole model: shares of the variance, the largest interactions, and the shape of any effect.
 
     ``shares`` are of the rows as they are, ``sobol`` and ``interactions`` of independent columns, exact; all on the
     latent scale, on which the model adds up. Prints as one table of a dozen lines.
@@ -58,7 +58,7 @@ class GlobalExplanation(Shown):
         return self.subject.error
 
     def measured(self, output: int) -> str:
-        """What the shares of an output are of."""
+        """The quantity whose variance is shared, for titles and axes."""
         return measured(link_of(self.subject.estimator), self.scale, self.outputs[output])
 
     @cached_property

@@ -44,7 +44,7 @@ class Link:
 
     @property
     def identical(self) -> bool:
-        """Whether both scales are the same."""
+        """True where the latent scale is y's own."""
         return type(self) is Link
 
     def outputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def link_of(estimator: Any) -> Link | None:
 
 
 def measured(link: Link | None, scale: str, output: str) -> str:
-    """What numbers of an output are of, for titles and axes."""
+    """The quantity that an output is measured in on a scale, for titles and axes."""
     if isinstance(link, SoftmaxLink):
         return f"{link.unit if scale == 'y' else link.latent} of {output}"
     return output if scale == "y" or link is None or link.identical else f"{output} (latent scale)"

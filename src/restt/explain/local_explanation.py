@@ -21,7 +21,7 @@ from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
 from restt.explain.tables import Shown, Table, data_frame, short
 
-# Orders told apart by default; a spectrum of all N costs N times as much as a prediction.
+# Orders that are computed by default; a spectrum of all N costs N times as much as a prediction.
 ORDERS = 8
 # Columns of a printed explanation of rows.
 LINES = 12
@@ -39,7 +39,7 @@ class _Paths:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalExplanation(Shown):
-    """Why each row has its prediction: values of its columns that sum to prediction - base, and its part of each order.
+    """Explanation of single rows: values of columns that sum to prediction - base, and the part of each order.
 
     Arrays are numpy's, on the scale that ``scale`` names. :func:`explain_local` makes them on the latent scale: exact
     Shapley values. :meth:`on` gives the same in y's units, where they are Aumann–Shapley values by a quadrature whose
@@ -88,7 +88,7 @@ class LocalExplanation(Shown):
         return self.paths.subject.error
 
     def measured(self, output: int) -> str:
-        """What the values of an output are of: y, a probability, or what the model adds up to."""
+        """The quantity that an output's values are measured in, for titles and axes."""
         return measured(self.paths.link, self.scale, self.outputs[output])
 
     def on(self, scale: str | None = None) -> LocalExplanation:
@@ -271,7 +271,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     x : table, or site vectors (B, N, I) for a module
     background : table like x, optional for an estimator, whose rows of the fit it is by default
     max_order : int, optional
-        Orders told apart; by default 8, or N where that is less.
+        Highest order; by default 8, or N where that is less.
 
     Examples
     --------

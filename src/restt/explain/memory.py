@@ -1,4 +1,4 @@
-"""How much explanations hold at once: slices of rows and of states."""
+"""Slices of rows and of states that fit into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a prediction comes from each order of interaction, and from one interaction."""
+"""The part of each order of interaction, and of one interaction, in a prediction."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def waterfall(found: Any, output: int = 0, axes: Any = None, row: int = 0) -> An
 
 
 def _nothing(found: Any) -> np.ndarray:  # (B, N, O) bool
-    """Which values of rows are within so many posterior standard deviations of 0; none without a posterior."""
+    """Mask of values within two posterior standard deviations of 0; none without a posterior."""
     if found.std is None:
         return np.zeros(found.values.shape, dtype=bool)
     return np.asarray(np.abs(found.values) <= DEVIATIONS * found.std)
@@ -134,7 +134,7 @@ def _ranks(found: Any, column: int) -> np.ndarray:
 
 
 def order_bars(found: Any, output: int = 0, axes: Any = None) -> Any:
-    """How much comes from each order: shares of the variance, or of single rows' predictions their mean size."""
+    """The part of each order: shares of the variance, or the mean size of its contribution to rows."""
     o = _output(found, output)
     axes = _axes(axes)
     if hasattr(found, "sobol"):
@@ -231,7 +231,7 @@ def network(found: Any, output: int = 0, axes: Any = None) -> Any:
 
 
 def _real_terms(found: Any, output: int) -> dict[tuple[int, ...], bool]:
-    """Which of the listed terms are known to have more than one per cent of the variance; empty without a posterior."""
+    """By term, True where it surely has more than one per cent of the variance; empty without a posterior."""
     shares = found.shares
     if shares is None or shares.term_errors is None:
         return {}

@@ -16,7 +16,7 @@ from restt.explain.dense_moments import moment_sweeps, total_variance, transfer_
 from restt.explain.dense_train import centred, merged
 from restt.explain.gram import Gram
 from restt.explain.orders import spectrum_of
-from restt.explain.rounding import as_residual, distance, rounded, unwhitened
+from restt.explain.residual_form import as_residual, distance, rounded, unwhitened
 from restt.explain.subject import Subject
 from restt.explain.tables import Records
 from restt.module import ROLES, ResTT
@@ -192,7 +192,7 @@ class _Work:
         return []
 
     def _sound(self, module: ResTT) -> bool:
-        """Whether the module's forward pass is what its cores say.
+        """True where the module's forward pass agrees with its cores.
 
         A train that had to divide by tiny singular values has huge weights that cancel.
         """
@@ -220,7 +220,7 @@ class _Work:
         return best
 
     def _costs(self) -> list[tuple[float, tuple[int, str]]]:
-        """What dropping each connection alone costs: a train that differs at one site, between two moments."""
+        """Squared error of dropping each connection alone: a train that differs at one site, between two moments."""
         module, (left, right) = self.subject.module, moment_sweeps(self.train)
         assert isinstance(module, ResTT)
         costs = []
@@ -251,7 +251,7 @@ def _dense(
 
 
 def _has(topology: Topology, site: int, kind: str) -> bool:
-    """Whether a site has a connection that can be dropped: its core, its entry, its full skip."""
+    """True where a site has a connection of this kind that can be dropped: its core, its entry, its full skip."""
     if kind == "chain":
         return topology.chains[site - 1]
     if kind == "linear":

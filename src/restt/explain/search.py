@@ -18,7 +18,7 @@ LEAST = 3  # smaller terms are known before a search
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How far a search goes, and when its list counts as proven."""
+    """Limits of a search, and the slack of its proof."""
 
     nodes: int = 20_000  # of a dense train; each costs two products of (r+1)×(r+1) matrices
     work: float = 3e10  # products of numbers for a sum of products

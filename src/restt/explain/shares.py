@@ -1,4 +1,4 @@
-"""What carries the variance of the predictions over rows as they are, dependent columns included.
+"""Shares of the variance of the predictions over rows as they are, dependent columns included.
 
 Since the terms sum to the prediction, Var f = Σ_T Cov(f_T, f) over any rows: a covariance decomposition, whose shares
 sum to one and can be negative where a term takes back what others say. A column's share is that of its Shapley values,
@@ -21,7 +21,7 @@ from restt.explain.links import link_of
 from restt.explain.orders import spectrum_of
 from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
-from restt.explain.tables import data_frame
+from restt.explain.tables import Records, data_frame
 from restt.explain.terms import top_interactions
 from restt.prior import Predictive
 from restt.prior.functionals import posterior_draws
@@ -29,7 +29,7 @@ from restt.prior.functionals import posterior_draws
 
 @dataclass(frozen=True)
 class ShareSettings:
-    """How shares and their posterior are found."""
+    """Sizes of the lists, samples and draws behind shares."""
 
     terms: int = 10  # of largest variance under independent columns; with the rest and the sum a dozen lines
     term_order: int = 4
@@ -56,8 +56,8 @@ class ShareErrors(NamedTuple):
     probability: np.ndarray  # (K, O)
 
 
-@dataclass(frozen=True, eq=False)
-class VarianceShares:
+@dataclass(frozen=True, eq=False, repr=False)
+class VarianceShares(Records):
     """Shares of the variance of the predictions over rows; on the latent scale, float64.
 
     ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
@@ -88,9 +88,12 @@ class VarianceShares:
         """One row per term (or with ``of="columns"`` per column) and output."""
         if of not in ("terms", "columns"):
             raise ValueError(f'of must be "terms" or "columns", got {of!r}')
-        return data_frame(self._term_records() if of == "terms" else self._column_records())
+        return data_frame(self._records() if of == "terms" else self._column_records())
 
-    def _term_records(self) -> list[dict[str, Any]]:
+    def _title(self) -> tuple[str, str]:
+        return "Shares of the variance of the rows", f"over {self.rows} rows as they are, on the {self.scale} scale"
+
+    def _records(self) -> list[dict[str, Any]]:
         return [
             {
                 "term": self.label(k),
@@ -208,8 +211,6 @@ def _terms(
     """Sites of the terms to list."""
     if terms is not None:
         return [subject.sites(columns, "terms") for columns in terms]
-    if background is None and getattr(subject.estimator, "site_covariances_", None) is None:
-        background = subject.rows(None)
     found = top_interactions(model, background, settings.terms, min(subject.module.sites, settings.term_order))
     return [tuple(subject.columns.index(column) for column in term.columns) for term in found.terms]
 
@@ -230,7 +231,7 @@ def _posterior_errors(
     sites: Sequence[int],
     settings: ShareSettings,
 ) -> tuple[ShareErrors, ShareErrors]:
-    """Of terms, and of all that some of the columns take part in."""
+    """Posterior errors of the shares of terms, and of all terms with each of some columns."""
     count = min(len(rows), settings.rows)
     place = np.random.default_rng(settings.seed).permutation(len(rows))[:count]
     sample = rows[torch.from_numpy(place).to(rows.device)]

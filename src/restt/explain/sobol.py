@@ -1,4 +1,4 @@
-"""Where the variance of the predictions comes from under independent columns: Sobol indices."""
+"""Sobol indices: shares of the variance of the predictions under independent columns."""
 
 from __future__ import annotations
 

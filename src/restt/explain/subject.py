@@ -130,7 +130,7 @@ class Subject:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the model keeps some rows of its fit, as a regressor in closed form does."""
+        """True where the model keeps some rows of its fit, as a regressor in closed form does."""
         return getattr(getattr(self.estimator, "spread_", None), "numbers", None) is not None
 
     def rows(self, background: Any) -> Tensor:  # (M, N, I)
@@ -214,7 +214,7 @@ class Subject:
         return torch.cat(parts)
 
     def require_module(self) -> Subject:
-        """Itself; refused where there is no module of dense or diagonal cores."""
+        """Return itself; subjects without a module of dense or diagonal cores raise a TypeError."""
         return self
 
     def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)

@@ -85,7 +85,7 @@ def explaining_trees(device: str, settings: Settings, console: Console) -> dict[
 
 
 def _others(model: Any, rows: np.ndarray, background: np.ndarray, exact: Any, console: Console) -> list[dict[str, Any]]:
-    """shap on the same game, and both on theirs of one row, which weighs branches by the rows of the fit."""
+    """Time shap on the same game, and both on theirs of one row, which weighs branches by the rows of the fit."""
     found: list[dict[str, Any]] = []
     try:
         shap = importlib.import_module("shap")

@@ -69,7 +69,7 @@ def test_several_outputs():
 
 
 def test_categories_of_histogram_boosting():
-    x, y = table()
+    x, y = table(200)
     frame = pd.DataFrame(x, columns=list("abcde"))
     rng = np.random.default_rng(0)
     frame.insert(2, "k", pd.Categorical(rng.choice(list("uvwxyz"), len(x))))

@@ -23,7 +23,7 @@ class BoxGram(Gram):
 
     @classmethod
     def of(cls, boxes: Boxes, means: Tensor, absent: Tensor) -> BoxGram:  # (N, I), (L,)
-        """Of the boxes under these means."""
+        """Make the Gram matrices of boxes under these means."""
         sites = len(boxes.sets)
         parts = []
         for group in boxes.groups:

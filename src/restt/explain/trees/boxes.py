@@ -77,14 +77,14 @@ class Sets:
     table: Tensor | None = None  # (M, I) of categories, in place of the above
 
     def mass(self, x: Tensor) -> Tensor:  # (B, I) -> (M, B)
-        """What each set sees of site vectors: 0 or 1 of a row, its probability of a mean."""
+        """The mass of site vectors in each set: 0 or 1 of a row, the probability of a mean."""
         if self.table is not None:
             return self.table @ x.T
         until = torch.nn.functional.pad(x[:, :-1].cumsum(1), (1, 0)).T  # (I, B)
         return until[self.high] - until[self.low] + self.missing[:, None] * x[:, -1]
 
     def members(self, chosen: Tensor) -> Tensor:  # (J,) -> (J, I) float64
-        """Which states are in some of the sets."""
+        """Indicators of the states in some of the sets."""
         if self.table is not None:
             return self.table[chosen]
         states = torch.arange(self.width)
@@ -140,7 +140,7 @@ class Boxes:
         return [0, *np.cumsum([len(each.low) for each in self.sets]).tolist()[:-1]]
 
     def lines(self, x: Tensor) -> Tensor:  # (B, N, I) -> (L, B)
-        """What the sets of all sites see."""
+        """The mass of site vectors in the sets of all sites."""
         return torch.cat([each.mass(x[:, n, : each.width]) for n, each in enumerate(self.sets)])
 
     def values(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from restt.explain.trees.boxes import Tree
+from restt.explain.trees.columns import columns_of, frame_names, numbers_of
 from restt.explain.trees.model import Ensemble
-from restt.explain.trees.tables import columns_of, frame_names, numbers_of
 
 KINDS = ("CatBoost",)
 # Losses whose raw score is y.
@@ -102,7 +102,7 @@ def _oblivious(
     scale: float,
     outputs: int,
 ) -> Tree:
-    """The same split at all nodes of a level: node k has the children 2k + 1 and 2k + 2, bit i of a leaf is split i."""
+    """A tree with one split per level: node k has the children 2k + 1 and 2k + 2, bit i of a leaf is split i."""
     splits = [_asked(split, place_of, values) for split in tree["splits"] or []]
     depth = len(splits)
     inner, size = 2**depth - 1, 2 ** (depth + 1) - 1

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from restt.explain.trees.boxes import Tree
+from restt.explain.trees.columns import columns_of, frame_names, numbers_of
 from restt.explain.trees.model import Ensemble
-from restt.explain.trees.tables import columns_of, frame_names, numbers_of
 
 KINDS = ("LGBMModel", "Booster")
 # Numbers that LightGBM takes for 0 (kZeroThreshold, a float32).

@@ -21,7 +21,7 @@ from restt.explain.trees.joint import against_rows
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """What a reader makes of a library's model."""
+    """The trees of a library's model, as its reader returns them."""
 
     library: str
     names: tuple[str, ...]  # C
@@ -70,13 +70,13 @@ class Trees:
         )
 
     def predict(self, X: Any) -> np.ndarray:  # (B, D)
-        """What is explained, by the boxes: the model's own prediction on the scale of ``scale``."""
+        """Evaluate the boxes: the model's own prediction on the scale of ``scale``."""
         subject = self.subject()
         with torch.no_grad():
             return subject.decide(subject.vectors(X)).numpy()
 
     def subject(self) -> TreeSubject:
-        """What explanations read."""
+        """The boxes as explanations read them."""
         sites = _Sites(len(self._boxes.sets), max(sets.width for sets in self._boxes.sets), torch.device("cpu"))
         eye = torch.eye(len(self.outputs), dtype=torch.float64)
         parts = (sites, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)))
@@ -90,7 +90,7 @@ class Trees:
         return np.stack([self._columns[c].states(numbers[:, c]) for c in self._sites], 1)
 
     def to_module(self) -> DiagonalTT:
-        """The same function as a residual train with diagonal cores, on one-hot vectors of each column's states."""
+        """The ensemble as a residual train with diagonal cores, on one-hot vectors of each column's states."""
         sites = len(self._boxes.sets)
         tables, codes = [], []
         line = torch.cat(

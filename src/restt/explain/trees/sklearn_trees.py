@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from restt.explain.trees.boxes import Tree
+from restt.explain.trees.columns import frame_names, numbers_of
 from restt.explain.trees.model import Ensemble
-from restt.explain.trees.tables import frame_names, numbers_of
 
 _SINGLE = ("DecisionTree", "ExtraTree")
 _FORESTS = ("RandomForest", "ExtraTrees")
@@ -115,7 +115,7 @@ def _histogram(model: Any, kind: str) -> Ensemble:
 
 
 def _histogram_numbers(model: Any, places: np.ndarray, categories: tuple[int, ...], X: Any) -> np.ndarray:
-    """What the trees read, in the table's order; a category that the fit did not see goes where a missing one does."""
+    """Numbers that the trees compare, in the table's order; an unseen category goes where a missing one does."""
     read = model._preprocess_X(X, reset=False)
     numbers = np.empty(read.shape, dtype=np.float64)
     numbers[:, places] = read

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from restt.explain.trees.boxes import Tree
+from restt.explain.trees.columns import columns_of, frame_names, numbers_of
 from restt.explain.trees.model import Ensemble
-from restt.explain.trees.tables import columns_of, frame_names, numbers_of
 
 KINDS = ("XGBModel", "Booster")
 # The link from base_score to the margin, by the beginning of an objective's name.

@@ -51,7 +51,7 @@ def unwhitened(
     unmixes: Sequence[Tensor],  # N of (I, J)
     means: Tensor,  # (N, I)
 ) -> list[Tensor]:
-    """The same train over [1, x]: N of (left, 1+I, right)."""
+    """A whitened train as one over [1, x]: N of (left, 1+I, right)."""
     cores = []
     for core, unmix, mean in zip(train, unmixes, means, strict=True):
         features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
