@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from restt.explain import Effect, LocalExplanation, effect, top_interactions, variance_shares
 from restt.explain.links import link_of
+from restt.explain.shares import ShareSettings
 from restt_app.pages import charts
 from restt_app.pages.explorer import spread_rows, take
 from restt_app.pages.numbers import percent, short, signed
@@ -23,6 +24,8 @@ ROWS = 2000  # evenly spread, whose variance is divided
 SIDE, BINS = 21, 24  # values on one side of a surface, bins of a histogram
 DRAWN = 0.01  # share of the variance, or of all contributions, from which on an interaction or a column is drawn
 SURE = 1.96  # standard deviations of a 95 % interval
+# The page shows no posterior errors of shares, which would take more than half of its time.
+SHARES = ShareSettings(rows=2, draws=2, columns=0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def learned(
     some = take(X, spread_rows(len(numbers), ROWS))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
-        found = variance_shares(model, some, [term.columns for term in terms.terms])
+        found = variance_shares(model, some, [term.columns for term in terms.terms], SHARES)
     variance = found.variance
     weights = variance / variance.sum() if variance.sum() > 0 else np.full(len(variance), 1 / len(variance))
     total, first, by_order = (np.nan_to_num(part) @ weights for part in (found.total, found.alone, found.of_orders))

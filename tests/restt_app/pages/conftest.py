@@ -94,6 +94,7 @@ def browser(tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    opened.set_script_timeout(300)  # of a busy machine
     yield opened
     opened.quit()
 
