@@ -145,7 +145,7 @@ class Settings:
     first_iterations: int = 6
     iterations: int = 24
     last_iterations: int = 10
-    other_iterations: int = 6
+    other_iterations: int = 10
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
@@ -223,6 +223,6 @@ class Settings:
                 first_iterations=12,
                 iterations=48,
                 last_iterations=20,
-                other_iterations=12,
+                other_iterations=20,
             )
         return cls()
