@@ -43,8 +43,7 @@ def assert_matches_differences(objective: Objective, theta: torch.Tensor) -> Non
         assert slope == pytest.approx(difference, rel=1e-5, abs=2e-6), objective.kernel.layout.names[k]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "compiled"), [*((case, True) for case in CASES), ("both", False)])
 def test_gradients_match_differences(case, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setenv(build.DISABLE_VARIABLE, "1")

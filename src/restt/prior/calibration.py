@@ -29,17 +29,16 @@ from restt.prior.settings import Settings
 
 # Bytes of the inducing rows' roots beside twice the train.
 _ROOT_BYTES = 1.5e6
-# On the diagonal of K_ZZ, relative to it.
-_JITTER = 1e-10
+# On the diagonal of K_ZZ, relative to it, and the least noise relative to it: with less, leverages are 1 in all digits.
+_JITTER, _LEAST_NOISE = 1e-10, 1e-6
 
 
 def fit_predictive(
     members: Members,
     kernel: Kernel,
     table: np.ndarray,
-    residuals: np.ndarray,  # (B, O)
+    residuals: np.ndarray,  # (B, O): of the train without each row
     weights: np.ndarray,
-    extra: float,
     settings: Settings,
     parameters: int,
 ) -> tuple[Predictive, float]:
@@ -60,6 +59,8 @@ def fit_predictive(
         error = float((ratio.square() * data.weights).sum() / data.weights.sum()) ** 0.5
         if error <= settings.spread_tolerance:
             break
+    if count == len(table):  # it is exact, and its leverages are next to 1 where there is no noise
+        variance, error = members.left_out_variance, 0.0
     level = members.left_out.mean(1).cpu()
     found = Predictive(
         kernel,
@@ -73,9 +74,8 @@ def fit_predictive(
         len(table),
         np.zeros((0, residuals.shape[1])),
         np.zeros(kernel.layout.numbers + 1),
-        extra,
     )
-    scaled = residuals / (variance + extra).sqrt().cpu().numpy()[:, None]
+    scaled = residuals / variance.sqrt().cpu().numpy()[:, None]
     features = found.features(data.rows.to(torch.device("cpu")), level)
     slopes = scale_slopes(scaled, features, weights, settings.slope_scale)
     scaled = scaled * np.exp(features @ slopes / -2)[:, None]
@@ -108,6 +108,7 @@ def root_of(
     """The root of one member given all rows."""
     among = covariance[:count, :count]
     lower = cholesky(among.clone(), _JITTER * among.diagonal())
+    own = torch.maximum(own, _LEAST_NOISE * covariance.diagonal())
     seen = torch.linalg.solve_triangular(lower, covariance[:count], upper=False)  # (M, B): q of every row
     scaled = seen * own.rsqrt()
     inner, directions = torch.linalg.eigh(scaled @ scaled.T)

@@ -142,8 +142,9 @@ def condition(process: Process, data: Data, targets: Tensor) -> Posterior:  # (B
     """
     noise = process.noise(data.rows, data.level)
     own = noise / (data.weights * data.precision)
-    inverse = torch.cholesky_inverse(cholesky(process.covariance(data.rows), own))
-    alpha, diagonal = inverse @ targets, inverse.diagonal()
+    lower = cholesky(process.covariance(data.rows), own)
+    # Not inverse @ targets, whose error is that of the inverse times the covariance: too much without noise.
+    alpha, diagonal = torch.cholesky_solve(targets, lower), torch.cholesky_inverse(lower).diagonal()
     variance = (1 / diagonal - own).clamp(min=0) + noise
     return Posterior(process, data.rows, alpha, targets - alpha / diagonal[:, None], variance)
 

@@ -239,16 +239,17 @@ def finish(
     order = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
     places = _dense_states(kernel, some_rows.to(_CPU))
     wanted = [places[n] for n in order], exact, used[:count], tolerance, bond_dim, settings
-    cores, rounding = _rounded(posteriors, members.weights, kernel, order, *wanted)
+    cores, rounding, moved = _rounded(posteriors, members.weights, kernel, order, *wanted)
     if bond_dim == "auto" and not dense and rounding.distance > tolerance:
         module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, order)
         rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(sites) - 1), 0.0, 0.0, kind="diagonal")
+        moved = np.zeros_like(moved)
     else:
-        module = residual_module(_with_average(cores, [(sites[n], kernel.means[n]) for n in order]))
+        module = residual_module(cores)
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, settings.MOST_GROWTH)) ** 0.5
     residuals = (members.targets - members.left_out).cpu().numpy()
-    given = table[:count], residuals * growth, used[:count], rounding.distance**2, settings
+    given = table[:count], residuals * growth - moved, used[:count], settings
     predictive, spread_error = fit_predictive(members, kernel, *given, module.num_parameters())
     # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
     trust = used[:count] * members.data.precision.cpu().numpy()
@@ -311,8 +312,8 @@ def _rounded(
     tolerance: float,
     bond_dim: int | str,
     settings: Settings,
-) -> tuple[list[Tensor], Rounding]:
-    """Cores of the members' mean, of the least of the bonds tried that holds the tolerance, or of the largest."""
+) -> tuple[list[Tensor], Rounding, np.ndarray]:  # (B, O)
+    """Cores of the members' mean of the least bond that holds the tolerance, or the largest, and how far rows moved."""
     bonds = [bond for bond in settings.FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
     if bond_dim != "auto":
         bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
@@ -328,15 +329,17 @@ def _rounded(
     moments = [_moment(kernel, n, float(weights.sum())).to(coefficients) for n in order]
     sites = [(kernel.sites[n], kernel.means[n]) for n in order]
 
+    def moved(cores: list[Tensor]) -> np.ndarray:
+        return np.asarray((train_values(_with_average(cores, sites), states) - exact).numpy())
+
     def distance(cores: list[Tensor]) -> float:
-        away = (train_values(_with_average(cores, sites), states) - exact).numpy()
-        return float(np.sqrt(np.average(away**2, axis=0, weights=weights).mean()))
+        return float(np.sqrt(np.average(moved(cores) ** 2, axis=0, weights=weights).mean()))
 
     for largest in bonds:
         cores, rounding = round_products(coefficients, factors, moments, largest, tolerance, distance)
         if rounding.distance <= tolerance:
             break
-    return cores, rounding
+    return _with_average(cores, sites), rounding, moved(cores)
 
 
 def _moment(kernel: Kernel, n: int, rows: float) -> Tensor:  # (seen, seen) or (seen,)

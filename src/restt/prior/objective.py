@@ -132,7 +132,7 @@ class Objective:
         matrix.diagonal().add_(noise.detach())
         lower = torch.linalg.cholesky(matrix)
         inverse = torch.cholesky_inverse(lower)
-        solved = inverse @ targets.detach()  # (B, O)
+        solved = torch.cholesky_solve(targets.detach(), lower)  # (B, O)
         fit = outputs * lower.diagonal().log().sum() + 0.5 * (targets.detach() * solved).sum()
         slope = inverse.mul_(0.5 * outputs).addmm_(solved, solved.T, alpha=-0.5)
         by_table, by_scale = pull_back(plain, plain_scale, data.rows, slope)

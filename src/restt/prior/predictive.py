@@ -47,7 +47,7 @@ class Predictive:
     rows: int  # of the fit
     quantiles: np.ndarray  # (len(LEVELS), O)
     slopes: np.ndarray  # (numbers + 1,): of log s² in the columns of numbers and in the prediction
-    extra: float = 0.0  # variance added for the rounding of the mean
+    extra: float = 0.0  # variance added where held-out rows ask for it
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:
