@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from restt.estimators import ResTTClassifier
 from restt.estimators.class_rows import ClassRows
@@ -16,9 +17,6 @@ def class_rows(table: np.ndarray, labels: np.ndarray, categories: list[int], set
     model = ResTTClassifier(categorical_features=categories)
     frame = pd.DataFrame({f"c{n}": column for n, column in enumerate(table.T)})
     given = model._read_rows(frame.astype({f"c{n}": int for n in categories}), labels, None)
-    read = ClassSettings.of_effort
-    try:
-        ClassSettings.of_effort = lambda effort: settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClassSettings, "of_effort", lambda effort: settings)
         return ClassRows.read(given, model, new_labels(given.y, given.weights, None), 0)
-    finally:
-        ClassSettings.of_effort = read

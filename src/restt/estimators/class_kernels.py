@@ -65,7 +65,7 @@ class KernelCandidates:
         chosen = dict(zip(self.kinds, by_kind, strict=True))
         kernel, constant = _kernel(rows), np.zeros(rows.classes)
         processes = fixed_kernels(kernel, self.prior, rows.settings)
-        if any(chosen[kind].any() for kind in self.kinds if kind not in processes):
+        if self.learned is not None:
             processes |= learned_kernels(self.learned, rows.settings.relevant)
         posteriors = []
         for kind, share in chosen.items():

@@ -131,14 +131,14 @@ class TrainCandidates:
         return module.cpu()
 
 
-def training_work(rows: ClassRows, view: View, bond: int) -> float:
+def training_work(rows: ClassRows, view: View, bond: int, steps: int) -> float:
     """Multiplications of a candidate's training: the chain's, and those of its last site with all classes."""
     products = sum(view.widths) * bond**2 + max(view.widths) * bond * rows.classes
-    return float(len(rows)) * products * rows.settings.folds * rows.settings.steps
+    return float(len(rows)) * products * rows.settings.folds * steps
 
 
 def train_candidates(
-    rows: ClassRows, view: View, penalties: Sequence[float], bond: int, device: Settings, seed: int
+    rows: ClassRows, view: View, penalties: Sequence[float], bond: int, steps: int, device: Settings, seed: int
 ) -> TrainCandidates:
     """Trains over a view, folds and penalties side by side."""
     settings, folds = rows.settings, len(rows.parts)
@@ -166,7 +166,7 @@ def train_candidates(
         assert module.bias is not None
         with torch.no_grad():
             module.bias.copy_(torch.from_numpy(rows.shares).to(module.bias).expand_as(module.bias))
-        config = _config(settings, np.repeat(group, folds).tolist(), seed, settings.steps, None)
+        config = _config(settings, np.repeat(group, folds).tolist(), seed, steps, None)
         _train(module, vectors, rows, config, list(rows.parts) * len(group), device)
         with fitting_threads(device.step_work), torch.no_grad():
             logits = module(vectors).double().cpu().numpy()

@@ -82,7 +82,7 @@ def _device(rows: ClassRows, parameters: ResTTClassifier) -> Settings:
         device=parameters.device,
         precision="auto",
         batch_size=len(rows),
-        epochs=own.steps,
+        epochs=own.hat_steps,
     )
 
 
@@ -112,7 +112,8 @@ def _trains(rows: ClassRows, device: Settings, seed: int) -> list[TrainCandidate
     read = sorted({0, *rows.varying, len(rows.sites) - 1})
     views = [line_view(rows.sites, read, own.furthest), hat_view(rows, read, own.hat_knots)]
     bonds = [min(own.line_bond, most), most]
-    works = [training_work(rows, view, bond) for view, bond in zip(views, bonds, strict=True)]
+    steps = [own.line_steps, own.hat_steps]
+    works = [training_work(rows, *each) for each in zip(views, bonds, steps, strict=True)]
     kept: list[list[float]] = [[], []]
     spent = 0.0
     for pair in zip_longest(own.line_penalties, own.hat_penalties):
@@ -120,8 +121,8 @@ def _trains(rows: ClassRows, device: Settings, seed: int) -> list[TrainCandidate
             if penalty is not None and spent + work <= own.trained_work:
                 chosen.append(penalty)
                 spent += work
-    plans = [plan for plan in zip(views, kept, bonds, strict=True) if plan[1]]
-    return [train_candidates(rows, view, penalties, bond, device, seed) for view, penalties, bond in plans]
+    plans = [plan for plan in zip(views, kept, bonds, steps, strict=True) if plan[1]]
+    return [train_candidates(rows, *plan, device, seed) for plan in plans]
 
 
 def _chosen(
