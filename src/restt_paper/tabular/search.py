@@ -14,8 +14,8 @@ from torch import Tensor
 
 from restt.estimators import ResTTNetRegressor
 from restt.estimators.encoding import fit_encoding
-from restt.estimators.gradient import LEAST_SECOND_MOMENT, EncodedExamples, Fit
-from restt.estimators.settings import settle
+from restt.estimators.gradient import EncodedExamples, Fit
+from restt.estimators.settings import NET, settle
 from restt.estimators.side_by_side import train_side_by_side
 from restt.estimators.tables import ArrayTable
 from restt.features import FeatureMap, Hat, Trigonometric
@@ -216,7 +216,7 @@ def _start(vectors: Tensor, common: Mapping[str, Any], seed: int, fold: int, dev
         feature_dim=vectors.shape[2],
         bond_dim=common["bond_dim"],
         outputs=1,
-        second_moment=vectors.square().sum(-1).mean(0).clamp(min=LEAST_SECOND_MOMENT),
+        second_moment=vectors.square().sum(-1).mean(0).clamp(min=NET.least_second_moment),
         bias=True,
         runs=1,
         device=device,
