@@ -14,7 +14,8 @@ from sklearn.base import clone
 
 from restt import ResTTNetRegressor, ResTTRegressor, interop, load
 from restt.estimators import posterior
-from restt.estimators.targets import PENALISED_ROWS, Values
+from restt.estimators.settings import NET
+from restt.estimators.targets import Values
 from tests.hasty import hasty_solvers
 
 
@@ -357,8 +358,8 @@ def test_explanations_are_methods(fitted):
 
 def test_the_penalty_of_training_falls_with_the_rows():
     values = Values(np.zeros(1), np.ones(1), True)
-    assert values.auto_penalty(10) == values.auto_penalty(PENALISED_ROWS) == pytest.approx(0.02)
-    assert values.auto_penalty(100 * PENALISED_ROWS) == pytest.approx(0.0002)
+    assert values.auto_penalty(10) == values.auto_penalty(NET.penalised_rows) == pytest.approx(0.02)
+    assert values.auto_penalty(100 * NET.penalised_rows) == pytest.approx(0.0002)
 
 
 def test_many_rows_are_trained_to_more_than_a_constant():

@@ -19,7 +19,7 @@ from restt._common.errors import shown
 from restt._common.tensorfile import tensor_bytes
 from restt.diagonal import DiagonalTT
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
-from restt.estimators.settings import Settings, read_patience, read_penalty
+from restt.estimators.settings import NET, Settings, read_patience, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
@@ -31,12 +31,6 @@ from restt.train.records import RecordStream
 if TYPE_CHECKING:
     from restt.estimators.net import BaseNet
 
-# A site whose vectors hardly vary would be given huge initial weights; for the initialisation they vary this much.
-LEAST_SECOND_MOMENT = 0.1
-# Rows on which a finished fit is compared with a constant; larger tables are judged by evenly spaced rows.
-JUDGED_ROWS = 20_000
-# A loss this many times that of a constant is worse than it: what is less may be the last step's noise.
-WORSE = 1.01
 # Multiplications that a table's entry is worth when it is encoded.
 ENTRY_WORK = 100.0
 
@@ -157,7 +151,7 @@ def new_module(
 ) -> ResTT:
     """Make a module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
     shares = torch.from_numpy(weights / weights.sum()).to(vectors)
-    moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=LEAST_SECOND_MOMENT)
+    moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=NET.least_second_moment)
     with undrawn():
         module = ResTT(
             sites=len(encoding.order),
@@ -294,7 +288,7 @@ def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, ev
     step = _stride(rows)
     targets, weights = rows.targets[::step].numpy(), rows.loss_weights[::step]
     shortfall = target.shortfall(outputs.mean(axis=0), targets, weights) if weights.any() else 0.0
-    if not shortfall <= WORSE:
+    if not shortfall <= NET.failed_ratio:
         reasons.append(
             f"the fit ends worse than {target.constant_guess} on its own training rows: its loss is {shortfall:.3g} "
             "times as large"
@@ -303,4 +297,4 @@ def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, ev
 
 
 def _stride(rows: EncodedExamples) -> int:
-    return -(-len(rows.vectors) // JUDGED_ROWS)
+    return -(-len(rows.vectors) // NET.judged_rows)

@@ -13,17 +13,9 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.estimators.columns import binary_exponents, mean_and_spread
+from restt.estimators.settings import NET
 from restt.features.inputs import unmasked
 
-# Penalties for "auto", chosen on small tables. Cross-entropy is flatter than squares of standardised targets, so a
-# smaller penalty does the same; squares of one-hot targets are smaller by the variance of the targets.
-SQUARES_PENALTY = 0.02
-CROSS_ENTROPY_PENALTY = 0.005
-# The loss is a mean over rows, so beyond this many the squares' penalty falls as 1/rows: on a made table of 20 columns
-# R² goes from 0.80 to 0.96 at 20,000 rows and from 0.81 to 0.99 at 60,000. Where y is mostly noise, fewer rows need it.
-PENALISED_ROWS = 2000
-# No class starts as impossible, also where partial_fit has not seen it yet.
-LEAST_PRIOR = 1e-3
 # Characters that labels of a saved model may be declared to have, where none of them is longer.
 MOST_CHARACTERS = 1024
 # Bytes that they may have together: each takes as many as the longest.
@@ -63,7 +55,7 @@ class Values:
 
     def auto_penalty(self, rows: int) -> float:
         """Weight of the penalty for ``"auto"``."""
-        return SQUARES_PENALTY * min(1.0, PENALISED_ROWS / rows)
+        return NET.squares_penalty * min(1.0, NET.penalised_rows / rows)
 
     def row_weights(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Weights of rows in the loss."""
@@ -140,7 +132,9 @@ class Labels:
 
     def auto_penalty(self, rows: int) -> float:
         """Weight of the penalty for ``"auto"``, which does not depend on the rows: less gave worse probabilities."""
-        return CROSS_ENTROPY_PENALTY if self.logits else SQUARES_PENALTY * float((self.prior * (1 - self.prior)).mean())
+        if self.logits:
+            return NET.cross_entropy_penalty
+        return NET.squares_penalty * float((self.prior * (1 - self.prior)).mean())
 
     def row_weights(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Weights of rows in the loss: their own times those of their classes."""
@@ -169,7 +163,7 @@ class Labels:
 
     def initial_bias(self) -> Tensor:  # (K,)
         """Outputs at the start, whose probabilities are the classes' shares."""
-        prior = torch.from_numpy(np.maximum(self.prior, LEAST_PRIOR))
+        prior = torch.from_numpy(np.maximum(self.prior, NET.least_prior))
         return prior.log() - prior.log().mean() if self.logits else prior
 
     def to_config(self) -> dict[str, Any]:

@@ -23,15 +23,23 @@ from restt._common.compat_torch import foreach_copy_, foreach_norm
 from restt.train.config import TrainConfig
 from restt.train.records import Event
 
-# An epoch's mean loss this far above that of an untrained model is an explosion. Batch noise, dropout and Adam's
-# passing spikes stay below it: a mean is only this large when outputs have left the scale of the targets.
-EXPLODED = 10.0
-# So is a loss above an untrained model's in a run that had come this far below it: everything learned is gone.
-LOST = 100.0
-# A snapshot is only taken of a state whose epoch was this close to the run's lowest loss.
-GOOD = 10.0
-# Epochs of a single step would spend as much time on copies as on training.
-STEPS_BETWEEN_SNAPSHOTS = 20
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """Tuning numbers of the guard."""
+
+    # An epoch's mean loss this far above that of an untrained model is an explosion. Batch noise, dropout and Adam's
+    # passing spikes stay below it: a mean is only this large when outputs have left the scale of the targets.
+    exploded: float = 10.0
+    # So is a loss above an untrained model's in a run that had come this far below it: everything learned is gone.
+    lost: float = 100.0
+    # A snapshot is only taken of a state whose epoch was this close to the run's lowest loss.
+    good: float = 10.0
+    # Epochs of a single step would spend as much time on copies as on training.
+    steps_between_snapshots: int = 20
+
+
+GUARD = GuardSettings()
 
 
 @dataclass
@@ -136,7 +144,7 @@ class Guard:
 
     def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
         run.lowest = min(run.lowest, loss)
-        if loss > GOOD * run.lowest or run.steps - run.snapshot_steps < STEPS_BETWEEN_SNAPSHOTS:
+        if loss > GUARD.good * run.lowest or run.steps - run.snapshot_steps < GUARD.steps_between_snapshots:
             return
         self._good.append(slot)
         run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
@@ -161,7 +169,7 @@ def has_exploded(run: RunState, loss: float) -> bool:
     if not math.isfinite(loss):
         return True
     scale = run.reference if math.isfinite(run.reference) else math.inf
-    return loss > EXPLODED * scale or (loss > scale and loss > LOST * run.lowest)
+    return loss > GUARD.exploded * scale or (loss > scale and loss > GUARD.lost * run.lowest)
 
 
 def finite_runs(tensors: dict[str, Tensor]) -> list[bool]:  # S
