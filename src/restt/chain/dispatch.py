@@ -15,10 +15,8 @@ from restt._common.errors import check_choice, check_int
 from restt.chain.packed import contract as contract_sites_apart
 from restt.chain.packed import unpack
 from restt.chain.precision import autocast_dtype
-from restt.chain.recompute import in_segments, recomputing
 from restt.chain.reference import ChainWeights, has_runs, with_runs
 from restt.chain.setting import Setting
-from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
@@ -98,8 +96,6 @@ def _contracted(
         if contract_packed is not None:
             return contract_packed(x, weights, topology, widths)
         x = unpack(x, widths)
-    if name == "eager" and recomputing():
-        return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
 
 
@@ -142,7 +138,7 @@ def implementation(name: str) -> Contract:
 def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
     """What contracts packed features as they are; None where the backend must be given the padded form."""
     if name == "eager":
-        return None if recomputing() else contract_sites_apart
+        return contract_sites_apart
     return getattr(_module(name), "contract_packed", None)
 
 

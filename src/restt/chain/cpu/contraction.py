@@ -20,7 +20,6 @@ from torch import Tensor
 from restt.chain.cpu import build
 from restt.chain.cpu.memory import scratch, uninitialised
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
-from restt.chain.recompute import segment_length
 from restt.chain.reference import ROLES, ChainWeights, role_tensors
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
@@ -93,7 +92,7 @@ def contract_packed(
 def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     tensors = (x, *role_tensors(weights))
     training = needs_gradient(tensors)
-    keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
+    keep_every = 1 if training else max(2, topology.sites)
     given = (weights.outputs, topology.connections, widths, keep_every)
     output: Tensor
     if is_watched(x, weights.first):
