@@ -284,9 +284,3 @@ def column_table(widths: tuple[int, ...], device: torch.device) -> torch.Tensor:
         for feature in range(width)
     ]
     return torch.tensor(entries or [0], dtype=torch.int32, device=device)  # a kernel may look at the first entry
-
-
-def forget_plans() -> None:
-    """Have launches worked out anew, for whoever changes the tables of launch.py."""
-    forward_plan.cache_clear()
-    backward_plan.cache_clear()
