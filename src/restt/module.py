@@ -290,10 +290,10 @@ class ResTT(nn.Module):
         4
         """
         read = read_cores(cores, topology)
-        first, options = read.weights.first, {"bias": read.bias is not None}
+        first, bias = read.weights.first, read.bias is not None
         runs = len(first) if read.has_runs else None
         sizes = (read.topology.sites, read.widths, read.bond, read.weights.outputs, read.topology)
-        module = cls(*sizes, **options, runs=runs, dtype=first.dtype, device=first.device)
+        module = cls(*sizes, bias=bias, runs=runs, dtype=first.dtype, device=first.device)
         for name, values in zip((*ROLES, "bias"), (*role_tensors(read.weights), read.bias), strict=True):
             if values is not None:
                 parameter = module.get_parameter(name)

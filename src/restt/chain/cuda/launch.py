@@ -33,7 +33,8 @@ def gpu(device: torch.device) -> Gpu:
     if device.type != "cuda":
         return Gpu()
     found = torch.cuda.get_device_properties(device)
-    return Gpu(found.multi_processor_count, found.shared_memory_per_block_optin, found.major >= 9)
+    shared = getattr(found, "shared_memory_per_block_optin", 0) or Gpu.shared_bytes
+    return Gpu(found.multi_processor_count, shared, found.major >= 9)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _column_cost() -> dict[int, dict[int, float]]:
 
 @dataclass(frozen=True)
 class LaunchTables:
-    """Launch constants, chosen on an H200 among those that ``restt bench tune --device cuda`` times.
+    """Launch constants, chosen on an H200 among those that ``restt bench tune`` of 0.10.0 has timed.
 
     ``results/bench/gpu_chain-h200.json`` and ``tune-step-h200.json`` have the times. Keys are tiles of the bond
     dimension, beside a precision where there are two tables; "tf32" stands for float32 too, which is three tf32

@@ -150,8 +150,8 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     )  # fmt: skip
     constants = {"LAST_LINEAR": topology.linears[-1]}
     if layout.is_wide:
-        numbers = (layout.units(ld), sizes.first[-2], sizes.inner + 1 if keep else 2)
-        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, numbers)
+        slots = sizes.inner + 1 if keep else 2
+        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, (layout.units(ld), sizes.first[-2], slots))
     else:
         numbers = (sizes.first[-2], *sizes.features, int(keep))
         sweep = _sweep_call(forward_sweep, sizes, launch, {**constants, "FOLDED": folded}, numbers)
