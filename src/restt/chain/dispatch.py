@@ -1,4 +1,4 @@
-"""Picks the implementation of the contraction, and says which and why not the others."""
+"""Choice of the backend that contracts a chain, with the reasons against the others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def contract(
 def _plainly_contracted(
     name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
 ) -> Tensor:
-    """By a backend of plain operations, which knows runs only."""
+    """Contract by a backend of plain operations, which needs the runs axis."""
     if has_runs(weights):
         return _contracted(name, x, weights, topology, widths)
     return _contracted(name, *with_runs(x, weights), topology, widths)[0]
@@ -136,7 +136,7 @@ def implementation(name: str) -> Contract:
 
 
 def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
-    """What contracts packed features as they are; None where the backend must be given the padded form."""
+    """The function that contracts packed features; None where the backend needs the padded form."""
     if name == "eager":
         return contract_sites_apart
     return getattr(_module(name), "contract_packed", None)
@@ -151,7 +151,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    """By statements, which a compiler can follow; one by one, so that nothing is loaded that is not used."""
+    """Import one backend by a statement, which a compiler can follow."""
     if name == "fused_cpu":
         from restt.chain.cpu import contraction as fused_cpu
 
@@ -170,7 +170,7 @@ def _imported(name: str) -> ModuleType:
 
 
 class Contractible(Protocol):
-    """What :func:`explain` needs to know of a module."""
+    """A module that :func:`explain` can read."""
 
     topology: Topology
 
@@ -193,7 +193,7 @@ def explain(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Which backend contracts the chain, and why: for a module and its input, or for sizes.
+    """Name the backend that contracts a chain, and why: for a module and its input, or for sizes.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)

@@ -67,7 +67,7 @@ class KernelCall:
 
 
 def _alignments(pointers: tuple[Any, ...]) -> int:
-    """Which pointers are aligned, one bit each."""
+    """Alignment of the pointers, one bit each."""
     aligned = 1
     for pointer in pointers:
         if isinstance(pointer, tuple):

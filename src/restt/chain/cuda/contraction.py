@@ -107,7 +107,7 @@ def _interpreted() -> bool:
 
 @untraced
 def _tables_ready(connections: str, widths: tuple[int, ...], device: torch.device) -> None:
-    """Made while a module is traced: what is made where a graph is recorded belongs to the graph's memory."""
+    """Make tables while a module is traced: made inside a recorded graph they would lie in its memory."""
     device_flags(connections, device)
     if widths:
         column_table(widths, device)

@@ -1,4 +1,4 @@
-"""How the fused kernels are laid out and launched for given sizes on a given GPU."""
+"""Layout and launch constants of the fused kernels, by sizes and by GPU."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ TABLES = LaunchTables()
 
 @dataclass(frozen=True)
 class Layout:
-    """How the cores of one bond and precision lie in memory and in tiles."""
+    """Memory layout and tile of the cores of one bond and precision."""
 
     bond: int
     precision: str
@@ -173,7 +173,7 @@ class Layout:
         return round_up(self.bond + folded, 16 // self.dtype.itemsize)
 
     def units(self, entries: int) -> int:
-        """How many times 16 bytes this many entries take, as kernels are told."""
+        """Number of 16-byte units that this many entries take."""
         return entries * self.dtype.itemsize // 16
 
     @property
@@ -268,7 +268,7 @@ def head_launch(layout: Layout, programs: int, device: Gpu) -> tuple[int, int]:
 
 
 def head_tile(outputs: int) -> int:
-    """How many outputs one product of the output site covers."""
+    """Number of outputs that one product of the output site covers."""
     return min(64, max(16, 1 << (outputs - 1).bit_length()))
 
 
