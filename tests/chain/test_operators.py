@@ -21,7 +21,11 @@ MIXED = Topology.residual(6).skip_to_output(3).without_chain(4).without_linear(2
 BARE = Topology.residual(4).without_chain(4).without_linear(4)  # some roles are absent
 SHORT = Topology.residual(4).skip_to_output(3).without_chain(2)  # interpreted kernels are slow
 ON_GPU = torch.cuda.is_available()
-CUDA_CASES = [(SHORT, None, ("float32", True)), (BARE, 2, ("bf16", True)), (SHORT, None, ("float32", False))]
+CUDA_CASES = [
+    (SHORT, None, ((), "float32", True)),
+    (BARE, 2, ((), "bf16", True)),
+    (SHORT, None, ((), "float32", False)),
+]
 
 needs_triton = pytest.mark.skipif(
     triton_problem() is not None or not (ON_GPU or os.environ.get("TRITON_INTERPRET") == "1"),

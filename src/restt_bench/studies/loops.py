@@ -96,7 +96,7 @@ def _guarded(work: Callable[..., Record], *arguments: Any) -> Record:
 def _operators_checked(device: str) -> Record:
     """``opcheck`` of forward and backward, with runs and without, of a topology with every kind of connection."""
     on_gpu = device.startswith("cuda")
-    name, settings = ("fused_cuda", ("float32", True)) if on_gpu else ("fused_cpu", ((), 1))
+    name, settings = ("fused_cuda", ((), "float32", True)) if on_gpu else ("fused_cpu", ((), 1))
     mixed = Topology.residual(6).skip_to_output(3).without_chain(4).without_linear(2)
     found = {}
     for runs in (None, 2):
