@@ -55,7 +55,7 @@ SURFACE = {
     },
     "restt.baselines": {"available", "make"},
     "restt.chain": {
-        *("BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision", "recompute"),
+        *("BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision"),
     },
     "restt.data": {"Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "stream"},
     "restt.design": {"next_rows"},

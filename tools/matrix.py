@@ -36,7 +36,7 @@ EXTRAS = ("fast", "app", "plot", "export", "tune", "baselines", "dev")
 TORCH = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
 # Most of the time, and few lines that depend on versions: kernels under Triton's interpreter, long fits, baselines.
 SLOW = (
-    "tests/restt_baselines", "tests/chain/cuda", "tests/chain/test_operators.py", "tests/chain/test_recompute.py",
+    "tests/restt_baselines", "tests/chain/cuda", "tests/chain/test_operators.py",
     "tests/estimators/test_checks.py", "tests/estimators/test_posterior.py", "tests/estimators/test_refinement.py",
     "tests/estimators/test_search.py", "tests/fuzz", "tests/prior", "tests/restt_app/pages/test_browser.py",
     "tests/restt_app/workflow/test_fitting.py", "tests/restt_bench", "tests/restt_paper", "tests/test_volterra.py",

@@ -24,7 +24,7 @@ from restt.topology import Topology
 
 
 class ReadCores(NamedTuple):
-    """What a module needs to be the function that the cores are."""
+    """Weights and sizes of the module that the cores describe."""
 
     weights: ChainWeights
     bias: Tensor | None  # (S, O)

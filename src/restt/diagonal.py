@@ -107,7 +107,7 @@ class DiagonalTT(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the numbers and of x."""
+        """Type of the weights and of x."""
         return self.coefficients.dtype
 
     @property
@@ -189,7 +189,7 @@ class DiagonalTT(nn.Module):
 
     @torch.no_grad()
     def cores(self) -> list[Tensor]:
-        """The same function as a plain tensor train: N cores (left, 1+I_n, right) over [1, x(n)], for few products.
+        """The module as a plain tensor train: N cores (left, 1+I_n, right) over [1, x(n)], for few products.
 
         Its state has one entry per product, a 1, and the main effects so far. With runs every core has a leading 1.
         """
@@ -218,11 +218,12 @@ class DiagonalTT(nn.Module):
         return cores if self.runs is None else [core[None] for core in cores]
 
     def with_runs(self, runs: int | None) -> DiagonalTT:
-        """The same function with or without a runs axis."""
+        """A copy of the module with or without a runs axis."""
         parts = (self.tables(), self.code, self.share, self.coefficients, self.effects(), self.constant)
         return DiagonalTT(*parts, runs=runs)
 
     def extra_repr(self) -> str:
+        """Sizes, for ``repr``."""
         widths = self.feature_dim if self.padding is None else list(self.feature_dims)
         return (
             f"sites={self.sites}, feature_dim={widths}, products={self.bond_dim}, outputs={self.outputs}, "

@@ -1,4 +1,4 @@
-"""What a first fit would wait for, made ahead: compiled C code and GPU kernels."""
+"""Compiled C code and GPU kernels, made ahead of a first fit."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class ResTT(nn.Module):
         return role_shapes(self.topology, self.feature_dim, self.bond_dim, self.outputs)
 
     def used(self, role: str) -> Tensor | None:
-        """Which entries of a role's tensor belong to the model: not padding, not a connection that is switched off.
+        """Mask of a role's entries that belong to the model: not padding, not a connection that is switched off.
 
         A boolean tensor that broadcasts against one run of the parameter; None where the role is absent.
         """
@@ -259,7 +259,7 @@ class ResTT(nn.Module):
 
     @torch.no_grad()
     def cores(self) -> list[Tensor]:
-        """The same function as a plain tensor train: N cores (left, 1+I_n, right) over [1, x(n)], exact.
+        """The module as a plain tensor train: N cores (left, 1+I_n, right) over [1, x(n)], exact.
 
         left = 1 at site 1, right = O at site N, the inner bond is r + 1, or 2r + 1 where some skip goes to the
         output. With runs every core has a leading S. A bias sits in the constant slice of the last core.
@@ -290,10 +290,10 @@ class ResTT(nn.Module):
         4
         """
         read = read_cores(cores, topology)
-        first, options = read.weights.first, {"bias": read.bias is not None}
+        first, bias = read.weights.first, read.bias is not None
         runs = len(first) if read.has_runs else None
         sizes = (read.topology.sites, read.widths, read.bond, read.weights.outputs, read.topology)
-        module = cls(*sizes, **options, runs=runs, dtype=first.dtype, device=first.device)
+        module = cls(*sizes, bias=bias, runs=runs, dtype=first.dtype, device=first.device)
         for name, values in zip((*ROLES, "bias"), (*role_tensors(read.weights), read.bias), strict=True):
             if values is not None:
                 parameter = module.get_parameter(name)

@@ -40,24 +40,27 @@ class Factors:
 
     @property
     def groups(self) -> int:
+        """Number of groups G."""
         return self.coefficients.shape[0]
 
     @property
     def rows(self) -> int:
+        """Number of rows R."""
         return self.coefficients.shape[1]
 
     @property
     def outputs(self) -> int:
+        """Number of outputs O."""
         return self.coefficients.shape[2]
 
     def memberships(self, site: int, rows: slice) -> Tensor:  # (R, M_n)
-        """How much of each factor vector rows have."""
+        """Share of each factor vector in each row."""
         code, share = self.code[rows, site, None].long(), self.share[rows, site, None]
         found = share.new_zeros(len(code), self.tables[site].shape[1] + 1)
         return found.scatter_(1, code, 1 - share).scatter_add_(1, code + 1, share)[:, :-1]
 
     def seen(self, x: Tensor) -> list[Tensor]:  # (B, N, I) -> N of (G, M_n, B)
-        """What all factor vectors see of x."""
+        """Products of all factor vectors with x."""
         return [table @ x[:, n, : table.shape[2]].T for n, table in enumerate(self.tables)]
 
     def by_sites(self, back: Sequence[Tensor], x: Tensor) -> Tensor:  # N of (G, M_n, B) -> (B, N, I)

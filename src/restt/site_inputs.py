@@ -28,7 +28,7 @@ class InputShape:
         like: Tensor,  # a parameter
         padding: Tensor | None,  # (N, I), where there is nothing
     ) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
-        """x as the chain takes it, the widths if it is packed, and the type of the output where autocast says one."""
+        """Features for the chain, their widths if packed, and the type of the output where autocast says one."""
         self.check(x, like)
         lowered = lowered_dtype(x, like)
         if lowered is not None:
@@ -44,7 +44,7 @@ class InputShape:
         return x, widths, lowered
 
     def padded(self, x: Tensor, like: Tensor, padding: Tensor | None) -> Tensor:  # (S or 1, B, N, I)
-        """x in its padded form, checked, with the runs axis in front and zeros as padding."""
+        """Features in their padded form, checked, with the runs axis in front and zeros as padding."""
         self.check(x, like)
         x = unpack(x, self.widths) if self.is_packed(x) else _zero_padded(x, padding)
         return x.unsqueeze(0) if x.dim() == 3 else x

@@ -1,4 +1,4 @@
-"""Which connections each site of a tensor train keeps, and which interactions reach the output."""
+"""Connections of the sites of a tensor train, and the interactions that its output contains."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Topology:
 
     @property
     def full_skips(self) -> int:
-        """How many sites have a full skip; the last site's output skip counts, being the same thing."""
+        """Number of sites with a full skip; the last site's output skip counts, being the same thing."""
         return sum(mode == "full" for mode in self.skips[:-1]) + self.ends_with_skip
 
     @cached_property
@@ -241,7 +241,7 @@ class Topology:
         return next((name for name in PRESETS if Topology.preset(name, self.sites) == self), "custom")
 
     def contains(self, sites: Iterable[int]) -> bool:
-        """Is the interaction of exactly these 1-based sites a term of the output? O(N).
+        """Return whether the interaction of exactly these 1-based sites is a term of the output. O(N).
 
         Every interaction has at most one path through the chain: it enters at its first site, each later member is a
         chain step, each gap a full skip, and after its last member it follows the skips to the output.
@@ -270,7 +270,7 @@ class Topology:
         return True
 
     def count_terms(self, order: int | None = None) -> int:
-        """How many interactions the output holds, of one order or in all; exact.
+        """Number of interactions in the output, of one order or in all; exact.
 
         >>> Topology.residual(200).count_terms() == 2**200 - 1
         True

@@ -5,9 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from restt._common.drawing import require_matplotlib, save_figure
+
+if TYPE_CHECKING:
+    from restt.topology import Topology
 
 _SHORTCUT, _STATE, _INPUT, _CORE = "#c0392b", "#1f4e9c", "#f4d58d", "#cfe0f5"
 _LONGEST_DRAWN_WHOLE = 8  # longer chains show their first and last sites and the edited ones, "…" between
@@ -15,23 +18,7 @@ _LONGEST_UNROLLED = 4  # 15 terms; beyond that the equivalent form of Fig. 3d no
 _FORMATS = ("png", "svg", "pdf")
 
 
-class Connections(Protocol):
-    """What is drawn: a :class:`restt.Topology`, which itself calls this file."""
-
-    @property
-    def sites(self) -> int: ...
-    @property
-    def chains(self) -> tuple[bool, ...]: ...
-    @property
-    def linears(self) -> tuple[bool, ...]: ...
-    @property
-    def skips(self) -> tuple[str, ...]: ...
-    @property
-    def name(self) -> str: ...
-    def contains(self, sites: tuple[int, ...], /) -> bool: ...
-
-
-def draw_topology(topology: Connections, path: str | PathLike[str]) -> None:
+def draw_topology(topology: Topology, path: str | PathLike[str]) -> None:
     """Save the pipeline (Fig. 3a) and, for small N, its unrolled equivalent (Fig. 3d) as png, svg or pdf."""
     plt = require_matplotlib()
     target = Path(fspath(path))
@@ -57,7 +44,7 @@ def draw_topology(topology: Connections, path: str | PathLike[str]) -> None:
         plt.close(figure)
 
 
-def _columns(topology: Connections) -> list[int | None]:
+def _columns(topology: Topology) -> list[int | None]:
     """The sites drawn, None where some are left out: runs of equal sites show their first and last."""
     n = topology.sites
     if n <= _LONGEST_DRAWN_WHOLE:
@@ -75,7 +62,7 @@ def _columns(topology: Connections) -> list[int | None]:
     return columns
 
 
-def _terms(topology: Connections) -> list[tuple[int, ...]]:
+def _terms(topology: Topology) -> list[tuple[int, ...]]:
     sites = range(1, topology.sites + 1)
     subsets = [members for order in sites for members in combinations(sites, order)]
     return [members for members in subsets if topology.contains(members)]
@@ -100,7 +87,7 @@ def _line(axes: Any, points: list[tuple[float, float]], color: str = "black", ar
         axes.annotate("", xy=middle, xytext=(x0, y0), arrowprops={"arrowstyle": "-|>", "color": color}, zorder=2)
 
 
-def _draw_pipeline(axes: Any, topology: Connections, columns: list[int | None]) -> None:
+def _draw_pipeline(axes: Any, topology: Topology, columns: list[int | None]) -> None:
     step, last = 1.9, topology.sites
     bus = 1.75  # height of the line that leads to the output
     taps: list[float] = []
@@ -148,13 +135,13 @@ def _draw_pipeline(axes: Any, topology: Connections, columns: list[int | None]) 
     axes.set_axis_off()
 
 
-def _state(axes: Any, x: float, site: int, topology: Connections) -> None:
+def _state(axes: Any, x: float, site: int, topology: Topology) -> None:
     lift = 0.36
     label = rf"$y^{{({site})}}$" if site < topology.sites else r"$y$"
     axes.text(x + 0.24, lift, label, color=_STATE, fontsize=9, ha="left", va="center")
 
 
-def _draw_unrolled(axes: Any, topology: Connections, terms: list[tuple[int, ...]]) -> None:
+def _draw_unrolled(axes: Any, topology: Topology, terms: list[tuple[int, ...]]) -> None:
     """One row per interaction: the tensors on its path through the chain, and the inputs it multiplies."""
     for row, members in enumerate(terms):
         y = -row

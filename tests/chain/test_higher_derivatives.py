@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from torch.autograd import functional
@@ -19,16 +17,10 @@ MIXED = Topology.residual(5).skip_to_output(3).without_chain(4).without_linear(2
 TOPOLOGIES = [Topology.residual(4), Topology.plain(3), Topology.volterra(4), MIXED, Topology.residual(2)]
 
 
-@contextlib.contextmanager
-def backend(name):
-    segments = restt.chain.recompute(2) if name.endswith(" recomputed") else contextlib.nullcontext()
-    with restt.chain.backend(name.removesuffix(" recomputed")), segments:
-        yield
-
-
 NAMES = [
-    *("reference", "eager", "eager recomputed"),
-    *(pytest.param(name, marks=needs_compiler) for name in ("fused_cpu", "fused_cpu recomputed")),
+    "reference",
+    "eager",
+    pytest.param("fused_cpu", marks=needs_compiler),
 ]
 
 
@@ -44,7 +36,7 @@ def test_gradgradcheck(name, topology, runs):
     def output(x, *tensors):
         filled = iter(tensors)
         roles = [None if w is None else next(filled) for w in weights]
-        with backend(name):
+        with restt.chain.backend(name):
             return restt.chain.contract(x, ChainWeights(*roles, outputs=2), topology)
 
     assert torch.autograd.gradgradcheck(output, (x, *given), fast_mode=True)
@@ -57,7 +49,7 @@ def test_gradgradcheck_of_packed_features(name):
     x = torch.randn(1, 2, 8, dtype=torch.float64, requires_grad=True)
 
     def output(x, *roles):
-        with backend(name):
+        with restt.chain.backend(name):
             return restt.chain.contract(x, ChainWeights(*roles, outputs=2), MIXED, (1, 3, 1, 1, 2))
 
     assert torch.autograd.gradgradcheck(output, (x, *given), fast_mode=True)
@@ -89,7 +81,7 @@ def by_differences(function, x, step=1e-4):
 @pytest.mark.parametrize("name", NAMES)
 def test_hessian_and_its_products(name, model, x):
     def function(x):
-        with backend(name):
+        with restt.chain.backend(name):
             return model(x[None])[0, 0]
 
     with torch.no_grad():
@@ -107,7 +99,7 @@ def test_hessian_and_its_products(name, model, x):
 @pytest.mark.parametrize("name", NAMES)
 def test_hessian_row_by_row_and_all_at_once(name, model, x):
     def function(x):
-        with backend(name):
+        with restt.chain.backend(name):
             return model(x[None])[0, 0]
 
     torch.testing.assert_close(functional.hessian(function, x, vectorize=True), functional.hessian(function, x))
@@ -118,7 +110,7 @@ def test_a_jacobian_of_many_outputs_at_once(name, x):
     model = random_module(Topology.residual(5), [2] * 5, runs=None, bond=3, outputs=4, dtype=torch.float64)
 
     def function(x):
-        with backend(name):
+        with restt.chain.backend(name):
             return model(x[None])[0]
 
     expected = functional.jacobian(function, x)
@@ -132,7 +124,7 @@ def test_gradient_penalty(name):
     def penalty_gradients(name):
         module = random_module(MIXED, [2] * 5, runs=2, bond=3, outputs=2, dtype=torch.float64)
         x = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64, requires_grad=True)
-        with backend(name):
+        with restt.chain.backend(name):
             (gradient,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
         gradient.square().sum().backward()
         return [parameter.grad for parameter in module.parameters()]
@@ -147,7 +139,7 @@ def test_weights_that_lead_nowhere_have_a_gradient_of_zero(name):
     topology = Topology.residual(4).without_chain(4).without_skip(4)
     module = random_module(topology, [2] * 4, runs=None, bond=3, outputs=2, dtype=torch.float64)
     module.last_linear.requires_grad_(False)
-    with backend(name):
+    with restt.chain.backend(name):
         output = module(torch.rand(3, 4, 2, dtype=torch.float64))
     if output.requires_grad:  # where nothing that requires a gradient enters, plain operations know it at once
         (gradient,) = torch.autograd.grad(output.sum(), module.chain, create_graph=True, materialize_grads=True)
@@ -158,7 +150,7 @@ def test_weights_that_lead_nowhere_have_a_gradient_of_zero(name):
 def test_third_derivative(name, model, x):
     def third(name):
         point = x.clone().requires_grad_()
-        with backend(name):
+        with restt.chain.backend(name):
             value = model(point[None]).sum()
         for _ in range(2):
             (gradient,) = torch.autograd.grad(value, point, create_graph=True)
@@ -174,7 +166,7 @@ def test_hooks_on_the_callers_tensors_run_once(name, model, x):
     point = (x[None] * 1).requires_grad_()
     middle = point * 2
     middle.register_hook(lambda gradient: seen.append(1))
-    with backend(name):
+    with restt.chain.backend(name):
         output = model(middle)
     torch.autograd.grad(output.sum(), point, create_graph=True)
     assert seen == [1]

@@ -2,7 +2,6 @@
 
 from restt.chain.dispatch import BACKENDS, backend, choose, contract, explain
 from restt.chain.precision import precision
-from restt.chain.recompute import recompute
 from restt.chain.reference import ChainWeights
 
-__all__ = ["BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision", "recompute"]
+__all__ = ["BACKENDS", "ChainWeights", "backend", "choose", "contract", "explain", "precision"]

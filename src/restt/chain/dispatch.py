@@ -1,4 +1,4 @@
-"""Picks the implementation of the contraction, and says which and why not the others."""
+"""Choice of the backend that contracts a chain, with the reasons against the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from restt._common.errors import check_choice, check_int
 from restt.chain.packed import contract as contract_sites_apart
 from restt.chain.packed import unpack
 from restt.chain.precision import autocast_dtype
-from restt.chain.recompute import in_segments, recomputing
 from restt.chain.reference import ChainWeights, has_runs, with_runs
 from restt.chain.setting import Setting
-from restt.chain.sweep import contract_with
 from restt.topology import Topology
 
 Contract = Callable[[Tensor, ChainWeights, Topology], Tensor]
@@ -84,7 +82,7 @@ def contract(
 def _plainly_contracted(
     name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] | None
 ) -> Tensor:
-    """By a backend of plain operations, which knows runs only."""
+    """Contract by a backend of plain operations, which needs the runs axis."""
     if has_runs(weights):
         return _contracted(name, x, weights, topology, widths)
     return _contracted(name, *with_runs(x, weights), topology, widths)[0]
@@ -98,8 +96,6 @@ def _contracted(
         if contract_packed is not None:
             return contract_packed(x, weights, topology, widths)
         x = unpack(x, widths)
-    if name == "eager" and recomputing():
-        return contract_with(in_segments(_module(name).sweep), x, weights, topology)
     return implementation(name)(x, weights, topology)
 
 
@@ -140,9 +136,9 @@ def implementation(name: str) -> Contract:
 
 
 def _packed_implementation(name: str) -> Callable[[Tensor, ChainWeights, Topology, tuple[int, ...]], Tensor] | None:
-    """What contracts packed features as they are; None where the backend must be given the padded form."""
+    """The function that contracts packed features; None where the backend needs the padded form."""
     if name == "eager":
-        return None if recomputing() else contract_sites_apart
+        return contract_sites_apart
     return getattr(_module(name), "contract_packed", None)
 
 
@@ -155,7 +151,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    """By statements, which a compiler can follow; one by one, so that nothing is loaded that is not used."""
+    """Import one backend by a statement, which a compiler can follow."""
     if name == "fused_cpu":
         from restt.chain.cpu import contraction as fused_cpu
 
@@ -174,7 +170,7 @@ def _imported(name: str) -> ModuleType:
 
 
 class Contractible(Protocol):
-    """What :func:`explain` needs to know of a module."""
+    """A module that :func:`explain` can read."""
 
     topology: Topology
 
@@ -197,7 +193,7 @@ def explain(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Which backend contracts the chain, and why: for a module and its input, or for sizes.
+    """Name the backend that contracts a chain, and why: for a module and its input, or for sizes.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)

@@ -65,7 +65,7 @@ def register(
     def gradients(
         run: Kernel, grad: Tensor, tensors: Sequence[Tensor | None], needs: Sequence[bool], given: Sequence[Any]
     ) -> list[Tensor | None]:
-        """Of x and the roles, by ``run`` or in plain operations; ``tensors`` are these inputs, then what was kept."""
+        """Gradients of x and the roles; ``tensors`` are these inputs, then what was kept."""
         inputs, wanted, (outputs, connections, *rest) = tensors[:TENSORS], needs[:TENSORS], given
         if wants_plain_operations(grad):
             topology, widths = topology_of(connections), rest[0] if packed else ()

@@ -1,6 +1,6 @@
-"""How exactly the fused GPU kernels multiply; storage and sums are float32 whatever is chosen.
+"""Precision of the fused GPU kernels' products; storage and sums are float32 whatever is chosen.
 
-By default they follow torch, which multiplies float32 in full unless told otherwise: rounded to tf32, errors of 1e-2
+By default they follow torch, which multiplies float32 in full unless set otherwise: rounded to tf32, errors of 1e-2
 of the largest output were measured at N = 196.
 """
 
@@ -73,7 +73,7 @@ def any_autocast() -> bool:
 
 @untraced  # a compiler that traces inside of one has entered it
 def autocast_dtype(device: str) -> torch.dtype | None:
-    """What a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
+    """The type that a surrounding ``torch.autocast`` multiplies in on this type of device; None without one.
 
     >>> with torch.autocast("cpu", dtype=torch.bfloat16):
     ...     autocast_dtype("cpu"), autocast_dtype("meta")

@@ -22,7 +22,7 @@ from restt.topology import Topology
 
 
 class ChainWeights(NamedTuple):
-    """What the chain contracts with: one stacked tensor per role, each with the runs axis S in front.
+    """Weights of a chain: one stacked tensor per role, each with the runs axis S in front.
 
     A single model may leave the axis out, of every role and of x and the output alike: six views less a call.
     A role that no site of the topology uses is None. Where only some sites use a role, the others' slices are ignored
@@ -56,7 +56,7 @@ def with_runs(
     x: Tensor,  # (B, …)
     weights: ChainWeights,  # of one model, without the runs axis
 ) -> tuple[Tensor, ChainWeights]:
-    """The same as one run among others, S = 1."""
+    """Add a runs axis, S = 1, to x and the weights."""
     first, *others = role_tensors(weights)
     inner, linear, last_chain, last_linear, last_skip = [None if role is None else role.unsqueeze(0) for role in others]
     first = first.unsqueeze(0)
@@ -88,7 +88,7 @@ def role_shapes(topology: Topology, width: int, bond: int, outputs: int) -> dict
 
 
 def used_entries(role: str, topology: Topology, widths: Sequence[int]) -> Tensor:
-    """Which entries of a role's tensor are no padding and of no absent connection, to broadcast against one run.
+    """Mask of a role's entries that are no padding and of no absent connection, to broadcast against one run.
 
     >>> used_entries("linear", Topology.residual(4).without_linear(3), [1, 1, 2, 2]).flatten(1)
     tensor([[ True, False],

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` must be told: choices that hold inside a ``with`` block, and answers that need no tracing."""
+"""Settings that ``torch.compile`` can follow: values of a ``with`` block, and functions that are not traced."""
 
 from __future__ import annotations
 

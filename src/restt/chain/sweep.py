@@ -1,4 +1,4 @@
-"""What every sweep over sites shares: the first site before it, the output site after it, and higher derivatives.
+"""Parts shared by all sweeps: the first site before, the output site after, and higher derivatives.
 
 A *sweep* is the hot loop, the states of sites 2…N-1. Each backend brings its own; the two ends are a handful of
 matrix products that autograd handles well. A hand-written backward is not itself differentiable, so where a graph of
@@ -39,7 +39,7 @@ def contract_sites(
     weights: ChainWeights,
     topology: Topology,
 ) -> Tensor:  # (S, B, O)
-    """The output in plain operations, of every site's weights only what its width reaches."""
+    """The output in plain operations, each site with the weights of its own width."""
     first, last = x[0].shape[-1], x[-1].shape[-1]
     y = x[0] @ weights.first[:, :first]
     if topology.sites == 1:
@@ -198,5 +198,5 @@ def outer(
     y: Tensor,  # (S, B, R)
     x: Tensor,  # (S or 1, B, I)
 ) -> Tensor:  # (S, B, I·R), features slowest, as the cores are stored
-    """x ⊗ y per sample: one matrix product with a core flattened to (I·R, R) then does a whole chain step."""
+    """Outer product x ⊗ y per sample: its product with a core flattened to (I·R, R) is a whole chain step."""
     return (x.unsqueeze(-1) * y.unsqueeze(-2)).flatten(2)

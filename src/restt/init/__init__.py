@@ -1,4 +1,4 @@
-"""How weights start: σ_w² per site, variances per role, and the draw itself (paper, Sec. IV)."""
+"""Initial weights: σ_w² per site, variances per role, and the draw itself (paper, Sec. IV)."""
 
 from restt.init.draw import draw_weights, undrawn, weights_are_drawn
 from restt.init.variances import (

@@ -19,7 +19,7 @@ _DEAD = -math.inf
 
 @dataclass(frozen=True)
 class Slopes:
-    """What site n = 2…N-1 does to the variance of the state: q(n) = gain(n) q(n-1) + entry(n)."""
+    """Effect of site n = 2…N-1 on the variance of the state: q(n) = gain(n) q(n-1) + entry(n)."""
 
     log_gain: tuple[float, ...]  # [full skip] + [chain] s(n)
     log_entry: tuple[float, ...]  # [linear] s(n)/r
@@ -77,7 +77,7 @@ def log_output(
     states: list[float],  # log q(1) … log q(N-1)
     last: LastSite,
 ) -> float:
-    """log q(N), with the states that left for the output."""
+    """Output variance log q(N), with the states that left for the output."""
     head = states[-1] if topology.ends_with_skip else _DEAD
     for n, skip in enumerate(topology.skips[:-1]):
         if skip == "output":

@@ -1,4 +1,4 @@
-"""Which σ_w² a chain stands: the suggested value, and a warning where the user's own will not do."""
+"""Stable values of σ_w², and a warning where the user's own makes signals explode or vanish."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def signal_range(
     second_moment: float | Sequence[float] | Tensor,
     sigma2: str | float | Sequence[float] | Tensor,
 ) -> SignalRange:
-    """How far the mean-field theory lets a signal grow and shrink on its way through sites 2…N-1, either direction.
+    """Largest growth and shrinkage of a signal through sites 2…N-1 by the mean-field theory, in either direction.
 
     A state's variance, and a gradient's, is multiplied by [full skip] + [chain]·s(n) at site n. Sites that pass nothing
     on end one stretch and begin another.

@@ -38,7 +38,7 @@ def measure(
     module: ResTT,
     x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
 ) -> Profile:
-    """q and χ as they are in this module on these features, by one forward and one backward sweep.
+    """Measure q and χ of this module on these features, by one forward and one backward sweep.
 
     Each run's q(k) is the mean of y(k)_v² over the batch and the state's entries, its χ(k) the mean square of the
     entries of the batch's Jacobians ∂Y(N)/∂Y(k-1), exact: the outputs' unit vectors are pushed back together. The

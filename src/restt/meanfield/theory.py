@@ -25,7 +25,7 @@ def predict(
     init: str = "paper",
     convention: str = "derived",
 ) -> Profile:
-    """q and χ of freshly drawn weights, before any training.
+    """Predict q and χ of freshly drawn weights, before any training.
 
     With s(k) = σ²(k)·E Σ_i x(k,i)² and all weights N(0, σ²/r) (``init="paper"``)
 

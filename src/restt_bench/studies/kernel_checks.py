@@ -184,7 +184,7 @@ def _outputs_and_gradients(
     upstream: Tensor,  # (B, O) or (S, B, O)
     multiplying: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, Tensor]:
-    """Of the features too where x wants one."""
+    """Output and gradients of the weights, and of x where it requires one."""
 
     @contextmanager
     def scope() -> Iterator[None]:

@@ -75,8 +75,9 @@ def build_for(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="levels of x86-64 are asked for")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ["system", "ziglang"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("system", torch.float32), ("system", torch.float64), ("ziglang", torch.float32)]
+)
 def test_at_every_level_of_vectors(kind, dtype, build_for):
     if kind == "ziglang" and build._zig() is None:
         pytest.skip("the extra is not installed: pip install restt[fast]")

@@ -112,14 +112,13 @@ def main() -> int:
         *problems(sizes(100, "float32")),
         *problems(sizes(100, "tf32")),
         *problems(sizes(20, "bf16", mixed=True), want_x=True),
-        *problems(sizes(10, "float32", 8, 120)),
         *problems(sizes(20, "tf32")),
         *problems(sizes(200, "tf32"), want_x=True),
         *problems(sizes(50, "tf32", 1000, packed=True)),
         *updates("fp32"),
-        *updates("fp64"),
     ]
     if "--thorough" in sys.argv:
+        wrong += updates("fp64")
         for bond in (1, 20, 50, 100, 128, 256):
             for precision in ("tf32", "bf16", "float32"):
                 for runs, width in ((1, 2), (10, 2), (1, 8), (10, 16)):

@@ -50,9 +50,11 @@ def poisoned_memory():
 @pytest.fixture(autouse=True)
 def no_plans_of_other_tests():
     """Tests change the tables that launches are worked out from."""
-    plans.forget_plans()
+    for plan in (plans.forward_plan, plans.backward_plan):
+        plan.cache_clear()
     yield
-    plans.forget_plans()
+    for plan in (plans.forward_plan, plans.backward_plan):
+        plan.cache_clear()
 
 
 @pytest.fixture

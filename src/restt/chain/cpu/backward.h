@@ -4,13 +4,6 @@
 
 #include "forward.h"
 
-/* y(n+1) in the backward pass: kept, or replayed from the last one kept before it */
-INLINE REAL *past_state(const struct work *w, int64_t n, int64_t s, int64_t t) {
-    const int64_t every = w->c->keep_every;
-    if (n % every == 0 || n == w->l.inner) return state_at(w, n, s, t);
-    return w->replayed + (n % every - 1) * w->replayed_site + s * w->replayed_run + t * w->l.state_tile;
-}
-
 INLINE REAL *g_at(const struct work *w, int64_t s, int64_t t) { return tile_of(w, w->g, 0, s, t); }
 
 /* gx[i] += sum over k of y[k] * part[k] */
@@ -82,7 +75,7 @@ static void head_back(const struct work *w, int64_t s, int64_t t, REAL *own) {
                  g_out, O, core, own);
     if (w->l.any_leaving) to_rows(tile_of(w, w->g_leaving, 0, s, t), R, 0, O, &skip, 1);
     if (w->grad_x)
-        site_grad_x(w, s, t, c->sites - 1, past_state(w, w->l.inner, s, t), g_out, O, core,
+        site_grad_x(w, s, t, c->sites - 1, state_at(w, w->l.inner, s, t), g_out, O, core,
                     flags & LINEAR ? c->last_linear + index * O : 0, own);
 }
 
@@ -99,7 +92,7 @@ static void step_back(const struct work *w, int64_t s, int64_t t, int64_t site, 
     const REAL *core = flags & CHAIN ? c->chain + index * R * R : 0, *start = 0, *x = x_at(w, s, t, site + 1);
     REAL *g = g_at(w, s, t), *z = z_at(w, site, s, t);
     if (w->grad_x)
-        site_grad_x(w, s, t, site + 1, past_state(w, site, s, t), g, R, core,
+        site_grad_x(w, s, t, site + 1, state_at(w, site, s, t), g, R, core,
                     flags & LINEAR ? c->linear + index * R : 0, own);
     if (flags & FULL) start = g;
     if (flags & OUTPUT) start = tile_of(w, w->g_leaving, 0, s, t);
@@ -130,12 +123,6 @@ static void store_grad_x(const struct work *w, int64_t run, int64_t t) {
             c->grad_x[(run * c->batch + t * TILE + b) * columns + q] = source[q * TILE + b];
 }
 
-static void replay(const struct work *w, int64_t s, int64_t from_tile, int64_t to_tile, REAL *own) {
-    for (int64_t n = w->from; n + 1 < w->to; n++)
-        for (int64_t t = from_tile; t < to_tile; t++)
-            step(w, s, t, n, past_state(w, n, s, t), past_state(w, n + 1, s, t), own);
-}
-
 /* Sites from..to of one run for some tiles, with the two ends of the chain where the range reaches them */
 static void sweep_back(const struct work *w, int64_t s, int64_t from_tile, int64_t to_tile, REAL *own) {
     for (int64_t t = from_tile; t < to_tile && w->to == w->l.inner; t++) {
@@ -154,7 +141,6 @@ static void backward_task(const struct work *w, int64_t task, REAL *own) {
     const int64_t group = task % w->groups, run = task / w->groups;
     const int64_t from = group * w->l.tiles / w->groups, to = (group + 1) * w->l.tiles / w->groups;
     for (int64_t s = w->joint ? 0 : run; s < (w->joint ? w->c->runs : run + 1); s++) {
-        if (w->c->keep_every > 1) replay(w, s, from, to, own);
         sweep_back(w, s, from, to, own);
     }
 }
@@ -193,7 +179,7 @@ static void inner_gradient(const struct work *w, int64_t s, int64_t site, int64_
         fill(entry, R, 0);
         entry = 0;
     }
-    const REAL *y = past_state(w, site, s, 0), *kept = z_at(w, site, s, 0);
+    const REAL *y = state_at(w, site, s, 0), *kept = z_at(w, site, s, 0);
     if (is_wide(w, site + 1) || i >= width_of(w, site + 1))
         feature_gradient(w, s, site + 1, i, y, kept, w->l.z_tile, R, core, entry, z);
     else if (core || entry)
@@ -215,7 +201,7 @@ static void weight_piece(const struct work *w, int64_t s, int64_t piece, REAL *z
     }
     piece -= (w->to - w->from) * I;
     if (w->to == w->l.inner) {
-        const REAL *y = past_state(w, w->l.inner, s, 0), *g = g_head_at(w, s, 0);
+        const REAL *y = state_at(w, w->l.inner, s, 0), *g = g_head_at(w, s, 0);
         const uint8_t flags = c->flags[w->l.inner];
         if (piece < I) {
             REAL *core = c->grad_last_chain && (flags & CHAIN) ? c->grad_last_chain + (s * I + piece) * R * O : 0;
@@ -247,37 +233,27 @@ static void whole_run_task(const struct work *shared, int64_t s, REAL *own) {
     REAL *z = own + l->thread_tile;
     w.z = z + l->tiles * l->feature_tile;
     w.g_head = w.z + l->tiles * l->z_tile;
-    w.replayed = w.g_head + l->tiles * l->head_tile;
-    w.z_site = w.z_run = w.head_run = w.replayed_run = 0;
-    w.replayed_site = l->tiles * l->state_tile;
-    const int64_t stretch = w.c->keep_every > 1 ? w.c->keep_every : larger(1, l->inner);
-    int64_t start = larger(0, l->inner - 1) / stretch * stretch, end = l->inner;
-    for (; start >= 0; end = start, start -= stretch) {
-        w.from = start;
-        w.to = end;
-        if (w.c->keep_every > 1) replay(&w, s, 0, l->tiles, own);
-        do {
-            w.from = larger(0, w.to - 1);
-            sweep_back(&w, s, 0, l->tiles, own);
-            for (int64_t piece = 0; piece < pieces(&w); piece++) weight_piece(&w, s, piece, z);
-            w.to = w.from;
-        } while (w.to > start);
-    }
+    w.z_site = w.z_run = w.head_run = 0;
+    w.to = l->inner;
+    do {
+        w.from = larger(0, w.to - 1);
+        sweep_back(&w, s, 0, l->tiles, own);
+        for (int64_t piece = 0; piece < pieces(&w); piece++) weight_piece(&w, s, piece, z);
+        w.to = w.from;
+    } while (w.to > 0);
 }
 
 static int whole_runs(const struct chain *c) {
     return c->runs >= 2 * c->threads && !(c->grad_x && c->x_runs == 1 && c->runs > 1);
 }
 
-/* Sites per round of the backward pass: a replayed stretch, or what keeps x (x) g within the scratch asked for */
+/* Sites per round of the backward pass: what keeps x (x) g within the scratch asked for */
 static int64_t round_sites(const struct chain *c, const struct layout *l) {
-    if (c->keep_every > 1) return smaller(c->keep_every, larger(1, l->inner));
     return smaller(larger(1, l->inner), larger(1, c->site_scratch / larger(1, c->runs * l->tiles * l->z_tile)));
 }
 
 static int64_t own_backward(const struct chain *c, const struct layout *l) {
-    const int64_t replayed = c->keep_every > 1 ? smaller(c->keep_every, larger(1, l->inner)) * l->state_tile : 0;
-    return l->thread_tile + l->tiles * (l->feature_tile + (whole_runs(c) ? l->z_tile + l->head_tile + replayed : 0));
+    return l->thread_tile + l->tiles * (l->feature_tile + (whole_runs(c) ? l->z_tile + l->head_tile : 0));
 }
 
 #endif

@@ -235,7 +235,7 @@ def _warn_once(message: str) -> None:
 
 
 def _key(compiler: tuple[str, ...], source: Path) -> str:
-    """What decides about the machine code: the source, the flags, the compiler and the processor."""
+    """Hash of all that the machine code depends on: source, flags, compiler and processor."""
     tool = Path(compiler[0]).resolve()
     found = tool.stat()
     sources = [path.read_text() for path in sorted(source.parent.glob("*.[ch]"))]

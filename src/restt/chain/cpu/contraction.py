@@ -20,7 +20,6 @@ from torch import Tensor
 from restt.chain.cpu import build
 from restt.chain.cpu.memory import scratch, uninitialised
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
-from restt.chain.recompute import segment_length
 from restt.chain.reference import ROLES, ChainWeights, role_tensors
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
@@ -93,7 +92,7 @@ def contract_packed(
 def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
     tensors = (x, *role_tensors(weights))
     training = needs_gradient(tensors)
-    keep_every = segment_length(topology.sites - 2) if training else max(2, topology.sites)
+    keep_every = 1 if training else max(2, topology.sites)
     given = (weights.outputs, topology.connections, widths, keep_every)
     output: Tensor
     if is_watched(x, weights.first):
@@ -135,9 +134,9 @@ def _forward(
     keep_every: int,
 ) -> tuple[Tensor, Tensor]:
     """The output, and the states with the features as the backward pass reads them."""
-    # C is given addresses: what lies there is held by a name until the call is over.
+    # C is given addresses: names keep those tensors alive until the call is over.
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, held = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
+    call, buffers = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
     saved, room = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
     shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
     output = x.new_empty(shape)
@@ -146,7 +145,7 @@ def _forward(
         saved.data_ptr(), room.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).forward(ctypes.byref(call))
-    del held
+    del buffers
     return output, saved
 
 
@@ -177,7 +176,7 @@ def _backward(
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
     weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, held = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
+    call, buffers = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
     # Dense, however x lies.
     made: list[Tensor | None] = [x.new_empty(x.shape) if wanted[0] else None]
     made += [
@@ -191,7 +190,7 @@ def _backward(
         saved.data_ptr(), room.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).backward(ctypes.byref(call))
-    del held
+    del buffers
     return made
 
 
@@ -218,10 +217,10 @@ _contracted_eagerly = register(
 def _call(
     x: Tensor, first: Tensor, outputs: int, connections: str, widths: Sequence[int], keep_every: int, *, grad_x: bool
 ) -> tuple[_Chain, Any]:
-    """What C is given but for the addresses, and what it points to already, to be held until C is done."""
+    """The structure for C without addresses of tensors, and the buffers it points to, which must outlive the call."""
     sizes = x.dtype, x.shape, x.stride(), first.shape
-    plan, held = _planned(*sizes, outputs, connections, tuple(widths), keep_every, torch.get_num_threads(), grad_x)
-    return _Chain.from_buffer_copy(plan), held
+    plan, buffers = _planned(*sizes, outputs, connections, tuple(widths), keep_every, torch.get_num_threads(), grad_x)
+    return _Chain.from_buffer_copy(plan), buffers
 
 
 @lru_cache(maxsize=1024)

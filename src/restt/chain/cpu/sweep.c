@@ -21,8 +21,7 @@ void restt_plan(struct chain *c) {
     c->forward_size = c->threads * l.thread_tile;
     c->backward_size = c->threads * own_backward(c, &l) + tiles * l.state_tile * (l.any_leaving ? 2 : 1) +
                        (c->grad_x ? c->x_runs * l.tiles * l.x_tile : 0) +
-                       once * (round_sites(c, &l) * l.z_tile + l.head_tile +
-                               (c->keep_every > 1 ? round_sites(c, &l) * l.state_tile : 0));
+                       once * (round_sites(c, &l) * l.z_tile + l.head_tile);
 }
 
 void restt_forward(const struct chain *c) {
@@ -52,18 +51,15 @@ void restt_backward(const struct chain *c) {
     const int64_t sites = round_sites(c, l);
     w.z = room;
     w.g_head = w.z + sites * tiles * l->z_tile;
-    w.replayed = w.g_head + tiles * l->head_tile;
     w.z_site = tiles * l->z_tile;
     w.z_run = l->tiles * l->z_tile;
     w.head_run = l->tiles * l->head_tile;
-    w.replayed_site = tiles * l->state_tile;
-    w.replayed_run = l->tiles * l->state_tile;
     w.joint = c->grad_x && c->x_runs == 1 && c->runs > 1;
     const int64_t runs = w.joint ? 1 : c->runs;
     w.groups = groups_for(c, l, runs);
     w.to = l->inner;
     do {
-        w.from = larger(0, c->keep_every > 1 ? (w.to - 1) / sites * sites : w.to - sites);
+        w.from = larger(0, w.to - sites);
         run(&w, backward_task, runs * w.groups);
         run(&w, weights_task, c->runs * pieces(&w));
         w.to = w.from;

@@ -21,7 +21,7 @@ struct chain {
     int64_t x_run, x_sample, x_site, x_feature; /* strides of x (S or 1, B, N, I) */
     int64_t g_run, g_sample, g_output;          /* strides of the output's gradient (S, B, O) */
     int64_t threads;
-    int64_t keep_every;                         /* the forward keeps one in this many states; 1: all */
+    int64_t keep_every;                         /* 1: all states are kept, for a backward pass; more: those between take turns */
     int64_t site_scratch;                       /* about how many numbers of x (x) g may be held at once */
     int64_t saved_size, forward_size, backward_size; /* set by plan() */
     const uint8_t *flags;                       /* of sites 2..N */
@@ -73,10 +73,10 @@ struct work {
     int64_t from, to;        /* sites of this round of the backward pass */
     REAL *own;               /* scratch of each thread */
     REAL *g, *g_leaving, *grad_x;
-    /* Where x (x) g, or g alone of a wide site, is kept until the weight gradients are taken, and the replayed states;
+    /* Where x (x) g, or g alone of a wide site, is kept until the weight gradients are taken;
      * strides in numbers. */
-    REAL *z, *g_head, *replayed;
-    int64_t z_site, z_run, head_run, replayed_site, replayed_run;
+    REAL *z, *g_head;
+    int64_t z_site, z_run, head_run;
     int64_t next, tickets;
 };
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from restt.chain.cuda.calls import KernelCall
+from restt.chain.cuda.launch import Layout
 from restt.chain.cuda.plans import Sizes, backward_plan, forward_plan
 from restt.topology import Topology
 
@@ -30,15 +31,14 @@ class UsualSizes:
     outputs: int = 10
 
 
-def compile_ahead(device: torch.device, precisions: Iterable[str], usual: UsualSizes | None = None) -> int:
+def compile_ahead(device: torch.device, precisions: Iterable[str]) -> int:
     """Compile the kernels of residual chains of the usual sizes; returns how many there are."""
     calls: dict[str, tuple[KernelCall, str, bool]] = {}
     for precision in precisions:
-        for call, kind, tma in _launches(device, precision, usual or UsualSizes()):
+        for call, kind, tma in _launches(device, precision, UsualSizes()):
             calls.setdefault(f"{call.kernel.__name__} {kind} {tma} {sorted(call.constants.items())}", (call, kind, tma))
     jobs = list(calls.values())
-    with torch.cuda.device(device):
-        _compile(device, *jobs[0])  # Triton's own tables are made by the first
+    _compile(device, *jobs[0])  # Triton's own tables are made by the first
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda job: _compile(device, *job), jobs[1:]))
     return len(jobs)
@@ -71,8 +71,6 @@ def _launches(device: torch.device, precision: str, usual: UsualSizes) -> Iterat
 
 def _compile(device: torch.device, call: KernelCall, precision: str, tma: bool) -> None:
     """Compile the kernel of a launch without launching it."""
-    from restt.chain.cuda.launch import Layout
-
     with torch.cuda.device(device):
         layout = Layout(1, precision)
         number, flag = torch.zeros(16, device=device), torch.zeros(16, dtype=torch.int32, device=device)

@@ -62,17 +62,12 @@ class KernelCall:
             self._launchers.clear()
             return
         names = self.kernel.arg_names[len(pointers) + len(self.numbers) :]
-        given = {**self._defaults(), **self.constants}
-        self._rest = (*self.numbers, *(given[name] for name in names))
+        self._rest = (*self.numbers, *(self.constants[name] for name in names))
         self._launchers[aligned] = compiled[self.grid]
-
-    def _defaults(self) -> dict[str, Any]:
-        """Of the parameters that a call may leave out."""
-        return {parameter.name: parameter.default for parameter in self.kernel.params if parameter.has_default}
 
 
 def _alignments(pointers: tuple[Any, ...]) -> int:
-    """Which pointers are aligned, one bit each."""
+    """Alignment of the pointers, one bit each."""
     aligned = 1
     for pointer in pointers:
         if isinstance(pointer, tuple):

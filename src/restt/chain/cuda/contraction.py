@@ -19,7 +19,6 @@ from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_fl
 from restt.chain.operators import cannot_read, is_watched, register, topology_of
 from restt.chain.packed import unpack
 from restt.chain.precision import current_precision
-from restt.chain.recompute import recomputing
 from restt.chain.reference import ChainWeights, role_tensors
 from restt.chain.setting import untraced
 from restt.chain.sweep import contiguous, needs_gradient
@@ -70,8 +69,6 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
         return problem
     if cannot_read(x):
         return "compiled code cannot be traced"
-    if recomputing():
-        return "it keeps all states, which restt.chain.recompute() is to avoid"
     for tensor in (x, *role_tensors(weights)):
         if tensor is not None and tensor.dtype != torch.float32:
             return f"it stores float32, got {tensor.dtype}; the eager backend takes any dtype"
@@ -110,7 +107,7 @@ def _interpreted() -> bool:
 
 @untraced
 def _tables_ready(connections: str, widths: tuple[int, ...], device: torch.device) -> None:
-    """Made while a module is traced: what is made where a graph is recorded belongs to the graph's memory."""
+    """Make tables while a module is traced: made inside a recorded graph they would lie in its memory."""
     device_flags(connections, device)
     if widths:
         column_table(widths, device)

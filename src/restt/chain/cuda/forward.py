@@ -31,7 +31,7 @@ def rounded(a):
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
-    """a @ b with float32 sums."""
+    """Product a @ b with float32 sums."""
     if PRECISION == "bf16":
         return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
     elif PRECISION == "fp16":
@@ -69,7 +69,7 @@ def head_forward(
     features, width, O, bond, b, K: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr,
     LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """out (S, B, O) = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + leaving W(N,3), read back from the stored y(N-1)."""
+    """Output (S, B, O) = Σ_i x(N,i) y(N-1) W(N,1)_i + x(N) W(N,2) + leaving W(N,3), from the stored y(N-1)."""
     inside = b < batch
     size = bond * tl.cast(columns, tl.int64)
     for o_start in range(0, O, OT):

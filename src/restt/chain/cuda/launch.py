@@ -1,4 +1,4 @@
-"""How the fused kernels are laid out and launched for given sizes on a given GPU."""
+"""Layout and launch constants of the fused kernels, by sizes and by GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def gpu(device: torch.device) -> Gpu:
     if device.type != "cuda":
         return Gpu()
     found = torch.cuda.get_device_properties(device)
-    return Gpu(found.multi_processor_count, found.shared_memory_per_block_optin, found.major >= 9)
+    shared = getattr(found, "shared_memory_per_block_optin", 0) or Gpu.shared_bytes
+    return Gpu(found.multi_processor_count, shared, found.major >= 9)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _column_cost() -> dict[int, dict[int, float]]:
 
 @dataclass(frozen=True)
 class LaunchTables:
-    """Launch constants, chosen on an H200 among those that ``restt bench tune --device cuda`` times.
+    """Launch constants, chosen on an H200 among those that ``restt bench tune`` of 0.10.0 has timed.
 
     ``results/bench/gpu_chain-h200.json`` and ``tune-step-h200.json`` have the times. Keys are tiles of the bond
     dimension, beside a precision where there are two tables; "tf32" stands for float32 too, which is three tf32
@@ -137,7 +138,7 @@ TABLES = LaunchTables()
 
 @dataclass(frozen=True)
 class Layout:
-    """How the cores of one bond and precision lie in memory and in tiles."""
+    """Memory layout and tile of the cores of one bond and precision."""
 
     bond: int
     precision: str
@@ -172,7 +173,7 @@ class Layout:
         return round_up(self.bond + folded, 16 // self.dtype.itemsize)
 
     def units(self, entries: int) -> int:
-        """How many times 16 bytes this many entries take, as kernels are told."""
+        """Number of 16-byte units that this many entries take."""
         return entries * self.dtype.itemsize // 16
 
     @property
@@ -267,7 +268,7 @@ def head_launch(layout: Layout, programs: int, device: Gpu) -> tuple[int, int]:
 
 
 def head_tile(outputs: int) -> int:
-    """How many outputs one product of the output site covers."""
+    """Number of outputs that one product of the output site covers."""
     return min(64, max(16, 1 << (outputs - 1).bit_length()))
 
 

@@ -41,22 +41,27 @@ class Sizes(NamedTuple):
 
     @property
     def topology(self) -> Topology:
+        """Connections of the sites."""
         return topology_of(self.connections)
 
     @property
     def layout(self) -> Layout:
+        """Layout of the cores."""
         return Layout(self.first[-1], self.precision)
 
     @property
     def gpu(self) -> Gpu:
+        """Properties of the device."""
         return gpu(self.device)
 
     @property
     def runs(self) -> int:
+        """Number of runs S."""
         return self.first[0] if len(self.first) == 3 else 1
 
     @property
     def batch(self) -> int:
+        """Number of samples B."""
         return self.x[-2] if self.widths else self.x[-3]
 
     @property
@@ -79,7 +84,7 @@ class Sizes(NamedTuple):
 
     @property
     def x_strides(self) -> tuple[int, int, int, int]:
-        """Of runs, samples, sites and features; 0 for runs that share their features and for sites of a packed x."""
+        """Strides of runs, samples, sites and features; 0 for shared features and for sites of a packed x."""
         sample, site = (self.strides[-2], 0) if self.widths else (self.strides[-3], self.strides[-2])
         run = self.strides[0] if self.x[: -2 if self.widths else -3] not in ((), (1,)) else 0
         return run, sample, site, self.strides[-1]
@@ -150,8 +155,8 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     )  # fmt: skip
     constants = {"LAST_LINEAR": topology.linears[-1]}
     if layout.is_wide:
-        numbers = (layout.units(ld), sizes.first[-2], sizes.inner + 1 if keep else 2)
-        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, numbers)
+        slots = sizes.inner + 1 if keep else 2
+        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, (layout.units(ld), sizes.first[-2], slots))
     else:
         numbers = (sizes.first[-2], *sizes.features, int(keep))
         sweep = _sweep_call(forward_sweep, sizes, launch, {**constants, "FOLDED": folded}, numbers)
@@ -272,7 +277,7 @@ def device_flags(connections: str, device: torch.device) -> torch.Tensor:  # (N-
 
 @lru_cache(maxsize=256)
 def column_table(widths: tuple[int, ...], device: torch.device) -> torch.Tensor:  # (columns of the inner sites,) int32
-    """Of every packed column of the inner sites: 2 · (site · max I + feature) + (whether it is its site's last).
+    """An entry for every packed column of the inner sites: 2 · (site · max I + feature) + (is its site's last).
 
     >>> column_table((4, 1, 3, 1), torch.device("cpu")).tolist()
     [1, 8, 10, 13]
@@ -284,9 +289,3 @@ def column_table(widths: tuple[int, ...], device: torch.device) -> torch.Tensor:
         for feature in range(width)
     ]
     return torch.tensor(entries or [0], dtype=torch.int32, device=device)  # a kernel may look at the first entry
-
-
-def forget_plans() -> None:
-    """Have launches worked out anew, for whoever changes the tables of launch.py."""
-    forward_plan.cache_clear()
-    backward_plan.cache_clear()
