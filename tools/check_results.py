@@ -24,10 +24,11 @@ def origins(folder: Path) -> dict[str, dict[str, Any] | None]:
     for path in sorted(folder.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         origin = content.get("provenance") if isinstance(content, dict) else None
-        # The matrix of versions has a commit in each of its cells.
+        # The matrix of versions has a commit in each of its runs.
         cells = content.get("cells", []) if isinstance(content, dict) else []
-        if origin is None and cells and all("commit" in cell for cell in cells):
-            origin = cells[-1]
+        runs = [run for cell in cells for run in cell.get("runs", [])]
+        if origin is None and runs and all("commit" in run for run in runs):
+            origin = runs[-1]
         found[path.relative_to(folder).as_posix()] = origin if isinstance(origin, dict) else None
     return found
 

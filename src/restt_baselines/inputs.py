@@ -64,6 +64,7 @@ class Inputs:
         return cls(np.where(constant, rows[0], shift), np.where(constant, 1.0, scale), scaling == "minmax")
 
     def __call__(self, rows: np.ndarray) -> Tensor:  # (B, C)
+        """Scale rows (B, C)."""
         values = torch.from_numpy((rows - self.shift) / self.scale).float()
         return values.clamp(0.0, 1.0) if self.bounded else values
 

@@ -57,6 +57,7 @@ class SupportVectorRegression(ScaledRegressor):
     gamma: str | float = "scale"
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         return [SupportVectors(C=self.C, epsilon=self.epsilon, gamma=self.gamma)]
 
 
@@ -99,6 +100,7 @@ class GaussianProcessRegression(ScaledRegressor, GaussianProcess):
     scale_target = True
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         kernel = self._kernel(columns) + WhiteKernel(FIRST_NOISE, NOISES)
         return [GaussianProcessRegressor(kernel, n_restarts_optimizer=self.restarts, random_state=self.random_state)]
 
@@ -110,6 +112,7 @@ class GaussianProcessClassification(ClassifierMixin, GaussianProcess):
     multi_output = False
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         return [
             GaussianProcessClassifier(
                 self._kernel(columns), n_restarts_optimizer=self.restarts, random_state=self.random_state

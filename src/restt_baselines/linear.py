@@ -36,6 +36,7 @@ class LassoRegression(ScaledRegressor):
     alpha: float = 1.0
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         return [lasso(self.alpha)]
 
 
@@ -53,6 +54,7 @@ class LeastSquares(ScaledRegressor):
     """Ordinary least squares with an intercept; see :class:`ScaledRegressor`."""
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         return [LinearRegression()]
 
 
@@ -63,6 +65,7 @@ class RidgeRegression(ScaledRegressor):
     alpha: float = 10.0
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         return [Ridge(self.alpha)]
 
 
@@ -89,6 +92,7 @@ class PolynomialRegressor(ScaledRegressor):
         """The model of the products; it has an intercept of its own."""
 
     def steps(self, columns: int) -> list[Any]:
+        """Estimators that follow the scaler."""
         products = PolynomialFeatures(self.degree, interaction_only=self.interaction_only, include_bias=False)
         return [products, self.linear_model()]
 
@@ -98,6 +102,7 @@ class PolynomialLeastSquares(PolynomialRegressor):
     """Ordinary least squares on products; see :class:`PolynomialRegressor`."""
 
     def linear_model(self) -> LinearRegression:
+        """The model behind the scaler."""
         return LinearRegression()
 
 
@@ -108,6 +113,7 @@ class PolynomialRidge(PolynomialRegressor):
     alpha: float = 1.0
 
     def linear_model(self) -> Ridge:
+        """The model behind the scaler."""
         return Ridge(self.alpha)
 
 
@@ -118,6 +124,7 @@ class PolynomialLasso(PolynomialRegressor):
     alpha: float = 0.03
 
     def linear_model(self) -> Lasso:
+        """The model behind the scaler."""
         return lasso(self.alpha)
 
 

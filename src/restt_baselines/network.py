@@ -42,12 +42,15 @@ class Logarithms:
 
     @property
     def outputs(self) -> int:
+        """Number of outputs."""
         return self.inner.outputs
 
     def encode(self, y: np.ndarray) -> Tensor:  # (B, O)
+        """Targets on the scale of the outputs."""
         return self.inner.encode(np.log(y))
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
+        """Outputs on the scale of the targets."""
         return np.exp(self.inner.decode(outputs))
 
 

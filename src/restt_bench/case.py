@@ -70,6 +70,7 @@ class Case:
 
     @property
     def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
         return self.device.startswith("cuda")
 
     @contextmanager

@@ -44,6 +44,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
+        """Whether the error is allowed."""
         return self.raised is None and self.error <= self.allowed
 
     def __str__(self) -> str:

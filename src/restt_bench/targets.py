@@ -18,6 +18,7 @@ class Target:
 
     @property
     def met(self) -> bool:
+        """Whether the bound holds."""
         return self.measured <= self.bound if self.kind == "at most" else self.measured >= self.bound
 
     @property
@@ -37,4 +38,5 @@ class Target:
         return f"missed: {share:.2f} times the bound" if self.kind == "at most" else f"missed: {share:.2f} of the bound"
 
     def as_dict(self) -> dict[str, Any]:
+        """Fields and verdict, ready for JSON."""
         return {**asdict(self), "met": self.met, "verdict": self.verdict}

@@ -47,7 +47,7 @@ def test_is_torchs_layers_run_by_run(hidden):
 
 
 def test_papers_network_has_two_hidden_layers_of_100():
-    for task in dense.TASKS:
+    for task in PERCEPTRON.tasks:
         module = baselines.make("mlp", task=task).build(784, 10, runs=2, seed=0)
         count = 784 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10
         assert sum(parameter[0].numel() for parameter in module.parameters()) == count

@@ -33,7 +33,7 @@ def test_gaps_are_counted(tool, tmp_path):
         "elsewhere": {"provenance": {**whole, "dirty": None, "commit_entered_by_hand": True}},
         "none": {"rows": []},
         "list": [1],
-        "matrix": {"cells": [{"commit": "abc", "seed": 1, "dirty": False}]},
+        "matrix": {"cells": [{"runs": [{"commit": "abc", "seed": 1, "dirty": False}]}]},
     }
     for name, content in contents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))

@@ -63,6 +63,7 @@ class LeNet5(nn.Module):
         self.head = Linear(HIDDEN[1], outputs, runs)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, P) or (S, B, P) -> (S, B, O)
+        """Outputs of every run."""
         images = as_images(x, self.side)
         if self.side != SIDE:
             resized = F.interpolate(images.flatten(0, 1), (SIDE, SIDE), mode="bilinear", align_corners=False)
@@ -92,6 +93,7 @@ class LeNet5Classifier(NetworkClassifier):
     scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         module = LeNet5(image_side(columns), outputs, runs, self.activation)
         draw_fan_in(module, seed, runs)
         return module
@@ -154,6 +156,7 @@ class ResNet18(nn.Module):
         self.head = Linear(width, outputs, runs)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, P) or (S, B, P) -> (S, B, O)
+        """Outputs of every run."""
         images = as_images(x, self.side)
         dtype = torch.bfloat16 if self.precision == "bf16" else x.dtype
         xs = [image.to(dtype, memory_format=torch.channels_last) for image in images]
@@ -200,6 +203,7 @@ class ResNet18Classifier(NetworkClassifier):
     scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         module = ResNet18(image_side(columns), outputs, runs, self.precision)
         draw_he(module, seed, runs)
         return module

@@ -39,6 +39,7 @@ class Softmax(nn.Module):
         self.head = Linear(columns, outputs, runs)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
+        """Outputs of every run."""
         return self.head(x if x.dim() == 3 else x.unsqueeze(0))
 
 
@@ -60,6 +61,7 @@ class SoftmaxClassifier(NetworkClassifier):
     scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         return Softmax(columns, outputs, runs)
 
 
@@ -84,6 +86,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(Linear(before, after, runs) for before, after in pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
+        """Outputs of every run."""
         y = x if x.dim() == 3 else x.unsqueeze(0)
         for layer in self.layers[:-1]:
             y = layer(y).relu()
@@ -120,6 +123,7 @@ class MLPClassifier(NetworkClassifier):
     scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         return build_mlp(columns, self.hidden, outputs, runs, seed)
 
 
@@ -141,6 +145,7 @@ class MLPRegressor(NetworkRegressor):
     scaling: str = "standard"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         return build_mlp(columns, self.hidden, outputs, runs, seed)
 
     def _decay(self, rows: int) -> float:

@@ -63,6 +63,7 @@ def laf(stacked: Tensor, lost: float) -> Factors:  # (S, D_1, …, D_n, T) -> L,
 
 
 def laf_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:  # -> (S, D_1, …, D_n, T)
+    """The stacked tensor from its factors."""
     left, right = factors
     return (left @ right).unflatten(1, tuple(sizes[:-1]))
 
@@ -85,6 +86,7 @@ def tucker(stacked: Tensor, lost: float) -> Factors:
 
 
 def tucker_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The stacked tensor from its factors."""
     found, *others = factors
     for axis, factor in enumerate(others, start=1):
         moved = found.movedim(axis, 1)
@@ -111,6 +113,7 @@ def tt(stacked: Tensor, lost: float) -> Factors:
 
 
 def tt_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """The stacked tensor from its factors."""
     found = factors[0].squeeze(1)  # (S, D_1, K_1)
     for factor in factors[1:]:
         found = found.flatten(1, -2) @ factor.flatten(2)
@@ -173,9 +176,11 @@ class TaskWeights(nn.Module):
         self.factors = nn.ParameterList([nn.Parameter(factor.contiguous()) for factor in factors])
 
     def stacked(self) -> Tensor:  # (S, D_1, …, D_n, T)
+        """The weights of all tasks."""
         return self.factors[0] if self.kind is None else FACTORISATIONS[self.kind][1](list(self.factors), self.sizes)
 
     def forward(self) -> Tensor:  # (S, T, D_1, …, D_n)
+        """Outputs of every run."""
         return self.stacked().movedim(-1, 1)
 
 
@@ -211,6 +216,7 @@ class MultiTaskNet(nn.Module):
             layer.factorise(kind, lost, keep_norm=keep_norm)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Outputs of every run."""
         maps = as_images(x, self.side).unsqueeze(1)  # (S or 1, T or 1, B, C, H, W)
         for layer in (self.conv1, self.conv2):
             maps = _pooled(_convolved(maps, layer(), layer.bias).relu())
@@ -244,7 +250,7 @@ def _pooled(maps: Tensor) -> Tensor:  # (S, T, B, M, H, W) -> (S, T, B, M, H/2, 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DMTRLClassifier(NetworkClassifier):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     factorisation : {"tt", "tucker", "laf"}
     maps, hidden
@@ -270,6 +276,7 @@ class DMTRLClassifier(NetworkClassifier):
     loss: str = "binary-cross-entropy"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         kind, lost = self._sharing()
         net = MultiTaskNet(image_side(columns), outputs, runs, seed, maps=self.maps, hidden=self.hidden)
         if self.start == "random":
@@ -277,6 +284,7 @@ class DMTRLClassifier(NetworkClassifier):
         return net
 
     def prepare(self, module: nn.Module, train_first: TrainFirst, rows: int, seed: int) -> None:
+        """Train single tasks first and factorise them."""
         if self.start == "trained":
             kind, lost = self._sharing()
             assert isinstance(module, MultiTaskNet)

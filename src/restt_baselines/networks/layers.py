@@ -28,9 +28,11 @@ class Linear(nn.Module):
 
     @property
     def fan_in(self) -> int:
+        """Inputs of one output."""
         return self.weight.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:  # (S or 1, B, I) -> (S, B, O)
+        """Outputs of every run."""
         runs = len(self.weight)
         return torch.baddbmm(self.bias.unsqueeze(1), x.expand(runs, -1, -1), self.weight)
 
@@ -52,13 +54,16 @@ class Conv2d(nn.Module):
 
     @property
     def fan_in(self) -> int:
+        """Inputs of one output."""
         return math.prod(self.weight.shape[2:])
 
     @property
     def fan_out(self) -> int:
+        """Outputs of one input."""
         return self.weight.shape[1] * math.prod(self.weight.shape[3:])
 
     def forward(self, x: Tensor) -> Tensor:  # (S or 1, B, C, H, W) -> (S, B, C', H', W')
+        """Outputs of every run."""
         # Images that the runs share need no groups: each run only adds output channels.
         groups, batch = x.shape[:2]
         grouped = x.transpose(0, 1).reshape(batch, -1, *x.shape[3:])

@@ -93,6 +93,7 @@ class LabelledTrain:
         return [core.shape[-1] for core in self.cores[:-1]]
 
     def __call__(self, x: Tensor) -> Tensor:  # (N, B, I) -> (B, O)
+        """Outputs (B, O) of site vectors (N, B, I)."""
         left, right = _ones(x), _ones(x)
         for n in range(self.centre):
             left = self.leftward(left, x[n], n)
@@ -121,6 +122,7 @@ class LabelledTrain:
         return (_outer(x, right) @ self.cores[site].flatten(1).T) * self.gains[site]
 
     def to(self, device: torch.device | str) -> LabelledTrain:
+        """A copy on another device."""
         return LabelledTrain([core.to(device) for core in self.cores], list(self.gains), self.centre)
 
 

@@ -53,6 +53,7 @@ class LabelInTheMiddle(nn.Module):
                 self.label[run] = noise * drawn + identity.unsqueeze(1)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, N, I) or (S, B, N, I) -> (S, B, O)
+        """Outputs of every run."""
         left, right = self.left(x).squeeze(1), self.right(x).squeeze(1)  # (S, B, R)
         seen = (left @ self.label.flatten(2)).unflatten(2, self.label.shape[2:])
         return torch.einsum("sbor,sbr->sbo", seen, right)
@@ -60,7 +61,7 @@ class LabelInTheMiddle(nn.Module):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MPSAdamClassifier(NetworkClassifier):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     bond_dim : int
         Width of all bonds.
@@ -80,12 +81,14 @@ class MPSAdamClassifier(NetworkClassifier):
     scaling: str = "minmax"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         if columns < LEAST_COLUMNS:
             raise ValueError(f"mps-adam needs at least {LEAST_COLUMNS} columns, got n_features = {columns}")
         noise = check_positive("noise", self.noise, allow_zero=True)
         return LabelInTheMiddle(columns, 2, self.bond_dim, outputs, runs, seed, noise)
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return shares
 
 

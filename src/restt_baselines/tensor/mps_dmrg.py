@@ -33,7 +33,7 @@ from restt_baselines.tensor.swept import Sweep, SweptClassifier
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MPSClassifier(SweptClassifier):
-    """Parameters beyond :class:`restt_baselines.tensor.swept.SweptClassifier`'s:
+    """Parameters beyond those of :class:`restt_baselines.tensor.swept.SweptClassifier`.
 
     bond_dim : int
         Largest bond.
@@ -66,12 +66,14 @@ class MPSClassifier(SweptClassifier):
     steps_: list[Step] = field(init=False)
 
     def site_vectors(self, values: Tensor) -> Tensor:  # (B, C) -> (N, B, 2)
+        """Scaled columns as site vectors."""
         pixels = values.T.unsqueeze(-1)
         if self.angle is None:
             return torch.cat([torch.ones_like(pixels), pixels / 4], dim=-1)
         return on_the_sphere(pixels, check_positive("angle", self.angle)).contiguous()
 
     def start(self, x: Tensor, target: Tensor, generator: torch.Generator) -> tuple[LabelledTrain, Sweep]:
+        """The untrained model and its sweep."""
         if len(x) < 2:
             raise ValueError(f"mps-dmrg has bonds between sites and needs at least 2 columns, got {len(x)}")
         start_bond = check_int("start_bond", self.start_bond, minimum=1)
@@ -94,6 +96,7 @@ class MPSClassifier(SweptClassifier):
         return self.steps_[-1].costs[-1] / len(sweeps.target)
 
     def work(self, columns: int, outputs: int) -> float:
+        """Multiplications of one sweep for each row, about."""
         return 2.0 * columns * (2 * self.steps + 1) * outputs * (2 * self.bond_dim) ** 2
 
     def _device(self) -> torch.device:

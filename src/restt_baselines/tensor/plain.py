@@ -85,11 +85,13 @@ class TensorTrain(Network):
     images = True
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> ResTT:
+        """The untrained module."""
         module = ResTT(columns, 2, self.bond_dim, outputs, "plain", init=self.init, runs=runs)
         module.reset_parameters(seed=seed)
         return module
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return trigonometric_map(self.angle)
 
 
@@ -152,7 +154,7 @@ BATCH = 128
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FullyConnected(Network):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     bond_dim : int or None
         Width r of the state, at least the number of outputs; None takes just that.
@@ -167,6 +169,7 @@ class FullyConnected(Network):
     images = True
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> ResTT:
+        """The untrained module."""
         bond = outputs if self.bond_dim is None else check_int("bond_dim", self.bond_dim, minimum=1)
         if bond < outputs:
             raise ValueError(f"bond_dim must be at least the number of outputs, {outputs}, got {bond}")
@@ -175,6 +178,7 @@ class FullyConnected(Network):
         return module
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return _sites_of_width_one
 
 
@@ -215,6 +219,7 @@ class VolterraSeries(nn.Module):
         self,
         x: Tensor,  # (B, W) or (S, B, W)
     ) -> Tensor:  # (S, B, O)
+        """Outputs of every run."""
         windows = with_runs(x, self.runs, (self.lags,)).unsqueeze(2).expand(-1, -1, self.order, -1)
         output: Tensor = self.chain(windows if len(windows) == self.runs else windows[0])
         return output
@@ -222,7 +227,7 @@ class VolterraSeries(nn.Module):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Volterra(Network):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     order : int
         Highest order of the series, the number of sites.
@@ -238,6 +243,7 @@ class Volterra(Network):
     scaling: str = "standard"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> VolterraSeries:
+        """The untrained module."""
         return VolterraSeries(columns, self.order, self.bond_dim, outputs, runs, seed)
 
 

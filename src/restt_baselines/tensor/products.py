@@ -65,6 +65,7 @@ class FactorizationMachine(nn.Module):
         self,
         x: Tensor,  # (B, C) or (S, B, C)
     ) -> Tensor:  # (S, B, O)
+        """Outputs of every run."""
         x = with_runs(x, self.runs, (self.columns,))
         output = self.bias + x.expand(self.runs, -1, -1) @ self.linear
         for t, factors in enumerate(self.factors.unbind(1), start=2):
@@ -106,7 +107,7 @@ def anova(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FM(Network):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     order : int
         Columns in a product, at most.
@@ -123,6 +124,7 @@ class FM(Network):
     images = True
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> FactorizationMachine:
+        """The untrained module."""
         return FactorizationMachine(columns, outputs, self.order, self.rank, runs, seed)
 
 
@@ -193,6 +195,7 @@ class FullTensor(nn.Module):
         self,
         x: Tensor,  # (B, N, I) or (S, B, N, I)
     ) -> Tensor:  # (S, B, O)
+        """Outputs of every run."""
         x = with_runs(x, self.runs, (self.sites, self.feature_dim))
         first, second = _products(x[:, :, : self._left]), _products(x[:, :, self._left :])
         half = first.expand(self.runs, -1, -1) @ self.weight  # (S, B, I^b·O)
@@ -221,9 +224,11 @@ class GeneralTensor(Network):
     scaling: str = "minmax"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> FullTensor:
+        """The untrained module."""
         return FullTensor(columns, 2, outputs, runs, seed)
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return with_constant
 
 

@@ -113,6 +113,7 @@ class Strings(nn.Module):
         return self.first + self.first_start, self.inner + self.inner_start, self.last + self.last_start
 
     def forward(self, x: Tensor) -> Tensor:  # (B, M, I) or (S, B, M, I) -> (S, K, B, O)
+        """Outputs of every run."""
         features = with_runs(x, self.runs, tuple(x.shape[-2:]))
         walked = features[:, :, self.orders].transpose(1, 2)  # (S or 1, K, B, N, I)
         walked = walked.expand(self.runs, *walked.shape[1:]).flatten(0, 1).contiguous()
@@ -162,6 +163,7 @@ class StringBondState(nn.Module):
         self.strings = strings
 
     def forward(self, x: Tensor) -> Tensor:
+        """Outputs of every run."""
         first, *others = self.strings(x).unbind(1)
         product: Tensor = first
         for factor in others:
@@ -192,6 +194,7 @@ class Plaquettes(nn.Module):
                 self.tensor[run, :, 0] = 1.0
 
     def forward(self, x: Tensor) -> Tensor:
+        """Outputs of every run."""
         images = (x if x.dim() == 4 else x.unsqueeze(0)).unflatten(2, self.shape)  # (S or 1, B, H, W, 2)
         height, width = (side - PLAQUETTE + 1 for side in self.shape)
         product = images[:, :, :height, :width]
@@ -204,7 +207,7 @@ class Plaquettes(nn.Module):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SnakeSBSClassifier(NetworkClassifier):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     bond_dim : int
         Width of all bonds.
@@ -224,12 +227,14 @@ class SnakeSBSClassifier(NetworkClassifier):
     scaling: str = "shared"
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         side = image_side(columns)
         return StringBondState(
             Strings(snakes(side, side), 2, self.bond_dim, outputs, runs, seed, noise=self.noise),
         )
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return shares
 
 
@@ -252,13 +257,14 @@ class EntangledPlaquettes(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Outputs of every run."""
         scores: Tensor = self.state(self.plaquettes(x))
         return scores
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EPSSBSClassifier(SnakeSBSClassifier):
-    """Parameters beyond :class:`restt_baselines.tensor.string_bond.SnakeSBSClassifier`'s:
+    """Parameters beyond those of :class:`restt_baselines.tensor.string_bond.SnakeSBSClassifier`.
 
     plaquette_dim : int
         Width D of what a plaquette gives.
@@ -269,6 +275,7 @@ class EPSSBSClassifier(SnakeSBSClassifier):
     epochs: int = 30
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> nn.Module:
+        """The untrained module."""
         width = check_int("plaquette_dim", self.plaquette_dim, minimum=1)
         return EntangledPlaquettes(image_side(columns), width, self.bond_dim, outputs, runs, seed, self.noise)
 

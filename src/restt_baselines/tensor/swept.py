@@ -34,9 +34,11 @@ ROWS_AT_ONCE = 8192
 class Model(Protocol):
     """From what :meth:`SweptClassifier.site_vectors` makes of rows to outputs (B, O)."""
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs (B, O)."""
 
-    def to(self, device: torch.device | str) -> Any: ...
+    def to(self, device: torch.device | str) -> Any:
+        """A copy on another device."""
 
 
 # Does one sweep and gives the mean cost of a row after it.

@@ -168,6 +168,7 @@ class NormalisedTrain(nn.Module):
         self,
         x: Tensor,  # (B, N, I) or (S, B, N, I)
     ) -> Tensor:  # (S, B, O)
+        """Outputs of every run."""
         features = with_runs(x, self.runs, (self.sites, self.feature_dim))
         if not self.training or features.shape[1] == 1:
             return self._chain(features, self._by(*self._kept_statistics()))
@@ -269,7 +270,7 @@ def _stacked(found: list[Found]) -> tuple[Tensor, Tensor]:  # (N-1, S·R) each
 
 
 def _outer(x: Tensor, state: Tensor) -> Tensor:
-    """x ⊗ y: (S or 1, I, 1, B) and (S, R, B) -> (S, I·R, B)."""
+    """Products x ⊗ y: (S or 1, I, 1, B) and (S, R, B) -> (S, I·R, B)."""
     return (x * state.unsqueeze(1)).flatten(1, 2)
 
 
@@ -281,7 +282,7 @@ TORCH_EPS = 1e-5  # torch.nn.BatchNorm1d's
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TTBN(Network):
-    """Parameters beyond :class:`restt_baselines.network.Network`'s:
+    """Parameters beyond those of :class:`restt_baselines.network.Network`.
 
     bond_dim : int
         Width r of the state.
@@ -308,6 +309,7 @@ class TTBN(Network):
     images = True
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> NormalisedTrain:
+        """The untrained module."""
         return self._train(columns, outputs, runs, seed)
 
     def _train(self, columns: int, outputs: int, runs: int, seed: int, **initial: Any) -> NormalisedTrain:
@@ -327,6 +329,7 @@ class TTBN(Network):
         )
 
     def feature_map(self) -> FeatureMap:
+        """The map from scaled columns to site vectors."""
         return trigonometric_map(self.angle)
 
 
@@ -344,7 +347,7 @@ class TTBNRegressor(TTBN, NetworkRegressor):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PaperTTBNClassifier(TTBNClassifier):
-    """Parameters beyond :class:`TTBN`'s:
+    """Parameters beyond those of :class:`TTBN`.
 
     init : {"gaussian", "rotations"}
         The cores before training.
@@ -363,6 +366,7 @@ class PaperTTBNClassifier(TTBNClassifier):
     weight_decay: float = PAPER_WEIGHT_DECAY
 
     def build(self, columns: int, outputs: int, runs: int, seed: int) -> NormalisedTrain:
+        """The untrained module."""
         return self._train(columns, outputs, runs, seed, init=self.init, shift=self.shift)
 
 

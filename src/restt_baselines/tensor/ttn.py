@@ -98,6 +98,7 @@ class IsometricTree:
         return cls(tensors)
 
     def __call__(self, x: Tensor) -> Tensor:  # (side², B, I) -> (B, O)
+        """Outputs of site vectors (side², B, I)."""
         *_, top = self.layers(list(x))
         return top[0]
 
@@ -114,6 +115,7 @@ class IsometricTree:
             yield vectors
 
     def to(self, device: torch.device | str) -> IsometricTree:
+        """A copy on another device."""
         return IsometricTree([[tensor.to(device) for tensor in layer] for layer in self.tensors])
 
 
@@ -227,6 +229,7 @@ class OneAgainstAll:
         self.trees = trees
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Outputs of site vectors (side², B, I)."""
         tops = []
         for tree in self.trees:
             *_, top = tree.layers(list(x), unit)
@@ -234,12 +237,13 @@ class OneAgainstAll:
         return torch.stack(tops, dim=1)
 
     def to(self, device: torch.device | str) -> OneAgainstAll:
+        """A copy on another device."""
         return OneAgainstAll([tree.to(device) for tree in self.trees])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TTNClassifier(SweptClassifier):
-    """Parameters beyond :class:`restt_baselines.tensor.swept.SweptClassifier`'s:
+    """Parameters beyond those of :class:`restt_baselines.tensor.swept.SweptClassifier`.
 
     bond_dim : int
         Width D of the vectors between layers.
@@ -258,10 +262,12 @@ class TTNClassifier(SweptClassifier):
     sweeps: int = 3
 
     def site_vectors(self, values: Tensor) -> Tensor:  # (B, P) -> (side², B, d)
+        """Scaled columns as site vectors."""
         width = check_int("feature_dim", self.feature_dim, minimum=2)
         return coherent(resized(values, self.side).T, check_positive("angle", self.angle), width).contiguous()
 
     def start(self, x: Tensor, target: Tensor, generator: torch.Generator) -> tuple[OneAgainstAll, Sweep]:
+        """The untrained model and its sweep."""
         bond_dim = check_int("bond_dim", self.bond_dim, minimum=1)
         trees, sweeps = [], []
         for label in range(target.shape[1]):
@@ -273,6 +279,7 @@ class TTNClassifier(SweptClassifier):
         return OneAgainstAll(trees), lambda: _once(sweeps)
 
     def work(self, columns: int, outputs: int) -> float:
+        """Multiplications of one sweep for each row, about."""
         return 8.0 * self.side**2 * max(self.bond_dim, self.feature_dim) ** 4 * self.bond_dim
 
     def _device(self) -> torch.device:

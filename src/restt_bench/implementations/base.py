@@ -21,11 +21,14 @@ WARM_UPS = 3
 class Work(Protocol):
     """Something with a training step and inference."""
 
-    def step(self) -> None: ...
+    def step(self) -> None:
+        """One training step."""
 
-    def infer(self) -> None: ...
+    def infer(self) -> None:
+        """One inference."""
 
-    def is_finite(self) -> bool: ...
+    def is_finite(self) -> bool:
+        """Whether the last loss was finite."""
 
 
 class Implementation:
@@ -97,24 +100,29 @@ class TrainingStep:
             self._capture()
 
     def forward(self) -> None:
+        """Outputs of every run."""
         with self.scope():
             output = self.model(self.x)
         self.loss = torch.nn.functional.mse_loss(output, self.target.expand_as(output))
 
     def backward(self) -> None:
+        """Backward pass."""
         self.optimizer.zero_grad(set_to_none=True)
         self.loss.backward()
 
     def update(self) -> None:
+        """Update of the weights."""
         self.optimizer.step()
 
     def step(self) -> None:
+        """One training step."""
         self.forward()
         self.backward()
         self.update()
 
     @torch.no_grad()
     def infer(self) -> None:
+        """One inference."""
         with self.scope():
             self.model(self.x)
 

@@ -56,6 +56,7 @@ class TorchResTT(nn.Module):
         self,
         x: Tensor,  # (B, N, I)
     ) -> Tensor:  # (B, O)
+        """Outputs of every run."""
         y = x[:, 0] @ self.first
         for n, core in enumerate(self.cores, start=1):
             y = self._joined(y, x[:, n], core, self.entries[n - 1] if self.residual else None, None)
@@ -101,6 +102,7 @@ class PlainTorch(Implementation):
         self.name, self.label = graph_name(form, FORMS[form], graph)
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         if case.runs is not None:
             return "has no runs axis"
         if case.precision == "bf16":
@@ -110,14 +112,17 @@ class PlainTorch(Implementation):
         return "needs at least 3 sites" if case.sites < 3 else graph_refusal(self, case)
 
     def extra_bytes(self, case: Case) -> int:
+        """Memory of a step beyond the states, about."""
         width = case.bond_dim if self.form == "textbook" else case.feature_dim
         return 2 * case.batch * case.sites * case.bond_dim * width * case.itemsize
 
     def build(self, case: Case, seed: int) -> Work:
+        """The untrained module."""
         model = TorchResTT(case.module(seed), self.form)
         return TrainingStep(model, model.parameters(), case, seed, graph=self.graph)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Own numbers beside the reference's."""
         module = case.module(seed)
         model = TorchResTT(module, self.form)
         found = output_and_gradients(model, {}, case.data(seed)[0], cotangent(case, seed))
@@ -158,6 +163,7 @@ class TensorKrowch(Implementation):
         self.label = "TensorKrowch" + (", inline" if inline else "")
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         if importlib.util.find_spec("tensorkrowch") is None:
             return "not installed (pip install 'restt[bench]')"
         if case.precision == "bf16":
@@ -165,18 +171,22 @@ class TensorKrowch(Implementation):
         return "has no runs axis" if case.runs is not None else None
 
     def flags(self, case: Case) -> dict[str, Any]:
+        """Settings behind the times, for results files."""
         version = importlib.metadata.version("tensorkrowch")
         modes = {"auto_stack": True, "auto_unbind": False, "traced": True}
         return {**super().flags(case), "package": f"tensorkrowch {version}", **modes, **self.options}
 
     def extra_bytes(self, case: Case) -> int:
+        """Memory of a step beyond the states, about."""
         return 3 * case.batch * case.sites * case.bond_dim**2 * case.itemsize
 
     def build(self, case: Case, seed: int) -> Work:
+        """The untrained module."""
         layer = self._layer(case, seed)
         return TrainingStep(lambda x: layer(x, **self.options), layer.parameters(), case, seed, _quiet)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Own numbers beside the reference's."""
         layer = self._layer(case, seed)
         with _quiet():
             tensors = [tensor.detach().to("cpu", torch.float64) for tensor in layer.tensors]

@@ -39,23 +39,28 @@ class Products:
             self.infer = captured(self.infer)  # type: ignore[method-assign]
 
     def forward(self) -> None:
+        """Outputs of every run."""
         for _ in range(self.sites):
             self.multiply(self.product, self.core, out=self.state)
 
     def backward(self) -> None:
+        """Backward pass."""
         core, product = self.core.transpose(-1, -2), self.product.transpose(-1, -2)
         for _ in range(self.sites):
             self.multiply(self.grad, core, out=self.back)
             self.multiply(product, self.grad, out=self.core_grad)
 
     def step(self) -> None:
+        """One training step."""
         self.forward()
         self.backward()
 
     def infer(self) -> None:
+        """One inference."""
         self.forward()
 
     def is_finite(self) -> bool:
+        """Whether the last loss was finite."""
         return True
 
 
@@ -69,12 +74,15 @@ class Limit(Implementation):
         self.name, self.label = graph_name("limit", "limit: bare GEMMs", graph)
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         if case.precision == "bf16":
             return "torch has no bf16 products of float32 operands"
         return "no inner site, no product" if case.sites < 3 else graph_refusal(self, case)
 
     def flags(self, case: Case) -> dict[str, Any]:
+        """Settings behind the times, for results files."""
         return {"cuda_graph": self.graph, "products": case.precision}
 
     def build(self, case: Case, seed: int) -> Work:
+        """The untrained module."""
         return Products(case, self.graph)

@@ -46,12 +46,14 @@ class Ours(Implementation):
         self.name, self.label = graph_name(name, label, graph)
 
     def scope(self) -> AbstractContextManager[None]:
+        """The backend, as a context."""
         return chain.backend(self.backend)
 
     def _case(self, case: Case) -> Case:
         return case if self.topology is None else replace(case, topology=self.topology)
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         work = case.batch * case.sites * case.feature_dim * case.bond_dim**2 * (case.runs or 1)
         if self.backend == "reference" and work > REFERENCE_WORK:
             return "the reference is for checking; left out at this size"
@@ -69,11 +71,13 @@ class Ours(Implementation):
             return str(error)
 
     def build(self, case: Case, seed: int) -> Work:
+        """The untrained module."""
         case = self._case(case)
         module = case.module(seed)
         return TrainingStep(module, module.parameters(), case, seed, self.scope, self.graph)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Own numbers beside the reference's."""
         case = self._case(case)
         module = case.module(seed)
         x, parameters = case.data(seed)[0], dict(module.named_parameters())
@@ -89,12 +93,15 @@ class LibraryStep(Implementation):
     name, label = "auto-train", "restt.train's own step"
 
     def flags(self, case: Case) -> dict[str, Any]:
+        """Settings behind the times, for results files."""
         return {"cuda_graph": case.on_gpu, "products": case.precision, "optimizer": "restt.train's Adam"}
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         return None if case.runs is None else "timed for one run"
 
     def build(self, case: Case, seed: int) -> _Step:
+        """The untrained module."""
         return _Step(case, seed)
 
     def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:

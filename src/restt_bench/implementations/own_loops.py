@@ -53,6 +53,7 @@ class OwnLoop(Implementation):
         self.label = f"{'three linear layers' if stack else 'restt auto'}, {LOOPS[loop]}"
 
     def refusal(self, case: Case) -> str | None:
+        """Why the case cannot be run, or None."""
         if self.loop in ("compiled-step", "compiled-whole") and not compiles_backward():
             return "torch.compile takes loss.backward() into its graph from torch 2.11 on"
         if self.only_usual and (case.runs is not None or case.feature_dim > 2 or case.precision != "tf32"):
@@ -60,10 +61,12 @@ class OwnLoop(Implementation):
         return "CUDA graphs need a GPU" if self.loop in ON_GPU_ONLY and not case.on_gpu else None
 
     def flags(self, case: Case) -> dict[str, Any]:
+        """Settings behind the times, for results files."""
         form = "foreach" if self.loop in _COMPILED_UPDATE else "fused"
         return {"products": case.precision, "optimizer": f"torch.optim.Adam({form}=True)", "loop": LOOPS[self.loop]}
 
     def build(self, case: Case, seed: int) -> Work:
+        """The untrained module."""
         return self._step(self._model(case, seed), case, seed)
 
     def _model(self, case: Case, seed: int) -> nn.Module:
@@ -160,9 +163,11 @@ class GraphedStep(_OneThread):
         self.replay = captured(self.optimizer.step)
 
     def forward(self) -> None:
+        """Outputs of every run."""
         self.loss = self.loss_of(self.x, self.target)
 
     def update(self) -> None:
+        """Update of the weights."""
         self.replay()
 
 
@@ -218,6 +223,7 @@ class CompiledStep(TrainingStep):
                 self.step()
 
     def step(self) -> None:
+        """One training step."""
         torch.compiler.cudagraph_mark_step_begin()
         _forget_gradients(self.optimizer)
         self.loss = self.loss_and_gradients(self.x, self.target)
@@ -273,6 +279,7 @@ class CompiledWhole(TrainingStep):
                 self.loss = self.whole(self.x, self.target)
 
     def step(self) -> None:
+        """One training step."""
         with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
             torch.compiler.cudagraph_mark_step_begin()
             self.loss = self.whole(self.x, self.target)

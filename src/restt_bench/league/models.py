@@ -77,8 +77,8 @@ def versions() -> dict[str, str]:
 
 def _everywhere(fixture: Fixture, seed: int) -> dict[str, Maker]:
     categories = list(fixture.categories) or None
-    ours = {"categorical_features": categories, "random_state": seed}
-    hidden = {"hidden_layer_sizes": (64, 64), "max_iter": 1000, "random_state": seed}
+    ours: dict[str, Any] = {"categorical_features": categories, "random_state": seed}
+    hidden: dict[str, Any] = {"hidden_layer_sizes": (64, 64), "max_iter": 1000, "random_state": seed}
 
     def scaled(*steps: Any) -> Any:
         return make_pipeline(encoder(fixture), *steps)
@@ -114,7 +114,7 @@ def _optional(fixture: Fixture, seed: int) -> dict[str, Maker]:
     kind = "Regressor" if fixture.task == "regression" else "Classifier"
     categories = list(fixture.categories)
     nominal = ["nominal" if column in categories else "continuous" for column in range(fixture.x.shape[1])]
-    quiet = {"verbose": False, "allow_writing_files": False}
+    quiet: dict[str, Any] = {"verbose": False, "allow_writing_files": False}
     makers: dict[str, Callable[[Any], Any]] = {
         "LightGBM": lambda package: CategoryColumns(
             getattr(package, f"LGBM{kind}")(random_state=seed, verbose=-1), categories

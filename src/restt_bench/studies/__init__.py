@@ -26,7 +26,10 @@ STUDIES = {
 
 
 class Study(Protocol):
-    def __call__(self, device: str, settings: Settings, console: Console) -> dict[str, Any]: ...
+    """A measurement: from device, settings and console to the content of a results file."""
+
+    def __call__(self, device: str, settings: Settings, console: Console) -> dict[str, Any]:
+        """Run the study."""
 
 
 def study_named(name: str) -> Study:

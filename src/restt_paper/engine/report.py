@@ -218,10 +218,10 @@ def _missing(experiments: Sequence[Experiment], sections: Sequence[Section], tar
 
 
 def _link(path: Path, folder: str | PathLike[str]) -> str:
-    """Markdown that shows a picture, its path relative to the page.
+    r"""Markdown that shows a picture, its path relative to the page.
 
     >>> print(_link(Path("my results/pictures/table3[1].png"), "docs"))
-    ![table3\\[1\\]](../my%20results/pictures/table3%5B1%5D.png)
+    ![table3\[1\]](../my%20results/pictures/table3%5B1%5D.png)
     """
     name = re.sub(r"([\[\]\\])", r"\\\1", path.stem)
     return f"![{name}]({quote(Path(os.path.relpath(path, folder)).as_posix())})"

@@ -37,6 +37,7 @@ class Images:
 
     @property
     def test_rows(self) -> Tensor:  # (T,)
+        """Places of the test images, (T,)."""
         return torch.arange(self.training, len(self.x))
 
 

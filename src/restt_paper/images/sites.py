@@ -54,6 +54,7 @@ class Pixels(_Blocks):
     width = 2
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 2)
+        """Site vectors of pixels (…, H·W)."""
         return on_the_sphere(block_means(x).unsqueeze(-1), self.angle)
 
 
@@ -67,6 +68,7 @@ class Patches(_Blocks):
     width = 8
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
+        """Site vectors of pixels (…, H·W)."""
         return on_the_sphere(square_blocks(x), self.angle)
 
 
@@ -82,6 +84,7 @@ class Products(_Blocks):
     width = 16
 
     def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 16)
+        """Site vectors of pixels (…, H·W)."""
         pairs = on_the_sphere(square_blocks(x).unsqueeze(-1), self.angle)  # (…, N, 4, 2)
         product = pairs[..., 0, :]
         for pair in pairs.unbind(-2)[1:]:
@@ -150,6 +153,7 @@ class ReorderedSites(nn.Module):
         self,
         x: Tensor,  # (B, N, I) or (S, B, N, I)
     ) -> Tensor:  # (S, B, O)
+        """Outputs of every run."""
         if x.dim() == 3:
             reordered = x[:, self.order].transpose(0, 1)
         else:

@@ -120,7 +120,7 @@ def compute(settings: Settings, context: Context) -> Result:
 
 
 def tables(store: Store, profile: str) -> list[Table]:
-    """Does the measured signal follow the recursions, and what does a finite width do?"""
+    """Measured steps beside the recursions, and the effect of a finite width."""
     (cell,) = cells(profile)
     return study_tables(store.load(cell))
 

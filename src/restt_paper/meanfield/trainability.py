@@ -1,4 +1,4 @@
-"""The plane of σ_w² and N with measured trainings on it: where theory says trainable, does it train?"""
+"""Trainings measured on the plane of σ_w² and N, over the phases that theory predicts."""
 
 from __future__ import annotations
 

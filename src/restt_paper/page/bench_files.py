@@ -98,6 +98,6 @@ def _league(content: Mapping[str, Any]) -> list[BenchFile]:
         if rows:
             title = f"{content.get('title') or content['suite']}: {name}"
             notes = (f"★ best mean of its row; {'more' if more else 'less'} is better.",)
-            table = DataTable(title, ("table", *models), tuple(rows), frozenset(range(1, len(models) + 1)), notes)
-            files.append(BenchFile(table, origin))
+            shown = DataTable(title, ("table", *models), tuple(rows), frozenset(range(1, len(models) + 1)), notes)
+            files.append(BenchFile(shown, origin))
     return files
