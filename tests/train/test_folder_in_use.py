@@ -9,9 +9,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from restt._common.files import unfinished
-from restt._common.lock import claimed
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import LAST, LOCK, Checkpoints
 from tests.train.problems import assert_same_bits, regression, small_module
@@ -63,8 +63,11 @@ def test_another_process_is_told_and_a_dead_one_does_not_block(tmp_path, other_p
 
 def test_the_folder_is_free_again_however_a_training_ends(tmp_path, monkeypatch):
     def free():
-        with claimed(tmp_path / LOCK, wait=False) as ours:
-            return ours
+        try:
+            with FileLock(tmp_path / LOCK, blocking=False):
+                return True
+        except Timeout:
+            return False
 
     stream = train(small_module(), *regression(), config=CONFIG, checkpoint_dir=tmp_path)
     next(stream)
