@@ -94,7 +94,7 @@ def term_deviations(
 ) -> Tensor | None:  # (G of the first site, of the second, …, D)
     """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
     posterior = getattr(subject.estimator, "spread_", None)
-    if not hasattr(posterior, "term_deviations"):  # trained, or of 0.8
+    if posterior is None or not hasattr(posterior, "term_deviations"):  # trained, or of 0.8
         return None
     widths = subject.module.feature_dims
     at = {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}
