@@ -3,7 +3,7 @@
 1. The first component, which has all terms, is fitted from several starts on a few hundred rows, and from the best of
    them on as many rows as lie in the middle (geometric mean) of these and all.
 2. Its leave-one-out predictions give the tails of the noise and how it grows with the prediction. With these it is
-   fitted to all rows, up to a few thousand, and every other component, from where this one ended, to the few hundred.
+   fitted to all rows, up to a few thousand, and every other component to the few hundred.
 3. Members are averaged by stacking: weights, none below 0 and of sum 1, that minimise the squared error of
    leave-one-out predictions, with the components' own weights counting as a number of rows.
 """
@@ -25,7 +25,7 @@ from torch import Tensor
 from restt.prior.gp import Posterior, Process, condition
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
-from restt.prior.settings import GLOBAL, Settings
+from restt.prior.settings import Settings
 from restt.prior.warp import Warp
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def fit_members(
     part = data.take(sample)
     objectives = [Objective(kernel, first, data, *given)]
     objectives += [Objective(kernel, one, part, *given, warp_at) for one in others]
-    starts = [theta, *(_begun(one, theta - start.centre) for one in objectives[1:])]
+    starts = [theta, *(one.centre for one in objectives[1:])]
     counts = [settings.last_iterations] + [settings.other_iterations] * len(others)
     tasks = [partial(climb, one, begin, count) for one, begin, count in zip(objectives, starts, counts, strict=True)]
     # A search on many rows fills all threads by itself.
@@ -100,17 +100,6 @@ def fit_members(
     weights = weights[kept] / weights[kept].sum()
     evaluations = sum(one.evaluations for one in (start, middle, *objectives))
     return Members(tuple(posteriors[k] for k in kept), weights, warp, data, targets, tail, evaluations)
-
-
-def _begun(objective: Objective, moved: Tensor) -> Tensor:
-    """Where another component begins: the noise and columns as far from its centre as the first one's have ``moved``.
-
-    At most as far as its own prior is wide; a column of one value stays where it is.
-    """
-    kept = torch.zeros_like(moved)
-    kept[GLOBAL.index("noise")] = 1.0
-    kept[len(GLOBAL) + objective.kernel.layout.outputs :] = 1.0
-    return objective.centre + kept * torch.minimum(torch.maximum(moved, -objective.scale), objective.scale)
 
 
 def _best_of(objective: Objective, starts: Sequence[Tensor], iterations: int, threads: int) -> Tensor:

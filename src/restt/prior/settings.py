@@ -141,11 +141,10 @@ class Settings:
     held_share: float = 0.2
     held_rows: int = 1000
     # Most L-BFGS steps from each start, of the search in the middle, of the last one, and of the other components.
-    # About twice as many took 1.4 times as long for the same error (results/tabular/settings.json).
-    first_iterations: int = 6
+    first_iterations: int = 13
     iterations: int = 24
     last_iterations: int = 10
-    other_iterations: int = 10
+    other_iterations: int = 20
     # Variance of the constant, for a target of variance 1.
     constant: float = 0.25
     # Least noise variance, for a Cholesky factor in float64.
@@ -220,9 +219,9 @@ class Settings:
             return cls(
                 first_rows=660,
                 scale_rows=4000,
-                first_iterations=12,
+                first_iterations=26,
                 iterations=48,
                 last_iterations=20,
-                other_iterations=20,
+                other_iterations=40,
             )
         return cls()
