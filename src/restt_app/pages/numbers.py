@@ -70,6 +70,7 @@ class Texts:
         self._kinds = [kinds.get(name, short) for name in names]
 
     def __call__(self, column: int) -> Callable[[Any], str]:
+        """Writer of a column's values."""
         return self._kinds[column]
 
 
@@ -125,10 +126,10 @@ def seconds(value: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: missing, NaN and infinite values are None, dates ISO 8601, decimals text, bytes hex.
+    r"""A value as JSON has it: missing, NaN and infinite values are None, dates ISO 8601, decimals text, bytes hex.
 
     >>> import datetime, decimal
-    >>> plain([np.int64(3), float("inf"), datetime.date(2024, 2, 1), decimal.Decimal("1.50"), b"\\xff"])
+    >>> plain([np.int64(3), float("inf"), datetime.date(2024, 2, 1), decimal.Decimal("1.50"), b"\xff"])
     [3, None, '2024-02-01', '1.50', 'ff']
     """
     if isinstance(value, dict):

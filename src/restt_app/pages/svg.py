@@ -35,6 +35,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        """Place of a value."""
         low, high, at = (math.log(part) if self.log else part for part in (self.low, self.high, value))
         share = (at - low) / (high - low) if high > low else 0.5
         return self.start + share * (self.end - self.start)
@@ -104,9 +105,11 @@ class Canvas:
         self.parts.append(Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), Markup("").join(written), inside))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, class_: str) -> None:
+        """A straight line between two points."""
         self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
     def text(self, x: float, y: float, text: str, class_: str = "label", anchor: str | None = None) -> None:
+        """A text at a point."""
         self.add("text", text, x=x, y=y, class_=class_, text_anchor=anchor)
 
     def path(self, points: Sequence[tuple[float, float]], class_: str, *, closed: bool = False) -> None:

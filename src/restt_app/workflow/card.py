@@ -168,10 +168,10 @@ def readme(card: Card) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text of one line that Markdown shows as it is: no tag, link, emphasis, code or end of a table's cell.
+    r"""Text of one line that Markdown shows as it is: no tag, link, emphasis, code or end of a table's cell.
 
-    >>> print(_escaped("<b> *a*\\n[x](y)|"))
-    &lt;b&gt; \\*a\\* \\[x\\]\\(y)\\|
+    >>> print(_escaped("<b> *a*\n[x](y)|"))
+    &lt;b&gt; \*a\* \[x\]\(y)\|
     """
     line = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*_\[\]|~#]|(?<=\])\()", r"\\\1", line)

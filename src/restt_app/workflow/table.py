@@ -74,7 +74,7 @@ def read_table(
     keep: Sequence[str] = (),
     layout: Layout = (),
 ) -> Table:
-    """Read a table and find out what its columns hold.
+    r"""Read a table and find out what its columns hold.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def read_table(
     Examples
     --------
     >>> path = getfixture("tmp_path") / "trees.csv"
-    >>> _ = path.write_text("kind;height;felled\\noak;1,5;2020-02-01\\nfir;NA;2021-03-02\\n")
+    >>> _ = path.write_text("kind;height;felled\noak;1,5;2020-02-01\nfir;NA;2021-03-02\n")
     >>> table = read_table(path)
     >>> [(column.name, column.kind, column.missing) for column in table.columns.values()]
     [('kind', 'category', 0), ('height', 'number', 1), ('felled', 'date', 0)]
