@@ -58,3 +58,8 @@ def test_folds_spread_every_class_and_keep_single_rows_out():
         counts = np.bincount(folds[labels == label], minlength=5)
         assert counts.max() - counts.min() <= 1
     assert folds[labels == 3].tolist() == [-1]
+
+
+def test_one_row_is_certain():
+    model = ResTTClassifier(random_state=0).fit(np.array([[1.0, 2.0, 3.0]]), [7])
+    assert model.predict_proba(np.zeros((2, 3))).tolist() == [[1.0], [1.0]]

@@ -79,7 +79,7 @@ def class_modes(
 
     def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
         found = scaled.reshape(searches, width + 1, classes) / roots
-        slopes = found[:, :-1].transpose(1, 0, 2).reshape(width, -1)
+        slopes = found[:, :-1].transpose(1, 0, 2).reshape(width, searches * classes)
         logits = (axes.values @ slopes).reshape(rows, searches, classes) + found[:, -1]
         logits -= logits.max(axis=2, keepdims=True)
         likely = np.exp(logits)
@@ -87,7 +87,11 @@ def class_modes(
         loss = float((each * (np.log(total) - (logits * target).sum(axis=2, keepdims=True))).sum())
         loss += 0.5 * penalty * float((found[:, :-1] ** 2).sum())
         residuals = (likely / total - target) * each  # (B, F, K)
-        by_slope = (axes.values.T @ residuals.reshape(rows, -1)).reshape(width, searches, classes).transpose(1, 0, 2)
+        by_slope = (
+            (axes.values.T @ residuals.reshape(rows, searches * classes))
+            .reshape(width, searches, classes)
+            .transpose(1, 0, 2)
+        )
         gradient = np.concatenate([by_slope + penalty * found[:, :-1], residuals.sum(axis=0)[:, None]], axis=1)
         return loss, (gradient / roots).ravel()
 
