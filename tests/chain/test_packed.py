@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import restt
+import restt.chain.cpu.contraction  # registers the operator
 from restt.chain.packed import is_worth_packing, pack, unpack
 from tests.chain.cpu.compiled import needs_compiler
 from tests.chain.parity import random_module
@@ -73,5 +74,5 @@ def test_the_operator_is_sound():
     module = restt.ResTT(5, WIDTHS, 4, 2, runs=2)
     roles = [role.detach().requires_grad_() for role in module.weights()[:-1]]
     x = torch.rand(1, 9, sum(WIDTHS), requires_grad=True)
-    given = (x, *roles, 2, module.topology.connections, WIDTHS, 2)
+    given = (x, *roles, 2, module.topology.connections, WIDTHS, 1)
     torch.library.opcheck(torch.ops.restt.fused_cpu.default, given)
