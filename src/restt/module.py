@@ -105,7 +105,7 @@ class ResTT(nn.Module):
         self.topology = checked_topology(topology, self.sites)
         self.init = check_choice("init", init, INITS)
         self.runs = None if runs is None else check_int("runs", runs, minimum=1)
-        self._shape = InputShape(self.feature_dims, self.runs)
+        self._shape = InputShape(self.feature_dims)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating point torch.dtype, got {shown(dtype)}")
@@ -231,7 +231,7 @@ class ResTT(nn.Module):
         lowered: torch.dtype | None = None
         widths: tuple[int, ...] | None = None
         if self.runs is not None or self._shape.is_ragged or any_autocast() or not self._shape.is_usual(x, first):
-            x, widths, lowered = self._shape.prepared(x, first, self.padding)
+            x, widths, lowered = self._shape.prepared(x, first, self.padding, self.runs)
         output = chain.contract(x, weights, self.topology, widths)
         bias = self.bias
         output = output if bias is None else output + bias
@@ -242,7 +242,7 @@ class ResTT(nn.Module):
         x: Tensor,  # what forward takes
     ) -> Tensor:  # (S or 1, B, N, I)
         """The features in their padded form, checked, with the runs axis in front and zeros as padding."""
-        return self._shape.padded(x, self.first, self.padding)
+        return self._shape.padded(x, self.first, self.padding, self.runs)
 
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.

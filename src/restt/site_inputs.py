@@ -15,10 +15,10 @@ from restt.topology import Topology
 
 
 class InputShape:
-    """Shapes that a module of these widths and runs accepts; what every call looks at is worked out once."""
+    """Shapes that a module of these widths accepts; what every call looks at is worked out once."""
 
-    def __init__(self, widths: tuple[int, ...], runs: int | None) -> None:
-        self.widths, self.runs, self.sites = widths, runs, len(widths)
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        self.widths, self.sites = widths, len(widths)
         self.widest, self.total = max(widths), sum(widths)
         self.is_ragged, self.is_worth_packing = len(set(widths)) > 1, is_worth_packing(widths)
 
@@ -27,31 +27,32 @@ class InputShape:
         x: Tensor,
         like: Tensor,  # a parameter
         padding: Tensor | None,  # (N, I), where there is nothing
+        runs: int | None,
     ) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
         """Features for the chain, their widths if packed, and the type of the output where autocast says one."""
-        self.check(x, like)
+        self.check(x, like, runs)
         lowered = lowered_dtype(x, like)
         if lowered is not None:
             x = x.to(like.dtype)
         widths: tuple[int, ...] | None = self.widths
-        if not self.is_packed(x):
+        if not self.is_packed(x, runs):
             if self.is_worth_packing:
                 x = pack(x, self.widths)
             else:
                 x, widths = _zero_padded(x, padding), None
-        if self.runs is not None and x.dim() == (3 if widths is None else 2):
+        if runs is not None and x.dim() == (3 if widths is None else 2):
             x = x.unsqueeze(0)
         return x, widths, lowered
 
-    def padded(self, x: Tensor, like: Tensor, padding: Tensor | None) -> Tensor:  # (S or 1, B, N, I)
+    def padded(self, x: Tensor, like: Tensor, padding: Tensor | None, runs: int | None) -> Tensor:  # (S or 1, B, N, I)
         """Features in their padded form, checked, with the runs axis in front and zeros as padding."""
-        self.check(x, like)
-        x = unpack(x, self.widths) if self.is_packed(x) else _zero_padded(x, padding)
+        self.check(x, like, runs)
+        x = unpack(x, self.widths) if self.is_packed(x, runs) else _zero_padded(x, padding)
         return x.unsqueeze(0) if x.dim() == 3 else x
 
-    def is_packed(self, x: Tensor) -> bool:
+    def is_packed(self, x: Tensor, runs: int | None) -> bool:
         """Whether x is (B, ΣI) or (S, B, ΣI). The two readings of three axes agree in shape only where N = B = 1."""
-        if x.dim() == 3 and self.runs is not None:
+        if x.dim() == 3 and runs is not None:
             return tuple(x.shape[1:]) != (self.sites, self.widest) and x.shape[-1] == self.total
         return x.dim() == 2
 
@@ -62,7 +63,7 @@ class InputShape:
         _, sites, width = x.shape
         return sites == self.sites and width == self.widest
 
-    def check(self, x: Any, like: Tensor) -> None:
+    def check(self, x: Any, like: Tensor, runs: int | None) -> None:
         """Raise TypeError or ValueError, naming what was expected, where x is nothing for parameters as ``like``."""
         if not isinstance(x, Tensor):
             raise TypeError(
@@ -70,26 +71,26 @@ class InputShape:
             )
         if self.is_usual(x, like):
             return
-        self._check_shape(tuple(x.shape), self.is_packed(x))
+        self._check_shape(tuple(x.shape), self.is_packed(x, runs), runs)
         if x.dtype != like.dtype and not (x.is_floating_point() and lowered_dtype(x, like) is not None):
             hint = "" if x.dtype.is_floating_point else "; features must be floating point"
             raise TypeError(f"x has dtype {x.dtype}, the module's parameters have {like.dtype}{hint}")
         if x.device != like.device:
             raise ValueError(f"x is on {x.device}, the module's parameters are on {like.device}")
 
-    def _check_shape(self, shape: tuple[int, ...], packed: bool) -> None:
+    def _check_shape(self, shape: tuple[int, ...], packed: bool, runs: int | None) -> None:
         accepted = "(B, N, I) or packed (B, ΣI)"
-        if self.runs is not None:
+        if runs is not None:
             accepted = "(B, N, I), (S, B, N, I) or packed (B, ΣI), (S, B, ΣI)"
         if packed and shape[-1] != self.total:
             raise ValueError(
                 f"x has {shape[-1]} packed features (last axis of shape {shape}), the module expects "
                 f"{self.total}, the sum of feature_dim; x must have shape {accepted}"
             )
-        if not packed and len(shape) != 3 and not (len(shape) == 4 and self.runs is not None):
+        if not packed and len(shape) != 3 and not (len(shape) == 4 and runs is not None):
             raise ValueError(f"x must have shape {accepted}, got {shape}")
-        if len(shape) == (3 if packed else 4) and shape[0] != self.runs:
-            raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {self.runs}")
+        if len(shape) == (3 if packed else 4) and shape[0] != runs:
+            raise ValueError(f"x has {shape[0]} runs (its first axis), the module has {runs}")
         if packed:
             return
         if shape[-2] != self.sites:
