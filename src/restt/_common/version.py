@@ -1,3 +1,3 @@
 """The version, where both the package and what every results file says of it can read it."""
 
-__version__ = "0.11.0"
+__version__ = "1.0.0rc1"

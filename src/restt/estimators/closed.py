@@ -68,6 +68,7 @@ class ClosedForm(BaseResTT):
     fit_report_: FitReport
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        """Refuse parameters that only training has."""
         cls._refuse_training(parameters)
         return super().__new__(cls)
 

@@ -62,6 +62,7 @@ class Column:
         return 0 if self.levels is None else len(self.levels) + (self.other is True)
 
     def to_config(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_config` reads."""
         return asdict(self)
 
     @classmethod

@@ -64,6 +64,7 @@ class Interpolated:
         self._first = states * torch.arange(sites, device=tables.device)
 
     def __call__(self, positions: Tensor) -> Tensor:  # (B, N) -> (B, N, K)
+        """Look up site vectors between two states."""
         below = positions.long()
         share = (positions - below).unsqueeze(-1).to(self.lines)
         found = torch.nn.functional.embedding(below + self._first, self.lines)

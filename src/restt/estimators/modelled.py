@@ -52,6 +52,7 @@ class Modelled:
 
     @property
     def outputs(self) -> int:
+        """Number of columns of y."""
         return len(self.exponents)
 
     @property
@@ -63,7 +64,7 @@ class Modelled:
 
     @property
     def mean(self) -> np.ndarray:  # (O,)
-        """decision = outputs · scale + mean: the transformed y, in units that are y's near its median."""
+        """Transformed y at outputs of 0 (decision = outputs · scale + mean), in y's units near its median."""
         if isinstance(self.model, Warp):
             middle = np.ldexp(self.model.mean * self.model.width + self.model.shift, self.exponents)
             return np.where(np.isnan(self.constant), middle, self.constant)
@@ -75,6 +76,7 @@ class Modelled:
 
     @property
     def scale(self) -> np.ndarray:  # (O,)
+        """Transformed y of one unit of the outputs; 0 for a constant output."""
         return np.where(np.isnan(self.constant), self._grown(self.model.std), 0.0)
 
     def _grown(self, decisions: np.ndarray) -> np.ndarray:  # (O,)
@@ -105,6 +107,7 @@ class Modelled:
         return np.asarray(values[..., 0]) if self.flat else values
 
     def to_config(self) -> dict[str, Any]:
+        """Plain values that :meth:`from_config` reads."""
         return {
             "model": self.model.to_config(),
             "exponents": self.exponents.tolist(),

@@ -62,6 +62,7 @@ class FitTable:
     weights: np.ndarray  # (B,)
 
     def take(self, rows: np.ndarray) -> FitTable:
+        """The table of some rows."""
         return FitTable(self.columns, self.numbers[rows], self.y[rows], self.weights[rows])
 
 
@@ -118,6 +119,7 @@ def solved(fitted: prior.Fitted, table: FitTable, target: Modelled, settings: Se
 def fit_prior(
     table: FitTable, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int, dense: bool = False
 ) -> prior.Fitted:
+    """Fit the Gaussian process of a table, with as many threads as its size is worth."""
     began = time.monotonic()
     work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.knots
     device = read_device(parameters.device, work)

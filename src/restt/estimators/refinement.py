@@ -65,6 +65,7 @@ class Rows:
         return len(self.positions)
 
     def take(self, rows: np.ndarray) -> Rows:
+        """Some of the rows."""
         index = torch.from_numpy(rows)
         return Rows(self.positions[index], self.targets[index], self.weights[rows])
 

@@ -94,6 +94,7 @@ class ArrayTable(Table):
         self.rows, self.width = values.shape
 
     def holds_categories(self, column: int) -> bool:
+        """Whether the column has a type of text or categories."""
         return False
 
     @cached_property
@@ -103,9 +104,11 @@ class ArrayTable(Table):
             return self.values.dtype.kind in "biuf" and bool(np.isfinite(self.values.sum(dtype=np.float64)))
 
     def misses(self, column: int) -> bool:
+        """Whether a value of the column is missing."""
         return not self.all_finite and super().misses(column)
 
     def numbers(self, column: int) -> np.ndarray:
+        """Values of a column of numbers, NaN where missing."""
         values = self.values[:, column]
         if values.dtype.kind in "biuf":
             return values.astype(np.float64)
@@ -116,14 +119,17 @@ class ArrayTable(Table):
         return self._floats(column, values)
 
     def all_numbers(self) -> np.ndarray | None:
+        """All columns at once where they are plain numbers, else None."""
         if self.values.dtype.kind not in "biuf":
             return None
         return np.array(self.values, dtype=np.float64, order="C")
 
     def categories(self, column: int) -> np.ndarray:
+        """Values of a column of categories as objects, None where missing."""
         return _objects(self.values[:, column].tolist())
 
     def take(self, rows: np.ndarray) -> Table:
+        """The table of some rows."""
         return ArrayTable(self.values[rows], self.names)
 
 
@@ -136,6 +142,7 @@ class PandasTable(Table):
         self.names = [str(name) for name in frame.columns]
 
     def holds_categories(self, column: int) -> bool:
+        """Whether the column has a type of text or categories."""
         import pandas as pd
 
         series = self.frame.iloc[:, column]
@@ -147,6 +154,7 @@ class PandasTable(Table):
         return len(present) > 0 and all(isinstance(value, str) for value in present)
 
     def numbers(self, column: int) -> np.ndarray:
+        """Values of a column of numbers, NaN where missing."""
         from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
 
         series = self.frame.iloc[:, column]
@@ -169,6 +177,7 @@ class PandasTable(Table):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
 
     def categories(self, column: int) -> np.ndarray:
+        """Values of a column of categories as objects, None where missing."""
         import pandas as pd
 
         series = self.frame.iloc[:, column]
@@ -178,6 +187,7 @@ class PandasTable(Table):
         return _objects([value if present else None for value, present in pairs])
 
     def take(self, rows: np.ndarray) -> Table:
+        """The table of some rows."""
         return PandasTable(self.frame.iloc[rows])
 
 
@@ -190,11 +200,13 @@ class PolarsTable(Table):
         self.names = list(frame.columns)
 
     def holds_categories(self, column: int) -> bool:
+        """Whether the column has a type of text or categories."""
         import polars as pl
 
         return self.frame.dtypes[column] in (pl.Categorical, pl.Enum, pl.String)
 
     def numbers(self, column: int) -> np.ndarray:
+        """Values of a column of numbers, NaN where missing."""
         import polars as pl
 
         series = self.frame.to_series(column)
@@ -208,12 +220,14 @@ class PolarsTable(Table):
         return np.asarray(series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
 
     def categories(self, column: int) -> np.ndarray:
+        """Values of a column of categories as objects, None where missing."""
         import polars as pl
 
         series = self.frame.to_series(column)
         return _objects((series.cast(pl.String) if self.holds_categories(column) else series).to_list())
 
     def take(self, rows: np.ndarray) -> Table:
+        """The table of some rows."""
         return PolarsTable(self.frame[rows])
 
 
@@ -226,12 +240,15 @@ class ArrowTable(Table):
         self.names = table.column_names
 
     def holds_categories(self, column: int) -> bool:
+        """Whether the column has a type of text or categories."""
         return self._in_pandas(column).holds_categories(0)
 
     def numbers(self, column: int) -> np.ndarray:
+        """Values of a column of numbers, NaN where missing."""
         return float_values(self.table.column(column)) if self._is_plain(column) else self._in_pandas(column).numbers(0)
 
     def all_numbers(self) -> np.ndarray | None:
+        """All columns at once where they are plain numbers, else None."""
         if not all(map(self._is_plain, range(self.width))):
             return None
         held = np.empty((self.width, self.rows))
@@ -240,9 +257,11 @@ class ArrowTable(Table):
         return held.T
 
     def categories(self, column: int) -> np.ndarray:
+        """Values of a column of categories as objects, None where missing."""
         return self._in_pandas(column).categories(0)
 
     def take(self, rows: np.ndarray) -> Table:
+        """The table of some rows."""
         return ArrowTable(self.table.take(rows))
 
     def _is_plain(self, column: int) -> bool:

@@ -68,7 +68,7 @@ class Predictive:
 
     @torch.no_grad()
     def deviations(self, numbers: np.ndarray, outputs: np.ndarray) -> np.ndarray:  # (B, C), (B, O) -> (B,)
-        """s of a new observation at rows whose warped prediction is ``outputs``."""
+        """Standard deviation s of a new observation at rows whose warped prediction is ``outputs``."""
         parts = [np.zeros(0)]
         for start in range(0, len(numbers), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
@@ -264,7 +264,7 @@ def scale_slopes(
 
 
 def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarray) -> float:
-    """c such that squares (B,) are expected in proportion to variances (B,) + c, by the halves of small and large."""
+    """Constant c such that squares are in proportion to variances + c, by the halves of small and large ones."""
     large = variances > np.median(variances)
     if not large.any():
         return max(float(np.average(squares, weights=weights)), 1e-12)

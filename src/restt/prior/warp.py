@@ -39,7 +39,7 @@ def _power(size: Tensor, power: Tensor) -> Tensor:
 
 
 def log_slope(z: np.ndarray) -> np.ndarray:
-    """log dv/dz = (power - 1) times this."""
+    """Logarithm of dv/dz, divided by (power - 1)."""
     return np.sign(z) * np.log1p(np.abs(z))
 
 
@@ -132,7 +132,7 @@ class Warp:
         return self.slope(np.clip(self._decoded(t), self.low, self.high))
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:  # (…, O)
-        """log dt/dy."""
+        """Logarithm of dt/dy."""
         z = np.clip(self.standardised(y), self.low, self.high)
         return (self.power - 1) * log_slope(z) - np.log(self.std * self.width)
 

@@ -199,6 +199,7 @@ class GraphedWhole(TrainingStep):
             self.step()
 
     def step(self) -> None:
+        """Replay the graph on the batch."""
         self.loss = self.whole(self.x, self.target)
 
 
