@@ -54,7 +54,7 @@ def plot_profiles(
     groups: Mapping[str, Mapping[str, tuple[Profile, Profile | None]]],
     path: str | PathLike[str],
 ) -> None:
-    """q and χ along the chain, theory over measurement.
+    """Variance q and χ along the chain, theory over measurement.
 
     Parameters
     ----------
