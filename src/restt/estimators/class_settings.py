@@ -10,7 +10,7 @@ from typing import Self
 class ClassSettings:
     """How candidates are fitted, judged and averaged. Tests shrink it; users choose among a few by ``effort``.
 
-    Numbers without another source are those of 0.8, chosen on the tables of docs/tables.md.
+    Numbers without another source are those of 0.8, chosen on the tables of docs/table_choices.md.
     """
 
     # Folds that judge candidates, and rows below which there is nothing to judge by.

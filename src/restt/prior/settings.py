@@ -173,11 +173,11 @@ class Settings:
 
     # Numbers of the model itself, the same at every effort; none was tuned but the first.
     # Bound of the log variance of noise about the common one, a factor of four between least and largest: without
-    # a bound Poisson counts had an R² of 0.34 in place of 0.99 (docs/tables.md).
+    # a bound Poisson counts had an R² of 0.34 in place of 0.99 (docs/table_choices.md).
     NOISE_RANGE: ClassVar[float] = 0.7
     # Standardised values and predictions beyond which the noise no longer grows.
     NOISE_END: ClassVar[float] = 2.5
-    # A search stops where a step gains less, in nats; a looser stop lost 0.03 of R² on pumadyn32nm (docs/tables.md).
+    # A search stops where a step gains less, in nats; a looser stop lost 0.03 of R² on pumadyn32nm (docs/table_choices.md).
     LEAST_GAIN: ClassVar[float] = 0.02
     # Members of less weight are left out.
     LEAST_WEIGHT: ClassVar[float] = 0.02
