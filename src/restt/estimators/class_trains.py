@@ -17,7 +17,6 @@ from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt.estimators.class_rows import ClassRows
-from restt.estimators.class_settings import ClassSettings
 from restt.estimators.settings import CHAIN_GRADE, Settings
 from restt.features import Hat
 from restt.module import ResTT
@@ -126,7 +125,7 @@ class TrainCandidates:
         epochs = steps if batch is None else int(np.clip(steps * batch // len(rows), 1, own.most_epochs))
         # The loss is a mean over rows: the penalty that was right for the sample is a smaller one for more rows.
         penalty = self.penalties[place] * len(self.rows) / len(rows)
-        config = _config(own, [penalty] * runs, seed, epochs, batch)
+        config = _config([penalty] * runs, seed, epochs, batch, own.refining_rate)
         _train(module, self.view.vectors(rows, device), rows, config, None, device)
         return module.cpu()
 
@@ -166,7 +165,7 @@ def train_candidates(
         assert module.bias is not None
         with torch.no_grad():
             module.bias.copy_(torch.from_numpy(rows.shares).to(module.bias).expand_as(module.bias))
-        config = _config(settings, np.repeat(group, folds).tolist(), seed, steps, None)
+        config = _config(np.repeat(group, folds).tolist(), seed, steps, None, settings.rate)
         _train(module, vectors, rows, config, list(rows.parts) * len(group), device)
         with fitting_threads(device.step_work), torch.no_grad():
             logits = module(vectors).double().cpu().numpy()
@@ -176,12 +175,12 @@ def train_candidates(
     return TrainCandidates(rows, view, names, tuple(penalties), tuple(modules), np.concatenate(held_out))
 
 
-def _config(own: ClassSettings, penalties: list[float], seed: int, epochs: int, batch: int | None) -> TrainConfig:
+def _config(penalties: list[float], seed: int, epochs: int, batch: int | None, rate: float) -> TrainConfig:
     return TrainConfig(
         rates="uniform",
         epochs=epochs,
         batch_size=batch,
-        lr=own.rate if batch is None else own.batch_rate,
+        lr=rate,
         schedule="cosine",
         loss="cross-entropy",
         penalty=Penalty(chain=[CHAIN_GRADE * penalty for penalty in penalties], linear=penalties, head=penalties),

@@ -6,10 +6,12 @@ import time
 from typing import Any, ClassVar, Self
 
 from restt._common.compat_sklearn import StrOptions, fit_context
+from restt.estimators.class_settings import ClassSettings
 from restt.estimators.classes import LabelPredictions, new_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
 from restt.estimators.selection import select
+from restt.estimators.wide_classes import train_wide
 
 
 class ResTTClassifier(LabelPredictions, ClosedForm):
@@ -123,7 +125,11 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         """
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
-        found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
+        settings = ClassSettings.of_effort(self.effort)
+        if given.table.width > settings.most_columns and len(given) > settings.most_rows:
+            found = train_wide(given, made, seed)
+        else:
+            found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
         made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
         made.precision_, made.candidates_ = found.precision, found.candidates
         made.site_means_ = found.encoding.site_means

@@ -177,7 +177,7 @@ class Settings:
     NOISE_RANGE: ClassVar[float] = 0.7
     # Standardised values and predictions beyond which the noise no longer grows.
     NOISE_END: ClassVar[float] = 2.5
-    # A search stops where a step gains less, in nats; a looser stop lost 0.03 of R² on pumadyn32nm (docs/table_choices.md).
+    # A search stops where a step gains less, in nats; more lost 0.03 of R² on pumadyn32nm (docs/table_choices.md).
     LEAST_GAIN: ClassVar[float] = 0.02
     # Members of less weight are left out.
     LEAST_WEIGHT: ClassVar[float] = 0.02
