@@ -62,7 +62,7 @@ def main() -> None:
     found["load_average"] = os.getloadavg()[0]
     print(json.dumps(found, indent=2))
     if given.record:
-        write_json_atomic(Path("results/bench") / f"{given.record}.json", {**origin, "results": found})
+        write_json_atomic(Path("results/bench") / f"{given.record}.json", {"provenance": origin, "results": found})
 
 
 def _free_port() -> int:

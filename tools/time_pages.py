@@ -47,7 +47,7 @@ def main() -> None:
             print(json.dumps(result))
             results.append(result)
     if given.record:
-        write_json_atomic(Path("results/bench") / f"{given.record}.json", {**origin, "results": results})
+        write_json_atomic(Path("results/bench") / f"{given.record}.json", {"provenance": origin, "results": results})
 
 
 def _table(rows: int, columns: int) -> pd.DataFrame:

@@ -52,7 +52,7 @@ def test_reproduce_and_report(tmp_path, monkeypatch):
     assert "results in results/paper" in shown
     shown = runner.invoke(app, ["report", "--output", "page.md"]).output
     assert "3922020" in shown
-    assert "| ResTT | 100 | 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
+    assert "| 3919400 | 3919400 | 3922020 | 3922020 |" in Path("page.md").read_text()
     assert "docs/report.html" in shown
     assert "3922020" in Path("docs/report.html").read_text()
 

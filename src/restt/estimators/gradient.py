@@ -159,6 +159,7 @@ def new_module(
             bond_dim=int(parameters.bond_dim),
             outputs=target.outputs,
             topology=parameters.topology,
+            init=parameters._init,
             sigma2=parameters.sigma2,
             second_moment=moment,
             bias=True,

@@ -81,6 +81,7 @@ class BaseNet(CallbackSupport, BaseResTT):
     random_state: Any = None
     verbose: int | bool = 0
 
+    _init: ClassVar[str] = "balanced"  # the paper's recipe draws weights otherwise
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BaseResTT._parameter_constraints,
         **TRAINING,

@@ -103,7 +103,10 @@ def data_table(table: Table, notes: tuple[str, ...] | None = None) -> DataTable:
     """A table of the page, verdicts in its last column as a sign and a word."""
     rows = []
     for row in table.rows:
-        cells = [Cell(text, kind="wide" if len(text) > LONG else "short" if len(text) < SHORT else "") for text in row]
+        cells = [
+            Cell(text, _leading_number(text), kind="wide" if len(text) > LONG else "short" if len(text) < SHORT else "")
+            for text in row
+        ]
         if table.columns[-1] == "verdict":
             text, kind = VERDICTS.get(row[-1], (row[-1], ""))
             cells[-1] = Cell(text, None, "", kind)
@@ -183,3 +186,11 @@ def _smaller(content: bytes) -> bytes:
         drawn.quantize(PICTURE_COLOURS).save(buffer, format="PNG", optimize=True)
     smaller = buffer.getvalue()
     return smaller if len(smaller) < len(content) else content
+
+
+def _leading_number(text: str) -> float | None:
+    """The number that a cell such as "94.88 ± 0.17" begins with, by which it is sorted."""
+    try:
+        return float(text.split(" ")[0])
+    except ValueError:
+        return None

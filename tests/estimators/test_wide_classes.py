@@ -1,0 +1,42 @@
+"""Tables of many columns and many rows are trained by gradients; here few columns are many."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from restt import ResTTClassifier, load
+from restt.estimators import wide_classes
+from restt.estimators.class_settings import ClassSettings
+from restt.estimators.wide_classes import WideSettings
+
+
+@pytest.fixture
+def few_are_many(monkeypatch):
+    small = replace(ClassSettings(), most_columns=3, most_rows=100)
+    monkeypatch.setattr(ClassSettings, "of_effort", classmethod(lambda cls, effort: small))
+    short = partial(WideSettings, sample=200, sample_epochs=4, batch=50, steps=80, fewest_epochs=12, most_epochs=12)
+    monkeypatch.setattr(wide_classes, "WideSettings", short)
+
+
+def test_held_out_rows_choose_the_training_and_its_temperature(few_are_many, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (600, 4))
+    y = np.where(x[:, 0] + x[:, 1] > 0, "above", "below")
+    model = ResTTClassifier(random_state=0).fit(x[:400], y[:400])
+    assert model.score(x[400:], y[400:]) > 0.9
+    assert set(model.candidates_) == set(WideSettings().candidates)
+    shares = {name: share for name, (_, share) in model.candidates_.items()}
+    assert sum(shares.values()) == 1
+    assert list(model.fit_report_["members"]) == [name for name, share in shares.items() if share]
+    assert np.allclose(model.predict_proba(x[400:]).sum(axis=1), 1)
+    model.save(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").predict_proba(x[400:]), model.predict_proba(x[400:]))
+
+
+def test_every_class_is_trained_on(few_are_many):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(150, 4))
+    y = np.array(["rare"] + ["usual"] * 149)
+    assert list(ResTTClassifier(random_state=0).fit(x, y).classes_) == ["rare", "usual"]
