@@ -44,7 +44,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_pages.py
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
 
-# Ten thousand damaged files for every loader; the tests have a hundred and fifty.
+# Ten thousand damaged files for every loader; the tests have sixty.
 fuzz: $(STAMP)
 	RESTT_FUZZ=10000 $(BIN)/python -m pytest --numprocesses auto tests/fuzz
 
