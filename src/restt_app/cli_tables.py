@@ -93,7 +93,7 @@ def fit(
     The types of the columns are found out and shown. The model folder holds the model, card.json for programs and
     README.md for people. With --force these three are replaced if they are as restt wrote them; other files stay.
 
-    For example:
+    Example calls:
 
     `restt fit houses.csv --target price -o model`
 
@@ -185,7 +185,7 @@ def predict(
 
     Columns the model does not use, such as the target, are left out with a note. Rows are read and written in chunks.
 
-    For example:
+    Example calls:
 
     `restt predict model new.csv -o predictions.csv --interval 0.8 --carry id`
 
