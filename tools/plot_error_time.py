@@ -110,6 +110,7 @@ def draw(results: dict[str, list[dict[str, Any]]]) -> None:
         axes.scatter(seconds, error, color="#c2410c" if own else "#64748b", s=36 if own else 22, zorder=3)
         axes.annotate(name, (seconds, error), xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.set(xscale="log", xlabel="seconds of a fit, one thread, mean", ylabel="1 − R², mean")
+    axes.margins(0.14)
     axes.grid(alpha=0.3)
     figure.savefig(PICTURE, dpi=150)
 
