@@ -124,7 +124,7 @@ def fitted(task: tuple[Table, int, int, Component, bool]) -> dict[str, Any]:
     new = slice(begin, begin + HELD_OUT)
     mean = posterior.mean(rows_of(sites, x[new])).numpy()
     error = np.mean((warp.predict(mean)[:, 0] - y[new]) ** 2) / np.mean((y[:size].mean() - y[new]) ** 2)
-    spread = float(posterior.left_out_variance.mean()) ** 0.5
+    spread = float(posterior.loo_variance.mean()) ** 0.5
     away = (warp.encode(y[new, None]) - mean)[:, 0] / spread
     density = np.mean(-0.5 * away**2 - np.log(spread) + warp.log_slope(y[new, None])[:, 0]) + np.log(y[:size].std())
     result = {"table": name, "component": component.name, "names": kernel.layout.names, "theta": theta.numpy()}

@@ -134,7 +134,7 @@ def test_members_found_on_two_threads_are_the_same():
     given = kernel, data, warp, y[:, None], torch.arange(40), QUICK
     alone, beside = (fit_members(*given, threads) for threads in (1, 2))
     np.testing.assert_allclose(beside.weights, alone.weights, rtol=1e-6)
-    torch.testing.assert_close(beside.left_out, alone.left_out, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(beside.loo_mean, alone.loo_mean, rtol=1e-6, atol=1e-8)
     assert beside.evaluations == alone.evaluations
 
 
@@ -157,7 +157,7 @@ def tails_of(noise: np.ndarray, expected: float = 0.02) -> tuple[np.ndarray, flo
     targets = torch.from_numpy(warp.encode(y[:, None]))
     begun = condition(Process(kernel, climb(objective, objective.centre, 10), FULL, Settings()), data, targets)
     found, tail = _with_tails(data, begun, targets, expected)
-    assert torch.equal(found.level, begun.left_out.mean(1))
+    assert torch.equal(found.level, begun.loo_mean.mean(1))
     return found.precision.numpy(), tail
 
 
@@ -236,14 +236,14 @@ def test_members_are_averaged_with_weights_of_sum_1():
     assert members.weights.min() >= 0.02
     assert list(members.weights) == sorted(members.weights, reverse=True)
     torch.testing.assert_close(
-        members.left_out, weighted([one.left_out for one in members.posteriors], members.weights)
+        members.loo_mean, weighted([one.loo_mean for one in members.posteriors], members.weights)
     )
-    within = sum(w * one.left_out_variance for w, one in zip(members.weights, members.posteriors, strict=True))
+    within = sum(w * one.loo_variance for w, one in zip(members.weights, members.posteriors, strict=True))
     between = sum(
-        w * (one.left_out - members.left_out).square().mean(1)
+        w * (one.loo_mean - members.loo_mean).square().mean(1)
         for w, one in zip(members.weights, members.posteriors, strict=True)
     )
-    torch.testing.assert_close(members.left_out_variance, within + between)
+    torch.testing.assert_close(members.loo_variance, within + between)
     # One transform of y for all of them.
     np.testing.assert_allclose(members.warp.encode(y[:, None]), members.targets)
     assert members.evaluations > 10

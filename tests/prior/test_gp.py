@@ -67,8 +67,8 @@ def test_mean_variance_and_leave_one_out_are_those_of_the_textbook(seed):
         at = full[i, rest]
         solved = torch.linalg.solve(full[rest][:, rest], torch.cat([targets[rest], at[:, None]], 1))
         known = full[i, i] - own[i] - at @ solved[:, -1]
-        torch.testing.assert_close(posterior.left_out[i], at @ solved[:, :-1], rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(posterior.left_out_variance[i], known + noise[i], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(posterior.loo_mean[i], at @ solved[:, :-1], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(posterior.loo_variance[i], known + noise[i], rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(6))

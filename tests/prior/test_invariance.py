@@ -52,7 +52,7 @@ def fitted(name: str) -> tuple[np.ndarray, float]:
     """Predictions of new rows, and the root mean square error of leave-one-out predictions."""
     x, y, levels, new = TABLES[name]()
     found = prior.fit(x, y, levels=levels, settings=SHORT)
-    return found.predict(new)[:, 0], float(np.sqrt(found.left_out_error) * y.std())
+    return found.predict(new)[:, 0], float(np.sqrt(found.loo_error) * y.std())
 
 
 def assert_unmoved(name: str, predicted: np.ndarray) -> None:
@@ -124,7 +124,7 @@ def test_one_row_more_moves_predictions_little(seed):
     x, new = rng.standard_normal((64, 4)), rng.standard_normal((200, 4))
     y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.standard_normal(64)
     models = [prior.fit(x[:rows], y[:rows]) for rows in range(60, 65)]
-    error = np.sqrt(models[0].left_out_error) * y.std()
+    error = np.sqrt(models[0].loo_error) * y.std()
     predicted = [model.predict(new)[:, 0] for model in models]
     for before, after in pairwise(predicted):
         assert np.sqrt(np.mean((after - before) ** 2)) < 0.25 * error

@@ -98,7 +98,7 @@ def test_what_is_kept_goes_with_the_outputs(fitted):
     outputs = fitted.module(fitted.vectors(numbers)).detach().numpy()
     np.testing.assert_array_equal(fitted.outputs(numbers), outputs)
     np.testing.assert_array_equal(fitted.predict(numbers), fitted.warp.predict(outputs))
-    held_out = fitted.left_out_error * y.var()
+    held_out = fitted.loo_error * y.var()
     assert ((fitted.predict(numbers)[:, 0] - y) ** 2).mean() < held_out < 0.1 * y.var()
     assert fitted.evaluations > 20
 
@@ -288,7 +288,7 @@ def test_small_differences_of_large_numbers_are_fitted(offset):
     y = offset + x[:, 0] + 0.3 * rng.standard_normal(60)
     model = prior.fit(x, y, settings=MIDDLING)
     assert r2(y - offset, model.predict(x)[:, 0] - offset) > 0.9
-    assert model.left_out_error < 0.2
+    assert model.loo_error < 0.2
 
 
 def test_one_y_beyond_all_measure_is_left_out_with_a_warning():
@@ -339,7 +339,7 @@ def test_more_levels_than_rows_are_learned():
     model = prior.fit(numbers, y, levels=[40, 400, None], bond_dim=3, settings=QUICK)
     assert model.sites[model.order.index(1)].width == 401
     assert np.isfinite(model.predict(np.array([[39.0, 399.0, 0.0], [-1.0, -1.0, 0.5]]))).all()
-    assert model.left_out_error < 0.6
+    assert model.loo_error < 0.6
 
 
 def long_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

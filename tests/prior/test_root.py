@@ -39,8 +39,8 @@ def test_every_row_from_the_others_is_the_formula_without_it(count):
         inducing, rows = ([n for n in places if n != i] for places in (range(count), range(30)))
         if inducing:
             mean, variance = written_out(covariance, noise, targets, inducing, rows, i)
-            torch.testing.assert_close(found.left_out[i], mean, rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close(found.left_out_variance[i], variance, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found.loo_mean[i], mean, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found.loo_variance[i], variance, rtol=1e-5, atol=1e-6)
 
 
 def test_the_root_of_all_rows_is_the_posterior_covariance():
@@ -49,7 +49,7 @@ def test_the_root_of_all_rows_is_the_posterior_covariance():
     inverse = torch.linalg.inv(covariance + torch.diag(noise))
     torch.testing.assert_close(found.root.T @ found.root, inverse, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.mean, inverse @ targets, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(found.left_out_variance, 1 / inverse.diagonal() - noise, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(found.loo_variance, 1 / inverse.diagonal() - noise, rtol=1e-6, atol=1e-8)
 
 
 def test_few_inducing_rows_cover_as_well_and_say_how_far_they_are_off():

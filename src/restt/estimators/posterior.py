@@ -140,7 +140,7 @@ def fit_prior(
         print(
             f"closed form · {fitted.evaluations} evaluations of the evidence · "
             f"bond {fitted.module.bond_dim}, {fitted.rounding.kind} · noise {fitted.prior.noise:.3g} · "
-            f"leave-one-out r2 {1 - fitted.left_out_error:.4g} · {time.monotonic() - began:.1f} s",
+            f"leave-one-out r2 {1 - fitted.loo_error:.4g} · {time.monotonic() - began:.1f} s",
             flush=True,
         )
     return fitted
@@ -159,7 +159,7 @@ def _report(fitted: prior.Fitted, table: FitTable, settings: Settings) -> FitRep
         rounding_error=fitted.rounding.distance,
         rounding_tolerance=fitted.tolerance,
         spread_error=fitted.spread_error,
-        leave_one_out_r2=1 - fitted.left_out_error,
+        leave_one_out_r2=1 - fitted.loo_error,
         left_out={"rows of implausible y": dropped} if dropped else {},
     )
 

@@ -53,15 +53,15 @@ def fit_predictive(
             root_of(covariance, count, noise / (data.weights * data.precision), members.targets)
             for covariance, noise in zip(covariances, noises, strict=True)
         ]
-        within = weighted([one.left_out_variance + noise for one, noise in zip(roots, noises, strict=True)], shares)
-        variance = within + between([one.left_out for one in roots], shares)
-        ratio = (variance / members.left_out_variance).log() / 2
+        within = weighted([one.loo_variance + noise for one, noise in zip(roots, noises, strict=True)], shares)
+        variance = within + between([one.loo_mean for one in roots], shares)
+        ratio = (variance / members.loo_variance).log() / 2
         error = float((ratio.square() * data.weights).sum() / data.weights.sum()) ** 0.5
         if error <= settings.spread_tolerance:
             break
     if count == len(table):  # it is exact, and its leverages are next to 1 where there is no noise
-        variance, error = members.left_out_variance, 0.0
-    level = members.left_out.mean(1).cpu()
+        variance, error = members.loo_variance, 0.0
+    level = members.loo_mean.mean(1).cpu()
     found = Predictive(
         kernel,
         torch.stack([one.process.theta for one in members.posteriors]).cpu(),
@@ -94,8 +94,8 @@ class Root:
 
     root: Tensor  # (M, M): W, upper triangular
     mean: Tensor  # (M, O): weights of the inducing rows in the mean
-    left_out: Tensor  # (B, O): leave-one-out means
-    left_out_variance: Tensor  # (B,): of the function there
+    loo_mean: Tensor  # (B, O): leave-one-out means
+    loo_variance: Tensor  # (B,): of the function there
 
 
 @torch.no_grad()
@@ -121,13 +121,13 @@ def root_of(
     rest = (1 - leverage).clamp(min=1e-12)
     unseen = (covariance.diagonal() - seen.square().sum(0)).clamp(min=0)
     mean = inverse.T @ weights
-    left_out = targets - (targets - seen.T @ weights) / rest[:, None]
-    left_out_variance = unseen + own * leverage / rest
+    loo_mean = targets - (targets - seen.T @ weights) / rest[:, None]
+    loo_variance = unseen + own * leverage / rest
     if count < len(covariance):
         half = (1 + inner).rsqrt()[:, None] * (directions.T @ inverse)
         given = among, inverse.T @ inverse, half.T @ half, mean, own[:count], targets[:count]
-        left_out[:count], left_out_variance[:count] = _without(*given)
-    return Root(root, mean, left_out, left_out_variance)
+        loo_mean[:count], loo_variance[:count] = _without(*given)
+    return Root(root, mean, loo_mean, loo_variance)
 
 
 def _without(

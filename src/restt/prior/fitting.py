@@ -46,16 +46,16 @@ class Members:
     evaluations: int
 
     @property
-    def left_out(self) -> Tensor:  # (B, O)
+    def loo_mean(self) -> Tensor:  # (B, O)
         """Leave-one-out means of the average."""
-        return weighted([one.left_out for one in self.posteriors], self.weights)
+        return weighted([one.loo_mean for one in self.posteriors], self.weights)
 
     @property
-    def left_out_variance(self) -> Tensor:  # (B,)
+    def loo_variance(self) -> Tensor:  # (B,)
         """Leave-one-out variance of an observation: within the members, and between them."""
-        within = weighted([one.left_out_variance for one in self.posteriors], self.weights)
-        middle = self.left_out
-        return within + weighted([(one.left_out - middle).square().mean(1) for one in self.posteriors], self.weights)
+        within = weighted([one.loo_variance for one in self.posteriors], self.weights)
+        middle = self.loo_mean
+        return within + weighted([(one.loo_mean - middle).square().mean(1) for one in self.posteriors], self.weights)
 
 
 def weighted(parts: Sequence[Tensor], weights: np.ndarray) -> Tensor:
@@ -93,9 +93,9 @@ def fit_members(
         for theta, component in zip(thetas, settings.components, strict=True)
     ]
     usual = np.array([component.weight for component in settings.components])
-    left_out = torch.stack([one.left_out for one in posteriors], -1).cpu().numpy()
+    loo_mean = torch.stack([one.loo_mean for one in posteriors], -1).cpu().numpy()
     precision = (data.weights * data.precision).cpu().numpy()
-    weights = stacked(left_out, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
+    weights = stacked(loo_mean, targets.cpu().numpy(), precision, usual / usual.sum(), settings.stacking_rows)
     kept = [k for k in np.argsort(-weights, kind="stable") if weights[k] >= settings.LEAST_WEIGHT]
     weights = weights[kept] / weights[kept].sum()
     evaluations = sum(one.evaluations for one in (start, middle, *objectives))
@@ -162,7 +162,7 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
     1/ν is the likeliest, with an exponential prior of mean ``expected``; the precision of a row is its mean given the
     residual (an EM step).
     """
-    away = (targets - begun.left_out).square().mean(1) / begun.left_out_variance
+    away = (targets - begun.loo_mean).square().mean(1) / begun.loo_variance
     squares, weights = away.cpu().numpy(), data.weights.cpu().numpy()
     squares = squares / max(np.average(squares, weights=weights), 1e-300)
 
@@ -171,10 +171,10 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
 
     tail = float(minimize_scalar(surprise, bounds=Settings.TAILS, method="bounded").x)
     precision = student_precision(squares, weights, tail)
-    residuals = (targets - begun.left_out).mean(1).cpu().numpy()
+    residuals = (targets - begun.loo_mean).mean(1).cpu().numpy()
     if one_sided(residuals, weights, precision):
         tail, precision = Settings.TAILS[0], np.ones_like(precision)
-    level = begun.left_out.mean(1)
+    level = begun.loo_mean.mean(1)
     return replace(data, precision=torch.from_numpy(precision).to(data.z), level=level), tail
 
 

@@ -88,8 +88,8 @@ class Posterior:
     process: Process
     rows: Rows
     alpha: Tensor  # (B, O): A⁻¹ t
-    left_out: Tensor  # (B, O): leave-one-out means; empty where they were not found
-    left_out_variance: Tensor  # (B,): of an observation of weight 1 there
+    loo_mean: Tensor  # (B, O): leave-one-out means; empty where they were not found
+    loo_variance: Tensor  # (B,): of an observation of weight 1 there
 
     def mean(self, rows: Rows) -> Tensor:  # (B2, O)
         """The posterior mean of rows."""

@@ -48,23 +48,23 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A residual train out of a fitted Gaussian process, and all that goes with it.
+    """A residual train from a fitted Gaussian process, with its prior and predictive distribution.
 
     ``module`` takes the site vectors of :meth:`vectors`, whose sites are the columns in ``order``, and gives the warped
     target: ``warp.predict`` of it is y.
     """
 
     module: ResTT | DiagonalTT
-    order: tuple[int, ...]  # which column each site reads
+    order: tuple[int, ...]  # the column that each site reads
     sites: tuple[Site, ...]  # in the module's order
     warp: Warp
     prior: Prior  # in the table's order
     predictive: Predictive
     rounding: Rounding
-    left_out_error: float  # mean square of leave-one-out predictions of y, relative to its variance
-    evaluations: int
     tolerance: float  # that the rounding was asked to hold
+    loo_error: float  # mean square error of leave-one-out predictions of y, relative to its variance
     spread_error: float  # root mean square of log(s / exact s) over the rows of the fit
+    evaluations: int  # of the evidence
     rows: FitRows  # that it is conditioned on
 
     def vectors(self, numbers: np.ndarray) -> Tensor:  # (B, C) -> (B, N, I)
@@ -85,7 +85,7 @@ class Fitted:
         return self.predictive.std(self.outputs(numbers), numbers, self.warp)
 
     def predict_interval(self, numbers: np.ndarray, coverage: float = 0.9) -> np.ndarray:  # (B, C) -> (B, 2, O)
-        """Between which an observation lies with probability ``coverage``."""
+        """Interval that holds an observation with probability ``coverage``."""
         return self.predictive.interval(self.outputs(numbers), numbers, self.warp, coverage)
 
 
@@ -146,67 +146,37 @@ def fit(
     """
     settings = Settings() if settings is None else settings
     table, targets, used = checked(numbers, y, weights)
-    threads = torch.get_num_threads()
-    # Several threads wait for each other more than they work on small matrices.
-    with fitting_threads(float(min(len(table), settings.scale_rows)) ** 2 * table.shape[1] * settings.knots):
-        return _fit(
-            table,
-            targets,
-            used,
-            levels,
-            names,
-            bond_dim,
-            average,
-            seed,
-            device or _CPU,
-            settings,
-            threads,
-            dense,
-        )
-
-
-def _fit(
-    table: np.ndarray,
-    targets: np.ndarray,
-    used: np.ndarray,
-    levels: Sequence[int | None] | None,
-    names: Sequence[str] | None,
-    bond_dim: int | str,
-    average: bool,
-    seed: int,
-    place: torch.device,
-    settings: Settings,
-    threads: int,
-    dense: bool,
-) -> Fitted:
     keep = drop_implausible_targets(targets, used)
     table, targets, used = merge_copies(table[keep], targets[keep], used[keep])
-    # In an order that does not depend on the rows': samples are its beginning.
+    # Samples are the first rows of an order that depends on what rows hold, not on how they came.
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
     sites = fit_sites(table, used, levels, settings.knots, average, beyond=True)
     check_levels(table, [None if site.knots is not None else site.levels for site in sites])
+    place, count = device or _CPU, min(len(table), settings.scale_rows)
     rows, weight = rows_of(sites, table).to(place), torch.from_numpy(used).to(place)
     kernel = Kernel.measured(sites, rows, weight, targets.shape[1])
-    count = min(len(table), settings.scale_rows)
     warp = Warp.fit(targets, used)
-    ones = torch.ones_like(weight[:count])
     z = torch.from_numpy(warp.standardised(targets[:count])).to(place)
+    ones = torch.ones_like(weight[:count])
     data = Data(rows.take(slice(count)), z, weight[:count], ones, torch.zeros_like(ones))
     sample = torch.arange(min(count, settings.first_rows), device=place)
-    members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads if place == _CPU else 1)
-    data = members.data if len(table) == count else _with_rest(members, rows, weight, targets)
-    labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
-    seen = FitRows.of(table, targets, used, data, members.tail, seed)
-    return finish(kernel, members, data, seen, labels, bond_dim, settings, dense)
+    threads = torch.get_num_threads() if place == _CPU else 1
+    # Several threads wait for each other more than they work on small matrices.
+    with fitting_threads(float(count) ** 2 * table.shape[1] * settings.knots):
+        members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads)
+        data = members.data if len(table) == count else _with_rest(members, rows, weight, targets)
+        labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)
+        fit_rows = FitRows.of(table, targets, used, data, members.tail, seed)
+        return finish(kernel, members, data, fit_rows, labels, bond_dim, settings, dense)
 
 
 def _with_rest(members: Members, rows: Rows, weight: Tensor, targets: np.ndarray) -> Data:
-    """All rows of a long table, those beyond the members' with the noise that the members' predictions say."""
+    """All rows of a long table; the noise of rows that the members were not fitted to follows their predictions."""
     count = len(members.targets)
     encoded = torch.from_numpy(members.warp.encode(targets)).to(weight)
     level = weighted([one.mean(rows.take(slice(count, None))) for one in members.posteriors], members.weights)
-    squares = (encoded[count:] - level).square().mean(1) / members.left_out_variance.mean()
+    squares = (encoded[count:] - level).square().mean(1) / members.loo_variance.mean()
     precision = torch.cat([members.data.precision, tail_precision(squares, members.tail)])
     if members.tail < NORMAL_TAIL:
         precision = torch.ones_like(precision)
@@ -215,64 +185,91 @@ def _with_rest(members: Members, rows: Rows, weight: Tensor, targets: np.ndarray
 
 def finish(
     kernel: Kernel,
-    members: Members,  # given the first of the rows
+    members: Members,  # conditioned on the first rows
     data: Data,  # all rows
-    seen: FitRows,  # the same as a table
+    fit_rows: FitRows,  # the same rows as a table
     labels: tuple[str, ...],
     bond_dim: int | str,
     settings: Settings,
     dense: bool,
 ) -> Fitted:
-    """The train and the predictive distribution of members: all of a fit that comes after its hyper-parameters."""
-    table, targets, used, sites = seen.numbers, seen.targets, seen.weights, kernel.sites
+    """Turn fitted members into a train and a predictive distribution."""
+    table, targets, weights = fit_rows.numbers, fit_rows.targets, fit_rows.weights
     count = len(members.targets)
-    warp, posteriors = members.warp, members.posteriors
-    held: Tensor | None = None  # (H, O): predictions of the last rows from the others
+    first, posteriors = slice(count), members.posteriors
+    held_out: Tensor | None = None  # (H, O): predictions of the last rows from the others
     if len(table) > count:
-        posteriors, held = _given_all(members, data, targets, settings)
-    some_rows = members.data.rows
-    exact = weighted([one.mean(some_rows) for one in posteriors], members.weights).cpu()
-    kernel = kernel.to(_CPU)
-    prior = Prior.of(members, labels)
-    noise = weighted([one.process.noise(some_rows, members.data.level) for one in posteriors], members.weights).mean()
-    tolerance = settings.tolerance * float(noise) ** 0.5
+        posteriors, held_out = _given_all(members, data, targets, settings)
+    noise = weighted([one.process.noise(members.data.rows, members.data.level) for one in posteriors], members.weights)
+    tolerance = settings.tolerance * float(noise.mean()) ** 0.5
+    kernel, prior = kernel.to(_CPU), Prior.of(members, labels)
     order = tuple(np.argsort(-prior.relevance, kind="stable").tolist())
-    places = _dense_states(kernel, some_rows.to(_CPU))
-    wanted = [places[n] for n in order], exact, used[:count], tolerance, bond_dim, settings
-    cores, rounding, moved = _rounded(posteriors, members.weights, kernel, order, *wanted)
-    if bond_dim == "auto" and not dense and rounding.distance > tolerance:
-        module: ResTT | DiagonalTT = diagonal_module(posteriors, members.weights, order)
-        rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(sites) - 1), 0.0, 0.0, kind="diagonal")
-        moved = np.zeros_like(moved)
-    else:
-        module = residual_module(cores)
+    module, rounding, moved = _train_of(
+        replace(members, posteriors=posteriors), kernel, order, weights[first], tolerance, bond_dim, settings, dense
+    )
+    # Leave-one-out residuals, inflated for hyper-parameters that were fitted to the same rows.
     fitted_to = settings.optimism_rows + settings.optimism_columns * kernel.layout.varying
     growth = (1 + min(fitted_to / count, settings.MOST_GROWTH)) ** 0.5
-    residuals = (members.targets - members.left_out).cpu().numpy()
-    given = table[:count], residuals * growth - moved, used[:count], settings
-    predictive, spread_error = fit_predictive(members, kernel, *given, module.num_parameters())
-    # Centred where the noise's density is: rare values on one side of it are part of the mean of y, no bias.
-    trust = used[:count] * members.data.precision.cpu().numpy()
-    warp = warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), used[:count])
-    left_out, some = members.left_out.cpu().numpy(), slice(count)
-    if held is not None:
-        left_out, some = held.cpu().numpy(), slice(len(table) - len(held), None)
-        residuals = warp.encode(targets[some]) - left_out
-        predictive = predictive.recalibrated(residuals, table[some], left_out, used[some])
-        warp = warp.smeared(residuals, used[some])
-    error = _relative_error(warp.predict(left_out), targets[some], used[some])
-    measured = rounding, error, members.evaluations, tolerance, spread_error
-    if not len(seen.means):
-        variance = float(members.left_out_variance.mean())
-        seen = replace(seen, variance=variance, inducing=predictive.numbers, means=predictive.means)
-    ordered = tuple(sites[n] for n in order)
-    return Fitted(module, order, ordered, warp, prior, predictive, *measured, seen)
+    residuals = (members.targets - members.loo_mean).cpu().numpy()
+    predictive, spread_error = fit_predictive(
+        members, kernel, table[first], residuals * growth - moved, weights[first], settings, module.num_parameters()
+    )
+    # Centred where the noise's density is: rare values on one side of it are part of the mean of y, not a bias.
+    trust = weights[first] * members.data.precision.cpu().numpy()
+    warp = members.warp.smeared(residuals - np.average(residuals, axis=0, weights=trust), weights[first])
+    predicted, judged = members.loo_mean.cpu().numpy(), first
+    if held_out is not None:
+        predicted, judged = held_out.cpu().numpy(), slice(len(table) - len(held_out), None)
+        residuals = warp.encode(targets[judged]) - predicted
+        predictive = predictive.recalibrated(residuals, table[judged], predicted, weights[judged])
+        warp = warp.smeared(residuals, weights[judged])
+    if not len(fit_rows.means):  # a first fit, not one conditioned on more rows
+        variance = float(members.loo_variance.mean())
+        fit_rows = replace(fit_rows, variance=variance, inducing=predictive.numbers, means=predictive.means)
+    return Fitted(
+        module,
+        order,
+        tuple(kernel.sites[n] for n in order),
+        warp,
+        prior,
+        predictive,
+        rounding,
+        tolerance,
+        _relative_error(warp.predict(predicted), targets[judged], weights[judged]),
+        spread_error,
+        members.evaluations,
+        fit_rows,
+    )
+
+
+def _train_of(
+    members: Members,
+    kernel: Kernel,
+    order: tuple[int, ...],
+    weights: np.ndarray,  # (B,)
+    tolerance: float,
+    bond_dim: int | str,
+    settings: Settings,
+    dense: bool,
+) -> tuple[ResTT | DiagonalTT, Rounding, np.ndarray]:  # (B, O)
+    """The members' mean as a train, how it was rounded, and how far that moved the rows."""
+    rows = members.data.rows
+    exact = weighted([one.mean(rows) for one in members.posteriors], members.weights).cpu()
+    states = _dense_states(kernel, rows.to(_CPU))
+    cores, rounding, moved = _rounded(
+        members, kernel, order, [states[n] for n in order], exact, weights, tolerance, bond_dim, settings
+    )
+    if bond_dim != "auto" or dense or rounding.distance <= tolerance:
+        return residual_module(cores), rounding, moved
+    module = diagonal_module(members.posteriors, members.weights, order)
+    rounding = Rounding(module.bond_dim, (module.bond_dim,) * (len(order) - 1), 0.0, 0.0, kind="diagonal")
+    return module, rounding, np.zeros_like(moved)
 
 
 def _given_all(
     members: Members, data: Data, targets: np.ndarray, settings: Settings
 ) -> tuple[tuple[Posterior, ...], Tensor | None]:
-    """The members' posteriors given all rows of a long table, and the average's predictions of held-out rows."""
+    """Condition the members on all rows of a long table; predict held-out rows by their average."""
     encoded = torch.from_numpy(members.warp.encode(targets)).to(data.weights)
     inducing = members.data.rows
     if len(encoded) > settings.exact_rows:
@@ -302,8 +299,7 @@ def _dense_states(kernel: Kernel, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
 
 
 def _rounded(
-    posteriors: Sequence[Posterior],
-    member_weights: np.ndarray,
+    members: Members,
     kernel: Kernel,
     order: tuple[int, ...],
     states: Sequence[Tensor],  # N of (B, I_n), in the order
@@ -313,19 +309,18 @@ def _rounded(
     bond_dim: int | str,
     settings: Settings,
 ) -> tuple[list[Tensor], Rounding, np.ndarray]:  # (B, O)
-    """Cores of the members' mean of the least bond that holds the tolerance, or the largest, and how far rows moved."""
+    """Cores of the members' mean, of the least bond that holds the tolerance (else the largest), and the rows' move."""
     bonds = [bond for bond in settings.FIRST_BONDS if bond < settings.largest_bond] + [settings.largest_bond]
     if bond_dim != "auto":
         bonds, tolerance = [check_int("bond_dim", bond_dim, minimum=1)], 0.0
-    parts = [one.products() for one in posteriors]
     effects = [
-        sum(float(w) * part for w, part in zip(member_weights, column, strict=True))
-        for column in zip(*(one.effects() for one in posteriors), strict=True)
+        weighted(column, members.weights) for column in zip(*(one.effects() for one in members.posteriors), strict=True)
     ]
-    scaled = [(float(w) * part[0], part[1]) for w, part in zip(member_weights, parts, strict=True)]
-    scaled.append(effects_as_products(effects))
-    coefficients = torch.cat([part[0] for part in scaled])
-    factors = [torch.cat([part[1][n] for part in scaled]) for n in order]
+    products = [one.products() for one in members.posteriors]
+    terms = [(float(w) * part[0], part[1]) for w, part in zip(members.weights, products, strict=True)]
+    terms.append(effects_as_products(effects))
+    coefficients = torch.cat([part[0] for part in terms])
+    factors = [torch.cat([part[1][n] for part in terms]) for n in order]
     moments = [_moment(kernel, n, float(weights.sum())).to(coefficients) for n in order]
     sites = [(kernel.sites[n], kernel.means[n]) for n in order]
 
