@@ -14,7 +14,7 @@ from restt.prior.gp import (
     condition,
     condition_iteratively,
     condition_through,
-    term_covariances,
+    product_covariance,
 )
 from restt.prior.objective import Data
 from restt.prior.pairs import Rows
@@ -180,13 +180,15 @@ def test_terms_have_the_covariance_of_the_linear_map_that_they_are(seed, chosen)
     widths = [len(mean) for mean in process.kernel.means]
     means = [torch.from_numpy(rng.dirichlet(np.ones(w))) for w in widths]
     points = {n: torch.from_numpy(rng.dirichlet(np.ones(widths[n]), 3)) for n in chosen}
-    variance, cross = term_covariances(process, data.rows, points, means)
+    term = [points[n] - mean if n in points else mean.expand(3, -1) for n, mean in enumerate(means)]
+    seen = [data.rows.vectors(n, width) for n, width in enumerate(widths)]
+    variance = product_covariance(process, term, term).diagonal()
+    cross = product_covariance(process, term, seen)
     everywhere, places = all_states(process)
     # The function is multilinear in the site vectors, so a term is a weighted sum of its values at all states.
     weights = torch.ones(3, len(places), dtype=torch.float64)
     for n in range(3):
-        away = points[n] - means[n] if n in points else means[n].expand(3, -1)
-        weights *= away[:, everywhere.code[:, n].long()]
+        weights *= term[n][:, everywhere.code[:, n].long()]
     own = dense_covariance(process, everywhere, everywhere)
     torch.testing.assert_close(variance, (weights @ own * weights).sum(1), rtol=1e-8, atol=1e-8)
     expected = weights @ dense_covariance(process, everywhere, data.rows)

@@ -19,52 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.prior.gp import Process
-from restt.prior.pairs import Rows
-from restt.prior.predictive import Predictive, between
+from restt.prior.gp import Process, Product, product_covariance, without_each
+from restt.prior.predictive import Predictive, between, row_vectors
 
 # Numbers of the largest array that is held at once, 64 MiB.
 _NUMBERS = 2**23
-
-Product = Sequence[Tensor]  # N of (A, I_n): site vectors of A products
-
-
-def product_covariance(process: Process, left: Product, right: Product) -> Tensor:  # (A, B)
-    """Prior covariance of products of site vectors."""
-    found = left[0].new_ones(len(left[0]), len(right[0]), 3)
-    masses, slopes = [], []
-    for table, ours, theirs in zip(process.tables, left, right, strict=True):
-        found = found * torch.einsum("ai,ijk,bj->abk", ours, table[:-1, :-1, :3], theirs)
-        masses.append(torch.outer(ours.sum(1), theirs.sum(1)))
-        slopes.append(ours @ table[:-1, :-1, 3] @ theirs.T)
-    mass, others = torch.stack(masses), without_each(masses)
-    additive = sum(slope * other for slope, other in zip(slopes, others, strict=True))
-    return found @ process.scale[:3] + process.scale[3] * additive + process.settings.constant * mass.prod(0)
-
-
-def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
-    """The product of all factors but each one, without a division.
-
-    >>> [int(each) for each in without_each([torch.tensor(2), torch.tensor(0), torch.tensor(5)])]
-    [0, 10, 0]
-    """
-    after = [torch.ones_like(factors[-1])]
-    for factor in reversed(factors[1:]):
-        after.append(after[-1] * factor)
-    before, found = torch.ones_like(factors[0]), []
-    for factor, behind in zip(factors, reversed(after), strict=True):
-        found.append(before * behind)
-        before = before * factor
-    return found
-
-
-def row_vectors(predictive: Predictive, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
-    """Rows as products; what the fit did not see is the average of its column."""
-    found = []
-    for n, mean in enumerate(predictive.kernel.means):
-        states = rows.vectors(n, len(mean) + 1)
-        found.append(states[:, :-1] + states[:, -1:] * mean)
-    return found
 
 
 @torch.no_grad()

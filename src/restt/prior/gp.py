@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +17,8 @@ from restt.prior.settings import Component, Settings
 # Tried in turn on the diagonal, relative to its mean, until the covariance has a Cholesky factor.
 _JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4)
 _ROWS_AT_ONCE = 2048
+
+Product = Sequence[Tensor]  # N of (A, I_n): site vectors of A products over columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,31 +222,30 @@ def condition_iteratively(
     return Posterior(process, data.rows, alpha, targets[:0], own[:0]), predicted
 
 
-@torch.no_grad()
-def term_covariances(
-    process: Process,
-    rows: Rows,
-    points: Mapping[int, Tensor],  # column -> (G, I_n), of as many points each
-    means: Sequence[Tensor],  # N of (I_n,)
-) -> tuple[Tensor, Tensor]:  # (G,), (G, B)
-    """Prior variance of a centred term at points, and its covariance with the function at rows.
+def product_covariance(process: Process, left: Product, right: Product) -> Tensor:  # (A, B)
+    """Prior covariance of products of site vectors."""
+    found = left[0].new_ones(len(left[0]), len(right[0]), 3)
+    masses, slopes = [], []
+    for table, ours, theirs in zip(process.tables, left, right, strict=True):
+        found = found * torch.einsum("ai,ijk,bj->abk", ours, table[:-1, :-1, :3], theirs)
+        masses.append(torch.outer(ours.sum(1), theirs.sum(1)))
+        slopes.append(ours @ table[:-1, :-1, 3] @ theirs.T)
+    mass, others = torch.stack(masses), without_each(masses)
+    additive = sum(slope * other for slope, other in zip(slopes, others, strict=True))
+    return found @ process.scale[:3] + process.scale[3] * additive + process.settings.constant * mass.prod(0)
 
-    The term of columns S is linear in the function: each column of S less its mean, every other one at its mean.
+
+def without_each(factors: Sequence[Tensor]) -> list[Tensor]:
+    """The product of all factors but each one, without a division.
+
+    >>> [int(each) for each in without_each([torch.tensor(2), torch.tensor(0), torch.tensor(5)])]
+    [0, 10, 0]
     """
-    count = len(next(iter(points.values())))
-    variance = rows.share.new_ones(count, 3)
-    cross = rows.share.new_ones(count, len(rows), 3)
-    alone: tuple[Tensor, Tensor] | None = None
-    for n, (table, mean) in enumerate(zip(process.tables, means, strict=True)):
-        inner = table[:-1, :-1]
-        states = rows.vectors(n, len(table))
-        away = points[n] - mean if n in points else mean.expand(1, -1)
-        own = torch.einsum("gi,ijk,gj->gk", away, inner, away)
-        seen = torch.einsum("gi,ijk,bj->gbk", away, table[:-1], states)
-        variance, cross = variance * own[:, :3], cross * seen[..., :3]
-        if n in points and len(points) == 1:
-            alone = own[:, 3], seen[..., 3]
-    total, covered = variance @ process.scale[:3], cross @ process.scale[:3]
-    if alone is not None:
-        total, covered = total + process.scale[3] * alone[0], covered + process.scale[3] * alone[1]
-    return total, covered
+    after = [torch.ones_like(factors[-1])]
+    for factor in reversed(factors[1:]):
+        after.append(after[-1] * factor)
+    before, found = torch.ones_like(factors[0]), []
+    for factor, behind in zip(factors, reversed(after), strict=True):
+        found.append(before * behind)
+        before = before * factor
+    return found

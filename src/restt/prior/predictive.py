@@ -21,7 +21,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int, check_positive
 from restt.prior.distribution import LEVELS, Distribution, standard_quantile
-from restt.prior.gp import Process, term_covariances
+from restt.prior.gp import Process, product_covariance
 from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
@@ -131,19 +131,26 @@ class Predictive:
         points: Mapping[int, Tensor],  # column -> (G_n, I_n): the columns of the term, and their site vectors
         means: Sequence[Tensor],  # C of (I_n,)
     ) -> Tensor:  # (G_n of the first column, of the second, …)
-        """Posterior standard deviation of a centred term on a grid, in standard deviations of the warped target."""
+        """Posterior standard deviation of a centred term on a grid, in standard deviations of the warped target.
+
+        The term of columns S is a product: each column of S less its mean, every other one at its mean.
+        """
         shape = [len(vectors) for vectors in points.values()]
-        parts = []
+        inducing, parts = row_vectors(self, self.inducing), []
         for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
             part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
-            places = torch.unravel_index(part, shape)
-            chosen = {n: vectors[place] for (n, vectors), place in zip(points.items(), places, strict=True)}
-            within, found = torch.zeros(len(part), dtype=torch.float64), []
+            places = dict(zip(points, torch.unravel_index(part, shape), strict=True))
+            term = [
+                points[n][places[n]] - mean if n in points else mean.expand(len(part), -1)
+                for n, mean in enumerate(means)
+            ]
+            within, centres = torch.zeros(len(part), dtype=torch.float64), []
             for weight, process, root, mean in self.members:
-                variance, cross = term_covariances(process, self.inducing, chosen, means)
-                within += weight * (variance - (root @ cross.T).square().sum(0)).clamp(min=0)
-                found.append(cross @ mean)
-            parts.append((within + between(found, self.weights)).sqrt())
+                cross = product_covariance(process, inducing, term)  # (M, G)
+                variance = product_covariance(process, term, term).diagonal()
+                within += weight * (variance - (root @ cross).square().sum(0)).clamp(min=0)
+                centres.append(cross.T @ mean)
+            parts.append((within + between(centres, self.weights)).sqrt())
         return torch.cat(parts).reshape(shape)
 
     def recalibrated(
@@ -230,6 +237,15 @@ class Predictive:
 # Of a variance relative to the common one: a search may try any slope.
 _LARGEST_LOG = 30.0
 _ARRAYS = ("numbers", "roots", "means", "quantiles", "slopes")
+
+
+def row_vectors(predictive: Predictive, rows: Rows) -> list[Tensor]:  # N of (B, I_n)
+    """Rows as products; what the fit did not see is the average of its column."""
+    found = []
+    for n, mean in enumerate(predictive.kernel.means):
+        states = rows.vectors(n, len(mean) + 1)
+        found.append(states[:, :-1] + states[:, -1:] * mean)
+    return found
 
 
 def between(means: Sequence[Tensor], weights: np.ndarray) -> Tensor:  # S of (B, O), (S,) -> (B,)
