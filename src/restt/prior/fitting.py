@@ -25,6 +25,7 @@ from torch import Tensor
 from restt.prior.gp import Posterior, Process, condition
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective, power_of
+from restt.prior.rows import tail_precision
 from restt.prior.settings import Settings
 from restt.prior.warp import Warp
 
@@ -180,7 +181,7 @@ def _with_tails(data: Data, begun: Posterior, targets: Tensor, expected: float) 
 
 def student_precision(squares: np.ndarray, weights: np.ndarray, tail: float) -> np.ndarray:  # (B,), (B,) -> (B,)
     """Expected precision of rows of these squared residuals, whose mean is 1, under 1/tail degrees of freedom."""
-    precision = (1 / tail + 1) / (1 / tail - 2 + squares)
+    precision = tail_precision(squares, tail)
     return np.asarray(precision / np.average(precision, weights=weights))
 
 

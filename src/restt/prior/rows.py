@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from restt._common.errors import shown
 if TYPE_CHECKING:
     from restt.prior.objective import Data
 
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 # y further from its median than this many widths of its middle nine tenths is implausible.
 _IMPLAUSIBLE = 1e4
 # 1/ν below which Student's noise is normal.
@@ -234,6 +235,6 @@ class FitRows:
         return found
 
 
-def tail_precision(squares: Tensor, tail: float) -> Tensor:  # (B,) -> (B,)
+def tail_precision(squares: Numbers, tail: float) -> Numbers:  # (B,) -> (B,)
     """Expected precision of the noise of rows of these standardised squared residuals, under 1/tail degrees."""
     return (1 / tail + 1) / (1 / tail - 2 + squares)

@@ -64,34 +64,14 @@ class Site:
 
     def vectors(self, column: np.ndarray) -> Tensor:  # (B,) -> (B, width)
         """Site vectors of a column, NaN where a value is missing."""
-        absent = np.isnan(column)
-        vectors = torch.zeros(len(column), self.width, dtype=torch.float64)
-        if self.knots is None:
-            vectors[torch.arange(len(column)), torch.from_numpy(self._codes(column, absent))] = 1.0
-            return vectors
-        with np.errstate(over="ignore"):
-            scaled = (np.where(absent, self.shift, column) - self.shift) / self.scale
-        scaled = np.clip(scaled, -_FURTHEST, _FURTHEST)
-        vectors[:, : len(self.knots)] = Hat(knots=[list(self.knots)])(scaled[:, None])[:, 0]
-        if absent.any():
-            vectors[torch.from_numpy(absent)] = 0.0
-            vectors[torch.from_numpy(absent), self._absent_state()] = 1.0
-        return vectors
-
-    def _codes(self, column: np.ndarray, absent: np.ndarray) -> np.ndarray:
-        codes = np.where(absent, 0, column).astype(np.int64)
-        unknown = (codes < 0) | (codes >= self.levels)
-        if unknown.any() and not self.average:
-            raise ValueError(f"a category must be a level 0…{self.levels - 1}, got {codes[unknown][0]}")
-        codes[unknown] = self.width - 1
-        if absent.any():
-            codes[absent] = self._absent_state()
-        return codes
-
-    def _absent_state(self) -> int:
-        if not self.missing and not self.average:
-            raise ValueError("a value is missing in a column that had none missing in the fit")
-        return self.seen - 1 if self.missing else self.width - 1
+        rows = rows_of([self], column[:, None])
+        unseen = (rows.code[:, 0] == self.seen).numpy()
+        if unseen.any() and not self.average:
+            value = column[unseen][0]
+            if np.isnan(value):
+                raise ValueError("a value is missing in a column that had none missing in the fit")
+            raise ValueError(f"a category must be a level 0…{self.levels - 1}, got {int(value)}")
+        return rows.vectors(0, self.width)
 
     def to_config(self) -> dict[str, Any]:
         """Plain values; floats survive the round trip through JSON exactly."""
