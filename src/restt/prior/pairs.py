@@ -24,8 +24,9 @@ from torch import Tensor
 from restt.chain.cpu import build
 
 SOURCE = Path(__file__).parent / "pairs.c"
-# Entries of the largest array of a block of pairs that torch makes at once.
-_BLOCK = 2**22
+# Entries of the arrays of a block of pairs that torch makes at once: small enough for a cache, and 2 GB on a GPU, whose
+# time goes into launches.
+_BLOCK, _DEVICE_BLOCK = 2**22, 2**28
 # Pairs times columns below which a second thread costs more than it saves.
 _SERIAL = 1_000_000
 
@@ -101,8 +102,10 @@ def covariance(tables: Tables, scale: Tensor, rows: Rows, others: Rows | None = 
     library = _library(scale)
     if library is None:
         parts = tables.split()
-        blocks = _blocks(rows, others, len(parts))
-        return torch.cat([_combine(_factors(parts, mine, theirs), scale) for mine, theirs, _ in blocks])
+        left = [rows.vectors(n, len(table)) for n, table in enumerate(parts)]
+        right = left if others is None else [others.vectors(n, len(table)) for n, table in enumerate(parts)]
+        blocks = _blocks(len(rows), 4 * len(right[0]), scale)
+        return torch.cat([_block_covariance(parts, scale, [x[block] for x in left], right) for block in blocks])
     out = scale.new_empty(len(rows), len(rows if others is None else others))
     _call(library.pairs_forward, tables, scale, rows, others, out=out)
     return out
@@ -123,38 +126,39 @@ def pull_back(
         return _call(library.pairs_backward, tables, scale, rows, None, grad=grad)
     parts, by_table, by_scale = tables.split(), torch.zeros_like(tables.flat), torch.zeros_like(scale)
     by_part = tables.split(by_table)
-    for mine, theirs, place in _blocks(rows, None, len(parts)):
-        factors = _factors(parts, mine, theirs)  # (N, b, B, 4)
-        before, after = torch.ones_like(factors), torch.ones_like(factors)
-        before[1:, ..., :3] = factors[:-1, ..., :3].cumprod(0)
-        after[:-1, ..., :3] = factors[1:, ..., :3].flip(0).cumprod(0).flip(0)
-        by_scale[:3] += (factors[..., :3].prod(0) * grad[place, :, None]).sum((0, 1))
-        by_scale[3] += (factors[..., 3].sum(0) * grad[place]).sum()
-        slopes = before.mul_(after).mul_(grad[place, :, None] * scale)
-        for n, part in enumerate(by_part):
-            left, right = mine.vectors(n, len(part)), theirs.vectors(n, len(part))
-            part += torch.einsum("bi,bck,cj->ijk", left, slopes[n], right)
+    vectors = [rows.vectors(n, len(table)) for n, table in enumerate(parts)]
+    for block in _blocks(len(rows), 12 * len(parts) * len(rows), scale):
+        left, slope = [x[block] for x in vectors], grad[block]
+        factors = torch.stack([_bilinear(table, x, y) for table, x, y in zip(parts, left, vectors, strict=True)])
+        before, after = torch.ones_like(factors), torch.ones_like(factors)  # (N, 4, b, B)
+        before[1:, :3] = factors[:-1, :3].cumprod(0)
+        after[:-1, :3] = factors[1:, :3].flip(0).cumprod(0).flip(0)
+        by_scale[:3] += (before[-1, :3] * factors[-1, :3] * slope).sum((1, 2))
+        by_scale[3] += (factors[:, 3].sum(0) * slope).sum()
+        by_factor = before.mul_(after).mul_(scale[:, None, None] * slope)
+        for part, x, y, own in zip(by_part, left, vectors, by_factor, strict=True):
+            part += (x.T @ own @ y).permute(1, 2, 0)
     return by_table, by_scale
 
 
-def _factors(tables: Sequence[Tensor], rows: Rows, others: Rows) -> Tensor:  # (N, B, B2, 4)
-    return torch.stack(
-        [
-            torch.einsum("bi,ijk,cj->bck", rows.vectors(n, len(table)), table, others.vectors(n, len(table)))
-            for n, table in enumerate(tables)
-        ]
-    )
+def _bilinear(table: Tensor, left: Tensor, right: Tensor) -> Tensor:  # (I, I, 4), (b, I), (B, I) -> (4, b, B)
+    return left @ table.permute(2, 0, 1) @ right.T
 
 
-def _combine(factors: Tensor, scale: Tensor) -> Tensor:  # (N, B, B2, 4) -> (B, B2)
-    return factors[..., :3].prod(0) @ scale[:3] + factors[..., 3].sum(0) * scale[3]
+def _block_covariance(
+    tables: Sequence[Tensor], scale: Tensor, left: Sequence[Tensor], right: Sequence[Tensor]
+) -> Tensor:  # (b, B)
+    products, sums = scale[:3, None, None], scale.new_zeros(())
+    for table, x, y in zip(tables, left, right, strict=True):
+        factor = _bilinear(table, x, y)
+        products, sums = products * factor[:3], sums + factor[3]
+    return products.sum(0).add_(scale[3] * sums)
 
 
-def _blocks(rows: Rows, others: Rows | None, columns: int) -> list[tuple[Rows, Rows, slice]]:
-    theirs = rows if others is None else others
-    step = max(1, _BLOCK // max(1, 4 * columns * len(theirs)))
-    places = (slice(start, start + step) for start in range(0, len(rows), step))
-    return [(rows.take(place), theirs, place) for place in places]
+def _blocks(rows: int, entries: int, like: Tensor) -> list[slice]:
+    """Slices of rows, each of which needs so many entries, that fit into the largest array."""
+    step = max(1, (_BLOCK if like.device.type == "cpu" else _DEVICE_BLOCK) // max(1, entries))
+    return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def _library(scale: Tensor) -> ctypes.CDLL | None:
