@@ -1,4 +1,4 @@
-"""The end of an epoch for each run: rolled back after an explosion, stopped early, at a lower rate, or done.
+"""The end of an epoch for each run: rolled back after an explosion, stopped early, or done.
 
 A run that explodes is rolled back and continues with half the rate and a gradient clipped at the norm it had before.
 Half the rate alone is often not enough. Late in a training Adam's second moments are small, and one batch with a
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from restt._common.compat_torch import foreach_copy_, foreach_norm
-from restt.train.config import TrainConfig
 from restt.train.records import Event
 
 
@@ -51,46 +50,36 @@ class RunState:
     guard_scale: float = 1.0  # halved by each roll-back
     clip: float = math.inf  # largest gradient norm since the first roll-back
     usual_norm: float = math.inf  # mean gradient norm of the last good epoch
-    plateau_scale: float = 1.0
     failures: int = 0
     reference: float = math.nan  # loss of an untrained model, which an explosion is measured against
     lowest: float = math.inf  # lowest training loss of an epoch
     best: float = math.inf  # best monitored loss
     best_epoch: int = 0
     waited: int = 0  # epochs since the best one
-    plateau_waited: int = 0  # epochs since the best one or the last reduction of the rate
     snapshot_steps: int = 0  # steps at the newest snapshot
     proven_steps: int = 0  # steps at the snapshot that a good epoch has started from
     ended: str = ""  # kind of the event that ended it
 
 
-def judge(run: RunState, loss: float, epoch: int, epochs: int, config: TrainConfig) -> tuple[list[Event], bool]:
-    """Note the monitored loss of an epoch; returns events and whether it is the run's best.
+def judge(run: RunState, loss: float, epoch: int, epochs: int, patience: int | None) -> tuple[Event | None, bool]:
+    """Update a run by the monitored loss of an epoch: the event that ends it, if any, and whether it is at its best.
 
-    ``epochs`` are all that the run is to have.
+    ``epochs`` is the number of epochs that the run is to have.
     """
     improved = loss < run.best
     if improved:
-        run.best, run.best_epoch = loss, epoch
-        run.waited = run.plateau_waited = 0
+        run.best, run.best_epoch, run.waited = loss, epoch, 0
     else:
         run.waited += 1
-        run.plateau_waited += 1
-    events = []
-    if config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
-        run.plateau_scale *= config.plateau_factor
-        run.plateau_waited = 0
-        events.append(Event("rate-lowered", f"no better loss: rate × {run.plateau_scale:g}", run.place))
     if run.ended:
-        return events, improved
-    if config.patience is not None and run.waited >= config.patience:
-        text = f"no better loss for {run.waited} epochs; best epoch {run.best_epoch}"
-        events.append(Event("early-stopped", text, run.place))
-        run.ended = "early-stopped"
+        return None, improved
+    if patience is not None and run.waited >= patience:
+        run.ended, text = "early-stopped", f"no better loss for {run.waited} epochs; best epoch {run.best_epoch}"
     elif epoch >= epochs:
-        events.append(Event("finished", f"all {epoch} epochs done", run.place))
-        run.ended = "finished"
-    return events, improved
+        run.ended, text = "finished", f"all {epoch} epochs done"
+    else:
+        return None, improved
+    return Event(run.ended, text, run.place), improved
 
 
 class Guard:
