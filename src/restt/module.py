@@ -229,7 +229,7 @@ class ResTT(nn.Module):
             first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
         )
         lowered: torch.dtype | None = None
-        widths: tuple[int, ...] | None = None
+        widths: tuple[int, ...] = ()
         if self.runs is not None or self._shape.is_ragged or any_autocast() or not self._shape.is_usual(x, first):
             x, widths, lowered = self._shape.prepared(x, first, self.padding, self.runs)
         output = chain.contract(x, weights, self.topology, widths)

@@ -28,19 +28,19 @@ class InputShape:
         like: Tensor,  # a parameter
         padding: Tensor | None,  # (N, I), where there is nothing
         runs: int | None,
-    ) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
+    ) -> tuple[Tensor, tuple[int, ...], torch.dtype | None]:
         """Features for the chain, their widths if packed, and the type of the output where autocast says one."""
         self.check(x, like, runs)
         lowered = lowered_dtype(x, like)
         if lowered is not None:
             x = x.to(like.dtype)
-        widths: tuple[int, ...] | None = self.widths
+        widths = self.widths
         if not self.is_packed(x, runs):
             if self.is_worth_packing:
                 x = pack(x, self.widths)
             else:
-                x, widths = _zero_padded(x, padding), None
-        if runs is not None and x.dim() == (3 if widths is None else 2):
+                x, widths = _zero_padded(x, padding), ()
+        if runs is not None and x.dim() == (2 if widths else 3):
             x = x.unsqueeze(0)
         return x, widths, lowered
 

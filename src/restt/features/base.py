@@ -1,4 +1,4 @@
-"""The interface of feature maps."""
+"""The interface of feature maps, and maps by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from restt._common.errors import shown
+from restt._common.errors import check_choice, shown
+
+MAPS: dict[str, type[FeatureMap]] = {}  # by name; every kind that has one adds itself
 
 
 class RangeWarning(UserWarning):
@@ -36,6 +38,11 @@ class FeatureMap(nn.Module, ABC):
 
     name: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            MAPS[cls.name] = cls
 
     @abstractmethod
     def fit(self, x: Any, sample_weight: Any = None) -> Self:
@@ -119,6 +126,43 @@ class FeatureMap(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Parameters, for torch's representation."""
         return ", ".join(f"{name}={shown(getattr(self, name))}" for name in self.parameter_names)
+
+
+def available() -> tuple[str, ...]:
+    """The names ``make`` knows.
+
+    >>> from restt import features
+    >>> features.available()
+    ('identity', 'affine', 'polynomial', 'trigonometric', 'hat', 'onehot')
+    """
+    return tuple(MAPS)
+
+
+def make(name: str, **parameters: Any) -> FeatureMap:
+    """A feature map by name.
+
+    >>> from restt import features
+    >>> features.make("polynomial", degree=3)
+    Polynomial(degree=3, include_bias=True, outside='extrapolate')
+    """
+    kind = MAPS[check_choice("name", name, MAPS)]
+    unknown = sorted(set(parameters) - set(kind.parameter_names))
+    if unknown:
+        raise TypeError(f"{name} takes the parameters {list(kind.parameter_names)}, got {unknown}")
+    return kind(**parameters)
+
+
+def from_config(config: dict[str, Any]) -> FeatureMap:
+    """The feature map that ``to_config`` wrote, with everything it had learned.
+
+    >>> from restt import features
+    >>> hat = features.Hat(knots=3).fit([[0.0], [1.0]])
+    >>> features.from_config(hat.to_config()) == hat
+    True
+    """
+    if not isinstance(config, dict) or not {"name", "parameters", "fitted"} <= set(config):
+        raise ValueError(f"config must be a dict with name, parameters and fitted, got {shown(config)}")
+    return MAPS[check_choice("config['name']", config["name"], MAPS)].from_config(config)
 
 
 def _plain(value: Any) -> Any:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.chain.eager import outer
 from restt.chain.reference import ChainWeights
-from restt.chain.sweep import outer
 from restt.meanfield.profile import Profile
 from restt.module import ResTT
 from restt.topology import Topology

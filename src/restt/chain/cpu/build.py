@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from restt._common.files import remove_abandoned, sync_folder, unfinished, user_cache
-from restt.chain.setting import untraced
+from restt.chain.precision import untraced
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
 
