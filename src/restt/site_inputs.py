@@ -22,6 +22,14 @@ class InputShape:
         self.widest, self.total = max(widths), sum(widths)
         self.is_ragged, self.is_worth_packing = len(set(widths)) > 1, is_worth_packing(widths)
 
+    def padding(self, device: torch.device) -> Tensor | None:  # (N, I)
+        """Mark the entries beyond a site's width; None where all sites are equally wide."""
+        if not self.is_ragged:
+            return None
+        if device.type == "meta":  # a comparison there would load torch's compiler
+            return torch.empty(self.sites, self.widest, dtype=torch.bool, device=device)
+        return torch.arange(self.widest, device=device) >= torch.tensor(self.widths, device=device)[:, None]
+
     def prepared(
         self,
         x: Tensor,
@@ -29,7 +37,7 @@ class InputShape:
         padding: Tensor | None,  # (N, I), where there is nothing
         runs: int | None,
     ) -> tuple[Tensor, tuple[int, ...], torch.dtype | None]:
-        """Features for the chain, their widths if packed, and the type of the output where autocast says one."""
+        """Features for the chain, their widths if packed, and the type of the output under autocast."""
         self.check(x, like, runs)
         lowered = lowered_dtype(x, like)
         if lowered is not None:

@@ -37,16 +37,16 @@ def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
-    made = unfinished(target.parent, f".{target.name}.")
+    part = unfinished(target.parent, f".{target.name}.")
     try:
         # A plain open applies the umask, which cannot be read without setting it for all threads.
-        with open(made, "x", encoding="utf-8", newline="") if text else open(made, "xb") as file:
+        with open(part, "x", encoding="utf-8", newline="") if text else open(part, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(made, target)
+        os.replace(part, target)
     except BaseException:
-        made.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
 

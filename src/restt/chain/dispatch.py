@@ -119,7 +119,7 @@ def unsupported(name: str, x: Tensor, weights: ChainWeights, topology: Topology)
 
 
 def _fused_cuda() -> ModuleType:
-    """The GPU backend, imported when first asked for."""
+    """The GPU backend, imported at first use."""
     from restt.chain.cuda import contraction
 
     return contraction

@@ -211,7 +211,7 @@ def _clear_unused(gradient: Tensor, used: tuple[bool, ...]) -> None:
 def wants_plain_operations(grad: Tensor) -> bool:
     """Whether the backward pass that got ``grad`` must be made of plain operations.
 
-    So where a graph of the gradient is asked for, and under the transforms of torch.func and ``is_grads_batched``.
+    True with ``create_graph=True``, under the transforms of torch.func, and with ``is_grads_batched``.
     """
     return torch.is_grad_enabled() or is_transforming() or is_batched(grad) or is_legacy_batched(grad)
 
@@ -236,13 +236,13 @@ def plain_gradients(
             for output, grad in zip(compute(*aliases), grads, strict=True)
             if output is not None and grad is not None and output.requires_grad
         ]
-        asked = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
+        leaves = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
         outputs, cotangents = [output for output, _ in pairs], [grad for _, grad in pairs]
         if pairs:
             options = {"create_graph": create_graph, "materialize_grads": True}
-            gradients = iter(torch.autograd.grad(outputs, asked, cotangents, **options))
+            gradients = iter(torch.autograd.grad(outputs, leaves, cotangents, **options))
         else:  # the topology leads nothing that requires a gradient to an output
-            gradients = iter([torch.zeros_like(alias) for alias in asked])
+            gradients = iter([torch.zeros_like(alias) for alias in leaves])
     return [
         next(gradients) if tensor is not None and want else None for tensor, want in zip(inputs, wanted, strict=True)
     ]

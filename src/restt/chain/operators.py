@@ -3,8 +3,8 @@
 Each fused backend registers ``restt::NAME`` and ``restt::NAME_backward`` with schemas of plain values: the topology is
 its :attr:`~restt.Topology.connections`, what the backward pass needs is an output of the forward one, and weights and x
 come with the runs axis or without it. An operator called through torch passes several layers written in Python, so
-eager code calls the same functions directly and goes through torch only where somebody is watching: a compiler, a fake
-tensor, a dispatch mode.
+eager code calls the same functions directly and goes through torch only under a compiler, a fake tensor or a dispatch
+mode.
 """
 
 from __future__ import annotations
@@ -75,21 +75,17 @@ def register(
         inputs = zip(given[:TENSORS], given[-1], strict=True)
         return [tensor.new_empty(tensor.shape) for tensor, want in inputs if want and tensor is not None]
 
-    LIBRARY.impl(name, lambda *given: forward(given[:TENSORS], Settings(*given[TENSORS:])), keys)
-    LIBRARY.impl(f"{name}_backward", backward_kernel, keys)
-    fake = lambda *given: forward_fake(given[:TENSORS], Settings(*given[TENSORS:]))  # noqa: E731
-    torch.library.register_fake(f"restt::{name}", fake, lib=LIBRARY)
-    torch.library.register_fake(f"restt::{name}_backward", backward_fake, lib=LIBRARY)
+    kernels = {"": (_flat(forward), _flat(forward_fake)), "_backward": (backward_kernel, backward_fake)}
+    for suffix, (kernel, fake) in kernels.items():
+        LIBRARY.impl(f"{name}{suffix}", kernel, keys)
+        torch.library.register_fake(f"restt::{name}{suffix}", fake, lib=LIBRARY)
     operator, operator_backward = (getattr(torch.ops.restt, f"{name}{suffix}").default for suffix in ("", "_backward"))
 
     def gradients(ctx: Any, grad: Tensor, compute: Callable[..., list[Tensor | None]]) -> list[Tensor | None]:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:TENSORS]
         if wants_plain_operations(grad):
-            settings = ctx.settings
-            inputs = tensors[:TENSORS]
-            return plain_contraction_gradients(
-                inputs, wanted, grad, settings.outputs, settings.topology, settings.widths
-            )
+            inputs, (outputs, connections, widths, *_) = tensors[:TENSORS], ctx.settings
+            return plain_contraction_gradients(inputs, wanted, grad, outputs, topology_of(connections), widths)
         return compute(grad, tensors, ctx.settings, wanted)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -103,8 +99,8 @@ def register(
         return [next(computed) if want else None for want in wanted]
 
     def autograd_backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        found = [None] * TENSORS if grad is None else gradients(ctx, grad, operator_gradients)
-        return *found, *(None,) * len(ctx.settings)
+        computed = [None] * TENSORS if grad is None else gradients(ctx, grad, operator_gradients)
+        return *computed, *(None,) * len(ctx.settings)
 
     torch.library.register_autograd(f"restt::{name}", autograd_backward, setup_context=setup_context, lib=LIBRARY)
 
@@ -142,6 +138,11 @@ def register(
     return contract
 
 
+def _flat(kernel: Callable[[Sequence[Any], Settings], Any]) -> Callable[..., Any]:
+    """The kernel with the arguments of the operator's schema."""
+    return lambda *given: kernel(given[:TENSORS], Settings(*given[TENSORS:]))
+
+
 def _needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
     """Whether there will be a backward pass to these tensors."""
     if torch.is_grad_enabled():
@@ -170,7 +171,7 @@ def cannot_read(x: Tensor) -> bool:
 
 @untraced  # traced, older versions of torch take it for true
 def _exporting() -> bool:
-    # With strict=True, the default of torch 2.7, not every version says so; the compiler that follows the code knows.
+    # With strict=True, the default of torch 2.7, is_exporting() is false in some versions; dynamo's own flag is right.
     return torch.compiler.is_exporting() or dynamo_is_exporting()
 
 

@@ -39,7 +39,7 @@ def pack(
     x: Tensor,  # (…, N, max I)
     widths: Sequence[int],
 ) -> Tensor:  # (…, ΣI)
-    """The packed form; what lies beyond a site's width is left out.
+    """The packed form, without the padding.
 
     >>> pack(torch.tensor([[1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]), [1, 3])
     tensor([1., 2., 3., 4.])

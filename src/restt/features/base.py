@@ -16,7 +16,7 @@ MAPS: dict[str, type[FeatureMap]] = {}  # by name; every kind that has one adds 
 
 
 class RangeWarning(UserWarning):
-    """Values lie so far outside what a map is made for that different ones become the same site vector."""
+    """Values outside the range of a map: different ones become the same site vector."""
 
 
 class FeatureMap(nn.Module, ABC):
@@ -38,6 +38,8 @@ class FeatureMap(nn.Module, ABC):
 
     name: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
+
+    _fitted: dict[str, Any] | None = None  # learned values, as JSON has them; None before ``fit``
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -83,31 +85,29 @@ class FeatureMap(nn.Module, ABC):
         {'degree': 2, 'include_bias': True, 'outside': 'extrapolate'}
         """
         values = {name: _plain(getattr(self, name)) for name in self.parameter_names}
-        return {"name": self.name, "parameters": values, "fitted": self._fitted_config()}
+        return {"name": self.name, "parameters": values, "fitted": self._fitted}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The map that ``to_config`` wrote."""
         feature_map = cls(**config["parameters"])
-        feature_map._restore(config["fitted"])
+        feature_map._fitted = config["fitted"]
         return feature_map
 
     def get_extra_state(self) -> Tensor:
         """Learned values for the state dict: JSON as bytes, which every file format for tensors can hold."""
-        learned = json.dumps(self._fitted_config()).encode()
+        learned = json.dumps(self._fitted).encode()
         return torch.from_numpy(np.frombuffer(learned, dtype=np.uint8).copy())
 
     def set_extra_state(self, state: Tensor) -> None:
         """The reverse of :meth:`get_extra_state`."""
-        self._restore(json.loads(state.cpu().numpy().tobytes()))
+        self._fitted = json.loads(state.cpu().numpy().tobytes())
 
-    @abstractmethod
-    def _fitted_config(self) -> dict[str, Any] | None:
-        """Learned values as JSON-able ones, None before ``fit``."""
-
-    @abstractmethod
-    def _restore(self, fitted: dict[str, Any] | None) -> None:
-        """The reverse of ``_fitted_config``."""
+    def _learned_tensor(self, name: str) -> Tensor:  # float64, on the CPU
+        """Learned values; ``name`` is their name in ``to_config`` and in an error before ``fit``."""
+        if self._fitted is None:
+            raise self._not_fitted(name)
+        return tensor64(self._fitted[name])
 
     def _not_fitted(self, what: str) -> ValueError:
         return ValueError(f"{what} of {self!r} is learned from data: call fit(x) first")
@@ -129,7 +129,7 @@ class FeatureMap(nn.Module, ABC):
 
 
 def available() -> tuple[str, ...]:
-    """The names ``make`` knows.
+    """Names of the maps.
 
     >>> from restt import features
     >>> features.available()

@@ -73,7 +73,9 @@ class Checkpoints:
         except FileNotFoundError:
             plain = None
         except BadFile as error:
-            raise ValueError(f"no usable checkpoint: {error}. Delete {self.folder} to start anew") from None
+            raise ValueError(
+                f"no usable checkpoint: {error}. Delete {self.folder} to start from the beginning"
+            ) from None
         except OSError as error:
             raise self._failure("read", error) from error
         events = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +54,7 @@ class Penalty:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return _plain(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field; ``penalty`` and ``augment`` are dictionaries of their own."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return _plain(asdict(self))
 
 
 def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> float:
@@ -212,8 +212,8 @@ def _check_below_one(name: str, value: float) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     values = as_list(value)
     if values is not None:
         return [_plain(item) for item in values]

@@ -92,8 +92,6 @@ class Guard:
         self.max_failures = max_failures
         self.newest = {name: value.clone() for name, value in tensors.items()}
         self.proven = {name: value.clone() for name, value in tensors.items()}
-        self._good: list[int] = []  # slots whose snapshots are due
-        self._rolled_back: list[int] = []
 
     def largest(self) -> Tensor:  # ()
         """Size of the largest watched number: NaN or infinite where one of them is."""
@@ -102,18 +100,26 @@ class Guard:
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
     ) -> list[Event]:
-        """Roll back exploded runs and note which are good; :meth:`take_snapshots` ends the epoch.
+        """Roll back exploded runs and take snapshots of good ones.
 
         ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms, ``largest`` is the result of
         :meth:`largest`. A run that has failed for good stands at its proven state.
         """
         finite = [True] * len(runs) if math.isfinite(largest) else finite_runs(self.watched)
-        events = []
+        events, good, rolled_back = [], [], []
         for slot, (run, loss, norm) in enumerate(zip(runs, losses, norms, strict=True)):
             if finite[slot] and not has_exploded(run, loss):
-                self._remember(slot, run, loss, norm)
+                run.lowest = min(run.lowest, loss)
+                is_due = run.steps - run.snapshot_steps >= GUARD.steps_between_snapshots
+                if is_due and loss <= GUARD.good * run.lowest:
+                    good.append(slot)
+                    run.proven_steps, run.snapshot_steps, run.usual_norm = run.snapshot_steps, run.steps, norm
                 continue
-            self._roll_back(slot, run)
+            rolled_back.append(slot)
+            run.steps = run.snapshot_steps = run.proven_steps
+            run.guard_scale /= 2
+            run.clip = min(run.clip, run.usual_norm)
+            run.failures += 1
             what = f"loss {loss:.3g}" if finite[slot] or not math.isfinite(loss) else "non-finite weights"
             if run.failures > self.max_failures:
                 text = f"{what} for the {run.failures}th time: stopped at the last good state (step {run.steps})"
@@ -122,30 +128,11 @@ class Guard:
                 clipped = f", gradient clipped at {run.clip:.3g}" if math.isfinite(run.clip) else ""
                 text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}{clipped}"
             events.append(Event(run.ended or "rolled-back", text, run.place))
+        _copy(self.newest, self.proven, good)
+        _copy(self.tensors, self.newest, good)
+        _copy(self.proven, self.tensors, rolled_back)
+        _copy(self.proven, self.newest, rolled_back)
         return events
-
-    def take_snapshots(self) -> None:
-        """Bring both snapshots up to the last check. Until then they are those of the epoch before."""
-        _copy(self.newest, self.proven, self._good)
-        _copy(self.tensors, self.newest, self._good)
-        _copy(self.proven, self.newest, self._rolled_back)
-        self._good, self._rolled_back = [], []
-
-    def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
-        run.lowest = min(run.lowest, loss)
-        if loss > GUARD.good * run.lowest or run.steps - run.snapshot_steps < GUARD.steps_between_snapshots:
-            return
-        self._good.append(slot)
-        run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
-        run.usual_norm = norm
-
-    def _roll_back(self, slot: int, run: RunState) -> None:
-        _copy(self.proven, self.tensors, [slot])
-        self._rolled_back.append(slot)
-        run.steps = run.snapshot_steps = run.proven_steps
-        run.guard_scale /= 2
-        run.clip = min(run.clip, run.usual_norm)
-        run.failures += 1
 
 
 def has_exploded(run: RunState, loss: float) -> bool:

@@ -49,7 +49,7 @@ def train(
 
     After each record the module holds the weights of that epoch (the moving average with ``ema``), and at the end each
     run's last or best ones (``config.keep``). Leaving the iteration early leaves a usable module. Arguments are checked
-    at once; nothing is trained before the first record is asked for.
+    at once; training begins with the first record.
 
     Parameters
     ----------

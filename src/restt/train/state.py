@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from restt._common.compat_torch import foreach_copy_
 from restt._common.ranks import Ranks
-from restt.init.rates import largest_rates
+from restt.init.stability import largest_rates
 from restt.module import ResTT
 from restt.train.config import TrainConfig
 from restt.train.guard import Guard, RunState
@@ -88,8 +88,6 @@ class TrainState:
 
         ``improved`` are slots of the working runs that are at their best.
         """
-        if self.guard is not None:
-            self.guard.take_snapshots()
         self._publish(improved)
         self.epoch = record.epoch
         self.history.append(record)

@@ -74,9 +74,9 @@ def _backend(device: str) -> dict[str, Any]:
     import torch
 
     dtype = torch.float64 if device == "cpu" else torch.float32
-    place = {"dtype": dtype, "device": device}
-    lines = chain.explain(ResTT(20, 9, 20, 1, **place), torch.zeros(1, 20, 9, **place)).splitlines()
-    first, taken, *others = lines
+    module = ResTT(20, 9, 20, 1, dtype=dtype, device=device)
+    x = torch.zeros(1, 20, 9, dtype=dtype, device=device)
+    first, taken, *others = chain.explain(module, x).splitlines()
     refused = {}
     for line in others:
         found = re.fullmatch(r"\s*not (\w+): (.*)", line)

@@ -50,7 +50,7 @@ class _Chain(ctypes.Structure):
     ]
 
 
-# The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
+# The addresses from x to the scratch are adjacent: setting them in one call takes a fraction of the time.
 _ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
 _NO_GRADIENTS = (0,) * (2 + len(ROLES))
 
@@ -88,12 +88,12 @@ def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, Tensor
     # C is given addresses: names keep those tensors alive until the call is over.
     weights = contiguous(roles)
     call, buffers = _call(x, first, settings, grad_x=False)
-    saved, room = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
+    saved, work = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
     shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
     output = x.new_empty(shape)
     _ADDRESSES.pack_into(
         call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), output.data_ptr(), *_NO_GRADIENTS,
-        saved.data_ptr(), room.data_ptr(),
+        saved.data_ptr(), work.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).forward(ctypes.byref(call))
     del buffers
@@ -121,17 +121,17 @@ def _backward(
     x, *roles, saved = tensors
     weights = contiguous(roles)
     call, buffers = _call(x, roles[0], settings, grad_x=wanted[0])
-    # Dense, however x lies.
+    # Dense, whatever the strides of x.
     gradients: list[Tensor | None] = [x.new_empty(x.shape) if wanted[0] else None]
     gradients += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    room = scratch(call.backward_size, x)
+    work = scratch(call.backward_size, x)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
     _ADDRESSES.pack_into(
         call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), 0, grad.data_ptr(), *_addresses(gradients),
-        saved.data_ptr(), room.data_ptr(),
+        saved.data_ptr(), work.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).backward(ctypes.byref(call))
     del buffers
@@ -194,7 +194,7 @@ def _planned(
     plan.outputs, plan.flags, plan.keep_every = outputs, _address(flags), 1 if keep else plan.sites
     plan.offsets = ctypes.addressof(offsets)
     plan.site_scratch = _SITE_SCRATCH_BYTES // dtype.itemsize
-    plan.grad_x = 1 if grad_x else None  # only asked whether it is there
+    plan.grad_x = 1 if grad_x else None  # C only compares it with NULL here
     _library(dtype).plan(ctypes.byref(plan))
     plan.grad_x = None
     return plan, (flags, offsets)
@@ -207,7 +207,7 @@ def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
 
 
 def _address(flags: bytes) -> int | None:
-    """Where the bytes lie; the caller holds them for as long as the address is used."""
+    """Address of the bytes, which the caller keeps alive while it is used."""
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 

@@ -148,13 +148,13 @@ def _backward(
     assert first is not None
     sizes = _sizes(x, first, settings)
     if sizes.batch == 0:
-        asked = zip((x, *roles), wanted, strict=True)
-        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in asked]
+        pairs = zip((x, *roles), wanted, strict=True)
+        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in pairs]
     grad, plan = grad.contiguous(), backward_plan(sizes, tuple(wanted))
     grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
     # Weights beyond a site's width get no gradient from a kernel.
     new = torch.zeros_like if widths else torch.empty_like
-    made = [new(role) if role is not None and want else None for role, want in zip(roles, wanted[1:], strict=True)]
+    gradients = [new(role) if role is not None and want else None for role, want in zip(roles, wanted[1:], strict=True)]
     grad_x = first.new_empty(plan.runs, *x.shape[-2 if widths else -3 :]) if wanted[0] else None
     flags, last = device_flags(settings.connections, x.device), states[-1]
     table = column_table(sizes.widths, x.device) if widths else flags
@@ -162,7 +162,7 @@ def _backward(
     if plan.head is not None:
         left = leaving if leaving.numel() else last
         last_x = x[..., -widths[-1] :] if widths else x[..., -1, :]
-        operands = *(_or_else(tensor, last) for tensor in made[3:]), last, left, grad, last_x
+        operands = *(_or_else(tensor, last) for tensor in gradients[3:]), last, left, grad, last_x
         beside.launch(partial(plan.head, *operands))
     cores = core if core.numel() else _aligned_cores(chain)
     plan.sweep(
@@ -172,7 +172,7 @@ def _backward(
         *((torch.empty_like(last),) if plan.layout.is_wide else ()),
     )  # fmt: skip
     if plan.weights is not None:
-        grad_first, grad_chain, grad_linear = (_or_else(tensor, states) for tensor in made[:3])
+        grad_first, grad_chain, grad_linear = (_or_else(tensor, states) for tensor in gradients[:3])
         plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags, table)
     beside.join()
     if grad_x is not None:
@@ -180,7 +180,7 @@ def _backward(
         if grad_x.shape != x.shape:
             shared = x.dim() == grad_x.dim()
             grad_x = grad_x.sum(dim=0, keepdim=True) if shared else grad_x[0]
-    return [grad_x, *made]
+    return [grad_x, *gradients]
 
 
 def _or_else(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple
 
     Products are as :func:`restt.chain.precision` says; a step over packed features is one feature.
     """
-    if x.dtype != torch.float32:  # whoever chose this backend has asked for everything already
+    if x.dtype != torch.float32:  # the other conditions were checked when this backend was chosen
         raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
     # Equal widths are padded as they are; kernels for wide bonds know only whole sites.
     if widths and (min(widths) == max(widths) or weights.first.shape[-1] > NARROW):
