@@ -117,7 +117,7 @@ def test_it_can_be_read_like_a_residual_train() -> None:
 def test_wrong_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = random_diagonal([2, 3])
     parts = [module.tables(), module.code, module.share, module.coefficients]
-    with pytest.raises(ValueError, match=r"x must have shape \(B, 2, 3\) or packed \(B, 5\), got \(5, 3, 3\)"):
+    with pytest.raises(ValueError, match=r"x has 3 sites \(axis -2 of shape \(5, 3, 3\)\), the module expects 2"):
         module(torch.zeros(5, 3, 3, dtype=torch.float64))
     with pytest.raises(TypeError, match="x has dtype torch"):
         module(torch.zeros(5, 2, 3))

@@ -41,18 +41,40 @@ def cores_of(
     bias: Tensor | None,  # (S, O)
 ) -> list[Tensor]:  # N of (S, left, 1+I_n, right)
     """The weights as a plain tensor train over the features [1, x(n)], the constant first; exact."""
-    if topology.sites == 1:
-        runs, width, outputs = weights.first.shape
-        only = weights.first.new_zeros(runs, 1, 1 + width, outputs)
-        only[:, 0, 1:] = weights.first
-        found = [only]
-    else:
-        last = _augmented_last(weights, topology)
-        inner = _augmented_inner(weights.chain, weights.linear, topology, weights.first)
-        found = [_augmented_first(weights.first, last.shape[1]).unsqueeze(1), *inner.unbind(1), last]
+    first, sites = weights.first, topology.sites
+    runs, width, r = first.shape
+    bond = r * (2 if topology.has_output_skip else 1) + 1
+    bonds = [1, *[bond] * (sites - 1), weights.outputs]
+    cores = [first.new_zeros(runs, left, 1 + width, right) for left, right in pairwise(bonds)]
+    state, left, last = slice(0, r), slice(r, 2 * r), cores[-1]
+    cores[0][:, 0, 1:, state] = first
+    if sites > 1:
+        cores[0][:, 0, 0, -1] = 1
+    eye = torch.eye(r, dtype=first.dtype, device=first.device)
+    for n, core in enumerate(cores[1:-1]):
+        if topology.skips[n] == "full":
+            core[:, state, 0, state] = eye
+        elif topology.skips[n] == "output":
+            core[:, state, 0, left] = eye
+        if topology.chains[n] and weights.chain is not None:
+            core[:, state, 1:, state] = weights.chain[:, n].transpose(1, 2)
+        if topology.linears[n] and weights.linear is not None:
+            core[:, -1, 1:, state] = weights.linear[:, n]
+        if topology.has_output_skip:
+            core[:, left, 0, left] = eye
+        core[:, -1, 0, -1] = 1
+    if weights.last_chain is not None:
+        last[:, state, 1:] = weights.last_chain.transpose(1, 2)
+    if weights.last_linear is not None:
+        last[:, -1, 1:] = weights.last_linear
+    if weights.last_skip is not None:
+        if topology.ends_with_skip:
+            last[:, state, 0] = weights.last_skip
+        if topology.has_output_skip:
+            last[:, left, 0] = weights.last_skip
     if bias is not None:
-        found[-1][:, -1, 0] += bias
-    return [core[:, :, : 1 + width].clone() for core, width in zip(found, widths, strict=True)]
+        last[:, -1, 0] += bias
+    return [core[:, :, : 1 + width].clone() for core, width in zip(cores, widths, strict=True)]
 
 
 def read_cores(
@@ -69,13 +91,13 @@ def read_cores(
     has_runs = given[0].dim() == 4
     if not has_runs:
         given = [core.unsqueeze(0) for core in given]
-    found = _structured(given, topology, has_runs)
-    if isinstance(found, ReadCores):
-        return found
+    structured = _structured(given, topology, has_runs)
+    if isinstance(structured, ReadCores):
+        return structured
     if topology == Topology.plain(sites):
         return _plain(given, has_runs)
     raise ValueError(
-        f"cores are not the view of a module with this topology: {found}; "
+        f"cores are not the view of a module with this topology: {structured}; "
         'arbitrary tensor-train cores load with topology="plain"'
     )
 
@@ -158,67 +180,3 @@ def _plain(given: list[Tensor], has_runs: bool) -> ReadCores:
         assert weights.last_chain is not None
         weights.last_chain[:, : widths[-1], : given[-1].shape[1]] = given[-1].transpose(1, 2)
     return ReadCores(weights, None, topology, widths, bond, has_runs)
-
-
-def _augmented_bond(bond_dim: int, topology: Topology) -> int:
-    """Width of the augmented state: r + 1, or 2r + 1 where some skip goes to the output."""
-    return bond_dim * (2 if topology.has_output_skip else 1) + 1
-
-
-def _augmented_first(first: Tensor, bond: int) -> Tensor:
-    """W(1) (S, I, R) as the first core (S, 1+I, bond)."""
-    runs, width, inner = first.shape
-    core = first.new_zeros(runs, 1 + width, bond)
-    core[:, 0, -1] = 1
-    core[:, 1:, :inner] = first
-    return core
-
-
-def _augmented_inner(
-    chain: Tensor | None,  # (S, N-2, I, R, R)
-    linear: Tensor | None,  # (S, N-2, I, R)
-    topology: Topology,
-    like: Tensor,  # (S, I, R), W(1), for sizes, dtype and device
-) -> Tensor:  # (S, N-2, bond, 1+I, bond)
-    """The cores of sites 2…N-1."""
-    runs, width, inner = like.shape
-    bond, sites = _augmented_bond(inner, topology), topology.sites - 2
-    core = like.new_zeros(runs, sites, bond, 1 + width, bond)
-    state = slice(0, inner)
-    left = slice(inner, 2 * inner)
-    eye = torch.eye(inner, dtype=like.dtype, device=like.device)
-    for n, skip in enumerate(topology.skips[:-1]):
-        if skip == "full":
-            core[:, n, state, 0, state] = eye
-        elif skip == "output":
-            core[:, n, state, 0, left] = eye
-        if topology.chains[n]:
-            assert chain is not None
-            core[:, n, state, 1:, state] = chain[:, n].transpose(1, 2)
-        if topology.linears[n]:
-            assert linear is not None
-            core[:, n, -1, 1:, state] = linear[:, n]
-    if topology.has_output_skip:
-        core[:, :, left, 0, left] = eye
-    core[:, :, -1, 0, -1] = 1
-    return core
-
-
-def _augmented_last(weights: ChainWeights, topology: Topology) -> Tensor:  # (S, bond, 1+I, O)
-    """The core of site N."""
-    runs, width, inner = weights.first.shape
-    bond = _augmented_bond(inner, topology)
-    core = weights.first.new_zeros(runs, bond, 1 + width, weights.outputs)
-    if topology.chains[-1]:
-        assert weights.last_chain is not None
-        core[:, :inner, 1:] = weights.last_chain.transpose(1, 2)
-    if topology.linears[-1]:
-        assert weights.last_linear is not None
-        core[:, -1, 1:] = weights.last_linear
-    if topology.ends_with_skip:
-        assert weights.last_skip is not None
-        core[:, :inner, 0] = weights.last_skip
-    if topology.has_output_skip:
-        assert weights.last_skip is not None
-        core[:, inner:-1, 0] = weights.last_skip
-    return core

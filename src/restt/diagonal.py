@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from restt._common.errors import check_int, shown
-from restt.chain.packed import unpack
 from restt.products import Factors, sum_of_products
+from restt.site_inputs import InputShape
 from restt.topology import Topology
 
 # Numbers that dense cores may have.
@@ -97,13 +96,8 @@ class DiagonalTT(nn.Module):
         for name in FLOATS:
             self.register_buffer(name, parts[name].detach().to(coefficients.dtype, copy=True).contiguous())
         self.register_buffer("code", code.detach().to(torch.int32, copy=True).contiguous())
-        self.register_buffer("padding", None, persistent=False)
-        self._mark_padding()
-
-    def _mark_padding(self) -> None:
-        if len(set(self.feature_dims)) > 1:
-            widths = torch.tensor(self.feature_dims, device=self.device)
-            self.padding = torch.arange(self.feature_dim, device=self.device) >= widths[:, None]
+        self._shape = InputShape(self.feature_dims)
+        self.register_buffer("padding", self._shape.padding(self.device), persistent=False)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -112,7 +106,7 @@ class DiagonalTT(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the numbers lie."""
+        """Device of the numbers."""
         return self.coefficients.device
 
     @property
@@ -156,36 +150,11 @@ class DiagonalTT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, N, I), packed (B, ΣI), with runs (1, B, N, I) -> (B, O), (1, B, O)
         """The outputs; gradients flow to x, once. Values are not checked here."""
-        x = self._padded(x)
-        found = sum_of_products(x, self._factors()) + self._additive(x) + self.constant
-        return found if self.runs is None else found.unsqueeze(0)
-
-    def _factors(self) -> Factors:
-        return Factors(self.tables(), self.code, self.share, self.coefficients)
-
-    def _additive(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, O)
-        return sum((x[:, n, : e.shape[1]] @ e.T for n, e in enumerate(self.effects())), x.new_zeros(()))
-
-    def _padded(self, x: Any) -> Tensor:
-        if not isinstance(x, Tensor):
-            raise TypeError(
-                f"x must be a torch.Tensor, got {type(x).__name__}; feature maps in restt.features make one"
-            )
-        if x.dtype != self.dtype:
-            raise TypeError(f"x has dtype {x.dtype}, the module's numbers have {self.dtype}")
-        if x.device != self.device:
-            raise ValueError(f"x is on {x.device}, the module's numbers are on {self.device}")
-        shape = tuple(x.shape)
-        if self.runs is not None and x.dim() == 4 and len(x) == 1:
-            x = x[0]
-        if x.dim() == 2 and x.shape[1] == sum(self.feature_dims):
-            x = unpack(x, self.feature_dims)
-        if tuple(x.shape[1:]) != (self.sites, self.feature_dim):
-            raise ValueError(
-                f"x must have shape (B, {self.sites}, {self.feature_dim}) or packed (B, {sum(self.feature_dims)}), "
-                f"got {shape}"
-            )
-        return x
+        x = self._shape.padded(x, self.coefficients, None, self.runs)[0]
+        factors = Factors(self.tables(), self.code, self.share, self.coefficients)
+        additive = sum((x[:, n, : e.shape[1]] @ e.T for n, e in enumerate(self.effects())), x.new_zeros(()))
+        output = sum_of_products(x, factors) + additive + self.constant
+        return output if self.runs is None else output.unsqueeze(0)
 
     @torch.no_grad()
     def cores(self) -> list[Tensor]:
@@ -201,13 +170,13 @@ class DiagonalTT(nn.Module):
                 "restt.explain reads the products themselves, and restt.explain.prune makes a train of a smaller bond"
             )
         cores, every = [], slice(None)
-        one, total = self.bond_dim, slice(self.bond_dim + 1, None)
+        constant, total = self.bond_dim, slice(self.bond_dim + 1, None)
         places = torch.arange(self.bond_dim)
         for n, effect in enumerate(self.effects()):
             core = self.table.new_zeros(bond, 1 + effect.shape[1], bond)
             core[places, 1:, places] = self.factors(n, every)
-            core[one, 0, one] = 1
-            core[one, 1:, total] = effect.T
+            core[constant, 0, constant] = 1
+            core[constant, 1:, total] = effect.T
             core[total, 0, total] = torch.eye(self.outputs).to(core)
             cores.append(core)
         start = torch.ones(1, bond).to(self.table)
@@ -241,9 +210,9 @@ def _check_shapes(
 ) -> None:
     groups, rows, outputs = coefficients.shape
     wanted = {"code": (rows, len(tables)), "share": (rows, len(tables)), "constant": (outputs,)}
-    for name, found in (("code", code), ("share", share), ("constant", constant)):
-        if tuple(found.shape) != wanted[name]:
-            raise ValueError(f"{name} must have shape {wanted[name]}, got {tuple(found.shape)}")
+    for name, tensor in (("code", code), ("share", share), ("constant", constant)):
+        if tuple(tensor.shape) != wanted[name]:
+            raise ValueError(f"{name} must have shape {wanted[name]}, got {tuple(tensor.shape)}")
     if code.is_floating_point() or not coefficients.is_floating_point():
         raise TypeError(f"code must be integers and coefficients floats, got {code.dtype} and {coefficients.dtype}")
     if any(len(table) != groups or 0 in table.shape for table in tables) or 0 in coefficients.shape:

@@ -120,27 +120,19 @@ class ResTT(nn.Module):
         for name, shape in shapes.items():
             value = None if shape is None else torch.empty(*leading, *shape, dtype=dtype, device=device)
             self.register_parameter(name, None if value is None else nn.Parameter(value))
-        self.register_buffer("padding", None, persistent=False)
-        self._mark_padding(self.first.device)
+        self.register_buffer("padding", self._shape.padding(self.device), persistent=False)
         if weights_are_drawn():
             self.reset_parameters()
-
-    def _mark_padding(self, device: torch.device) -> None:
-        if self._shape.is_ragged and device.type == "meta":
-            self.padding = torch.empty(self.sites, self.feature_dim, dtype=torch.bool, device=device)
-        elif self._shape.is_ragged:
-            widths = torch.tensor(self.feature_dims, device=device)
-            self.padding = torch.arange(self.feature_dim, device=device) >= widths[:, None]
 
     def _apply(self, fn: Any, recurse: bool = True) -> ResTT:
         module = super()._apply(fn, recurse)
         # No file holds the padding, and `to_empty` leaves a buffer unwritten.
-        self._mark_padding(self.first.device)
+        self.padding = self._shape.padding(self.device)
         return module
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        self._mark_padding(self.first.device)  # assigned parameters may lie elsewhere than those they replace
+        self.padding = self._shape.padding(self.device)  # assigned parameters may lie elsewhere than those replaced
 
     @property
     def dtype(self) -> torch.dtype:
@@ -149,7 +141,7 @@ class ResTT(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters lie."""
+        """Device of the parameters."""
         return self.first.device
 
     @property
@@ -175,7 +167,7 @@ class ResTT(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, seed: int | None = None, run_ids: Sequence[int] | None = None) -> None:
-        """Draw all weights anew.
+        """Draw all weights again.
 
         Parameters
         ----------
@@ -229,7 +221,7 @@ class ResTT(nn.Module):
             first, self.chain, self.linear, self.last_chain, self.last_linear, self.last_skip, self.outputs
         )
         lowered: torch.dtype | None = None
-        widths: tuple[int, ...] | None = None
+        widths: tuple[int, ...] = ()
         if self.runs is not None or self._shape.is_ragged or any_autocast() or not self._shape.is_usual(x, first):
             x, widths, lowered = self._shape.prepared(x, first, self.padding, self.runs)
         output = chain.contract(x, weights, self.topology, widths)
@@ -269,8 +261,8 @@ class ResTT(nn.Module):
         [(1, 3, 5), (5, 3, 5), (5, 3, 1)]
         """
         bias = None if self.bias is None else self.bias.reshape(-1, self.outputs)
-        found = cores_of(self.weights(), self.topology, self.feature_dims, bias)
-        return [core[0] for core in found] if self.runs is None else found
+        cores = cores_of(self.weights(), self.topology, self.feature_dims, bias)
+        return [core[0] for core in cores] if self.runs is None else cores
 
     @classmethod
     @torch.no_grad()
@@ -311,5 +303,5 @@ class ResTT(nn.Module):
 
 
 def _on_host() -> AbstractContextManager[Any]:
-    """Make numbers for the host there, wherever a ``with torch.device(…):`` around it wants the parameters."""
+    """Make tensors on the host, also within a ``with torch.device(…):`` block."""
     return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")

@@ -56,8 +56,8 @@ class Factors:
     def memberships(self, site: int, rows: slice) -> Tensor:  # (R, M_n)
         """Share of each factor vector in each row."""
         code, share = self.code[rows, site, None].long(), self.share[rows, site, None]
-        found = share.new_zeros(len(code), self.tables[site].shape[1] + 1)
-        return found.scatter_(1, code, 1 - share).scatter_add_(1, code + 1, share)[:, :-1]
+        shares = share.new_zeros(len(code), self.tables[site].shape[1] + 1)
+        return shares.scatter_(1, code, 1 - share).scatter_add_(1, code + 1, share)[:, :-1]
 
     def seen(self, x: Tensor) -> list[Tensor]:  # (B, N, I) -> N of (G, M_n, B)
         """Products of all factor vectors with x."""
@@ -65,16 +65,16 @@ class Factors:
 
     def by_sites(self, back: Sequence[Tensor], x: Tensor) -> Tensor:  # N of (G, M_n, B) -> (B, N, I)
         """The gradient by x from the gradient by what the factor vectors see."""
-        found = torch.zeros_like(x)
+        gradient = torch.zeros_like(x)
         for n, (table, part) in enumerate(zip(self.tables, back, strict=True)):
-            found[:, n, : table.shape[2]] = part.flatten(0, 1).T @ table.flatten(0, 1)
-        return found
+            gradient[:, n, : table.shape[2]] = part.flatten(0, 1).T @ table.flatten(0, 1)
+        return gradient
 
 
 def sum_of_products(x: Tensor, factors: Factors) -> Tensor:  # (B, N, I) -> (B, O)
     """Σ_j c_j Π_n φ_n(j)·x(n); gradients flow to x, once."""
-    found: Tensor = _Products.apply(x, factors)
-    return found
+    output: Tensor = _Products.apply(x, factors)
+    return output
 
 
 class _Products(torch.autograd.Function):
@@ -97,13 +97,9 @@ def _forward(x: Tensor, factors: Factors) -> list[Tensor]:  # of (B, O)
         return [out.T for _, out, _ in _called(library.products_forward, factors, x.split(_CHUNK))]
     parts = []
     for chunk in x.split(_batch(factors)):
-        seen, found = factors.seen(chunk), x.new_zeros(len(chunk), factors.outputs)
-        for rows in _row_blocks(factors, 2 * len(chunk)):
-            state = torch.ones_like(seen[0][:1, :1])
-            for n, z in enumerate(seen):
-                state = state * (factors.memberships(n, rows) @ z)
-            found += torch.einsum("grb,gro->bo", state, factors.coefficients[:, rows])
-        parts.append(found)
+        seen = factors.seen(chunk)
+        blocks = (_block(factors, rows, seen) for rows in _row_blocks(factors, 2 * len(chunk)))
+        parts.append(sum(blocks, x.new_zeros(())))
     return parts
 
 
@@ -113,28 +109,25 @@ def _backward(x: Tensor, grad: Tensor, factors: Factors) -> list[Tensor]:  # (B,
         grads = [part.T.contiguous() for part in grad.split(_CHUNK)]
         called = _called(library.products_backward, factors, x.split(_CHUNK), grads)
         return [factors.by_sites(back, chunk) for chunk, _, back in called]
-    parts = []
-    step = _batch(factors)
-    for chunk, given in zip(x.split(step), grad.split(step), strict=True):
-        seen = factors.seen(chunk)
+    parts, step = [], _batch(factors)
+    for chunk, chunk_grad in zip(x.split(step), grad.split(step), strict=True):
+        seen = [z.requires_grad_() for z in factors.seen(chunk)]
         back = [torch.zeros_like(z) for z in seen]
         for rows in _row_blocks(factors, 2 * len(seen) * len(chunk)):
-            _pull_back(factors, rows, seen, given, back)
+            with torch.enable_grad():
+                output = _block(factors, rows, seen)
+            for total, part in zip(back, torch.autograd.grad(output, seen, chunk_grad), strict=True):
+                total += part
         parts.append(factors.by_sites(back, chunk))
     return parts
 
 
-def _pull_back(factors: Factors, rows: slice, seen: list[Tensor], grad: Tensor, back: list[Tensor]) -> None:
-    """Add what a block of rows says of the gradient by z."""
-    held = [factors.memberships(n, rows) for n in range(len(seen))]
-    values = [member @ z for member, z in zip(held, seen, strict=True)]
-    before = [torch.einsum("gro,bo->grb", factors.coefficients[:, rows], grad)]
-    for value in values[:-1]:
-        before.append(before[-1] * value)
-    after = torch.ones_like(before[0])
-    for n in range(len(seen) - 1, -1, -1):
-        back[n] += held[n].T @ (before[n] * after)
-        after = after * values[n]
+def _block(factors: Factors, rows: slice, seen: list[Tensor]) -> Tensor:  # (B, O)
+    """The sum over a block of rows, from the products of all factor vectors with x."""
+    state = torch.ones_like(seen[0][:1, :1])
+    for n, z in enumerate(seen):
+        state = state * (factors.memberships(n, rows) @ z)
+    return torch.einsum("grb,gro->bo", state, factors.coefficients[:, rows])
 
 
 def _batch(factors: Factors) -> int:
@@ -173,15 +166,15 @@ def _called(
     sizes = [table.shape[0] * table.shape[1] for table in factors.tables]
     start = torch.tensor([0, *sizes]).cumsum(0)[:-1].contiguous()
     count = torch.tensor([table.shape[1] for table in factors.tables])
-    held = [start, count, factors.code, factors.share, factors.coefficients]
+    inputs = [start, count, factors.code, factors.share, factors.coefficients]
 
-    def one(place: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def call(place: int) -> tuple[Tensor, Tensor, list[Tensor]]:
         x = chunks[place]
         # One line more than there are is read where a code is the last, with the share 0.
         z = torch.cat([*(seen.flatten(0, 1) for seen in factors.seen(x)), x.new_zeros(1, len(x))])
         out = x.new_zeros(factors.outputs, len(x))
         back = None if grads is None else torch.zeros_like(z)
-        lines = [each.data_ptr() for each in held]
+        lines = [tensor.data_ptr() for tensor in inputs]
         pointers = [z.data_ptr(), out.data_ptr(), 0, 0]
         if grads is not None and back is not None:
             pointers[2:] = grads[place].data_ptr(), back.data_ptr()
@@ -197,6 +190,6 @@ def _called(
     work = sum(map(len, chunks)) * factors.groups * factors.rows * len(factors.tables)
     threads = min(torch.get_num_threads(), len(places)) if work > _SERIAL else 1
     if threads == 1:
-        return [one(place) for place in places]
+        return [call(place) for place in places]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(one, places))
+        return list(pool.map(call, places))

@@ -22,25 +22,33 @@ class InputShape:
         self.widest, self.total = max(widths), sum(widths)
         self.is_ragged, self.is_worth_packing = len(set(widths)) > 1, is_worth_packing(widths)
 
+    def padding(self, device: torch.device) -> Tensor | None:  # (N, I)
+        """Mark the entries beyond a site's width; None where all sites are equally wide."""
+        if not self.is_ragged:
+            return None
+        if device.type == "meta":  # a comparison there would load torch's compiler
+            return torch.empty(self.sites, self.widest, dtype=torch.bool, device=device)
+        return torch.arange(self.widest, device=device) >= torch.tensor(self.widths, device=device)[:, None]
+
     def prepared(
         self,
         x: Tensor,
         like: Tensor,  # a parameter
         padding: Tensor | None,  # (N, I), where there is nothing
         runs: int | None,
-    ) -> tuple[Tensor, tuple[int, ...] | None, torch.dtype | None]:
-        """Features for the chain, their widths if packed, and the type of the output where autocast says one."""
+    ) -> tuple[Tensor, tuple[int, ...], torch.dtype | None]:
+        """Features for the chain, their widths if packed, and the type of the output under autocast."""
         self.check(x, like, runs)
         lowered = lowered_dtype(x, like)
         if lowered is not None:
             x = x.to(like.dtype)
-        widths: tuple[int, ...] | None = self.widths
+        widths = self.widths
         if not self.is_packed(x, runs):
             if self.is_worth_packing:
                 x = pack(x, self.widths)
             else:
-                x, widths = _zero_padded(x, padding), None
-        if runs is not None and x.dim() == (3 if widths is None else 2):
+                x, widths = _zero_padded(x, padding), ()
+        if runs is not None and x.dim() == (2 if widths else 3):
             x = x.unsqueeze(0)
         return x, widths, lowered
 

@@ -22,7 +22,7 @@ def assert_multilinear(
 ) -> None:
     """Raise AssertionError unless the output is affine in each site vector: f(au + (1-a)v) = a f(u) + (1-a) f(v).
 
-    Site by site, all others held. ``x`` gives the point, dtype and shape; for a module it may be left out.
+    One site at a time, all others fixed. ``x`` gives the point, dtype and shape; for a module it may be left out.
     ``tolerance`` is relative to the largest output and defaults to 1e4 rounding units of the dtype.
 
     >>> import torch, restt

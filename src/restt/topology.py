@@ -222,7 +222,7 @@ class Topology:
 
     @classmethod
     def from_config(cls, config: Any) -> Topology:
-        """The topology that :meth:`to_config` wrote; ``sites`` may be missing, the lists tell.
+        """The topology that :meth:`to_config` wrote; ``sites`` may be missing and is then read off the lists.
 
         >>> Topology.from_config({"chains": [True], "linears": [False], "skips": ["none"]}) == Topology.plain(2)
         True
@@ -278,37 +278,25 @@ class Topology:
         19900
         """
         if order is None:
-            state = output = 1
-            if self.sites == 1:
-                return output
-            output = 0
-            for chain, linear, skip in zip(self.chains[:-1], self.linears[:-1], self.skips[:-1], strict=True):
-                output += state * (skip == "output")
-                state = state * (chain + (skip == "full")) + linear
-            return output + state * (self.chains[-1] + self.ends_with_skip) + self.linears[-1]
+            return self._terms(1)
         order = check_int("order", order, minimum=0)
         if order > self.sites:
             return 0
-        return self._terms_by_order(order)[order]
+        # At t = 2^K every coefficient, all below 2^N, has K bits of its own.
+        bits = self.sites + 1
+        return self._terms(1 << bits, modulo=1 << bits * (order + 1)) >> bits * order
 
-    def _terms_by_order(self, highest: int) -> list[int]:
-        # Generating polynomials in t, truncated: P(1) = t, P(n) = (chain t + [full]) P(n-1) + linear t.
-        state = [0] * (highest + 1)
-        if highest >= 1:
-            state[1] = 1
-        if self.sites == 1:
-            return state
-        output = [0] * (highest + 1)
-        for position, (chain, linear, skip) in enumerate(zip(self.chains, self.linears, self.skips, strict=True)):
-            last = position == self.sites - 2
-            if skip == "output" or (last and skip == "full"):
-                output = [a + b for a, b in zip(output, state, strict=True)]
-            kept = state if skip == "full" and not last else [0] * (highest + 1)
-            grown = [0, *state[:-1]] if chain else [0] * (highest + 1)
-            state = [a + b for a, b in zip(kept, grown, strict=True)]
-            if linear and highest >= 1:
-                state[1] += 1
-        return [a + b for a, b in zip(output, state, strict=True)]
+    def _terms(self, t: int, modulo: int | None = None) -> int:
+        """The generating polynomial of the terms' orders at ``t``: P(n) = (chain t + [full]) P(n-1) + linear t."""
+        state, output = t, 0
+        for chain, linear, skip in zip(self.chains[:-1], self.linears[:-1], self.skips[:-1], strict=True):
+            output += state * (skip == "output")
+            state = state * (t * chain + (skip == "full")) + t * linear
+            if modulo is not None:
+                state %= modulo
+        if self.sites > 1:
+            state = output + state * (t * self.chains[-1] + self.ends_with_skip) + t * self.linears[-1]
+        return state if modulo is None else state % modulo
 
     def orders(self) -> tuple[int, ...]:
         """The orders of interaction present in the output, ascending.

@@ -38,11 +38,3 @@ def test_another_kind_is_refused(tmp_path):
     path = write_file(tmp_path / "file", KIND, TENSORS, {})
     with pytest.raises(BadFile, match=r"file is a safetensors file, but not .* its format is 'a-kind', expected 'b'"):
         open_file(path, Kind("b", "values"))
-
-
-def test_the_file_before_is_kept_under_its_second_name(tmp_path):
-    path, before = tmp_path / "file", tmp_path / "before"
-    for number in range(3):
-        write_file(path, KIND, {}, {"number": number}, keep_as=before)
-    assert [open_file(each, KIND).load()[1]["number"] for each in (path, before)] == [2, 1]
-    assert sorted(tmp_path.iterdir()) == [before, path]

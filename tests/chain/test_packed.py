@@ -74,5 +74,5 @@ def test_the_operator_is_sound():
     module = restt.ResTT(5, WIDTHS, 4, 2, runs=2)
     roles = [role.detach().requires_grad_() for role in module.weights()[:-1]]
     x = torch.rand(1, 9, sum(WIDTHS), requires_grad=True)
-    given = (x, *roles, 2, module.topology.connections, WIDTHS, 1)
+    given = (x, *roles, 2, module.topology.connections, WIDTHS, "float32", True)
     torch.library.opcheck(torch.ops.restt.fused_cpu.default, given)

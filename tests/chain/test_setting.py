@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from restt.chain.setting import Setting
+from restt.chain.precision import Setting
 
 
 def fail_at(setting: Setting[int], depth: int) -> None:

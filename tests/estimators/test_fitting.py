@@ -419,7 +419,7 @@ def test_precision_sets_the_weights(numbers, precision):
         {"feature_map": "polynomial"},
         {"sigma2": 0.1},
         {"loss": "huber"},
-        {"schedule": "plateau"},
+        {"schedule": "warmup"},
         {"penalty": {"chain": 0.1}},
         {"penalty": Penalty(linear=0.1)},
         {"penalty": None},

@@ -82,7 +82,7 @@ def test_settings_that_shape_the_module_or_its_rows(numbers):
     grid = [
         {"bond_dim": [2, 3], "topology": ["residual", "linear"]},
         {"feature_map": ["affine", "trigonometric"], "sigma2": ["auto", 0.3]},
-        {"loss": ["huber"], "precision": ["float32"], "schedule": ["constant", "plateau"]},
+        {"loss": ["huber"], "precision": ["float32"], "schedule": ["constant", "cosine"]},
     ]
     assert_finds_the_same(regressor(), grid, x, y, cv=2, refit=False)
 

@@ -69,8 +69,8 @@ def factors(schedule, steps=10, warmup=0.0):
     return [rate_factor(schedule, step, steps, warmup) for step in range(steps)]
 
 
-def test_constant_and_plateau_keep_the_rate():
-    assert factors("constant") == factors("plateau") == [1.0] * 10
+def test_constant_keeps_the_rate():
+    assert factors("constant") == [1.0] * 10
 
 
 def test_cosine_falls_from_one_along_the_cosine():

@@ -104,13 +104,20 @@ def test_bad_subsets_are_named(subset, error, message):
     ("weight", "message"),
     [
         (torch.ones(5), r"shape \(23,\), one per row of x, got \(5,\)"),
-        (torch.full((ROWS,), -1.0), "finite and at least 0"),
-        (torch.zeros(ROWS), "above 0 for at least one row of every run"),
+        (torch.full((ROWS,), -1.0), "finite, at least 0"),
+        (torch.zeros(ROWS), "above 0 somewhere"),
     ],
 )
 def test_bad_weights_are_named(weight, message):
     with pytest.raises(ValueError, match=message):
         batches(weight=weight)
+
+
+def test_a_run_whose_rows_all_have_weight_zero_is_refused():
+    weight = torch.ones(ROWS)
+    weight[:2] = 0
+    with pytest.raises(ValueError, match="above 0 for at least one row of every run"):
+        batches([torch.arange(ROWS), torch.arange(2), torch.arange(ROWS)], weight=weight)
 
 
 @pytest.mark.parametrize("batch_size", [16, None])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout
 
-from restt._common.files import unfinished
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import LAST, LOCK, Checkpoints
 from tests.train.problems import assert_same_bits, regression, small_module
@@ -106,13 +105,6 @@ def test_another_training_of_the_same_process_is_refused_and_disturbs_nothing(tm
         train(small_module(), *regression(), config=TrainConfig(epochs=4, lr=0.5), checkpoint_dir=tmp_path)
     assert len(list(stream)) == 3
     assert_same_bits(module, trained(None)[0])
-
-
-def test_leftovers_of_killed_writes_are_tidied(tmp_path):
-    name = unfinished(tmp_path, f".{LAST}.").name.replace(f"-{os.getpid()}-", f"-{2**22 + 1}-")
-    (tmp_path / name).write_bytes(b"half")
-    trained(tmp_path)
-    assert not (tmp_path / name).exists()
 
 
 def test_a_folder_without_locks_trains_with_a_warning(tmp_path, monkeypatch):

@@ -155,18 +155,6 @@ def test_early_stopping_returns_the_best_epoch_of_each_run():
         assert f"best epoch {best + 1}" in stops[0].message
 
 
-def test_plateau_lowers_the_rate_of_the_run_that_stands_still():
-    x, y = regression()
-    module = small_module(runs=2)
-    config = TrainConfig(
-        epochs=7, batch_size=None, lr=(1e-2, 1e-30), schedule="plateau", plateau_patience=2, plateau_factor=0.5
-    )
-    records = trained(module, x, y, config=config)
-    assert [record.lr[0] for record in records] == [1e-2] * 7
-    assert [record.lr[1] / 1e-30 for record in records] == pytest.approx([1, 1, 1, 0.5, 0.5, 0.25, 0.25])
-    assert [event.run for record in records for event in record.events if event.kind == "rate-lowered"] == [1, 1, 1]
-
-
 def test_the_moving_average_is_what_is_evaluated_and_returned():
     x, y = regression()
     plain, averaged = small_module(), small_module()
@@ -199,25 +187,11 @@ def test_clipping_bounds_each_runs_gradient(monkeypatch):
     assert record.gradient_norm[0] > 1e-2
 
 
-def test_micro_batches_change_nothing_but_the_memory():
-    x, y = regression(dtype=torch.float64)
-    whole, split = small_module(runs=2, dtype=torch.float64), small_module(runs=2, dtype=torch.float64)
-    common = {"epochs": 3, "batch_size": 16, "lr": 1e-2, "dropout": 0.2, "seed": 1}
-    expected = trained(whole, x, y, config=TrainConfig(**common), subset=SUBSET[:2])
-    found = trained(split, x, y, config=TrainConfig(**common, micro_batch=5), subset=SUBSET[:2])
-    for name, value in weights(whole).items():
-        assert torch.allclose(split.state_dict()[name], value, rtol=1e-9, atol=1e-12), name
-    assert found[-1].train_loss == pytest.approx(expected[-1].train_loss, rel=1e-9)
-    told = [event for record in found for event in record.events if event.kind == "micro-batch"]
-    assert len(told) == 1
-    assert "as configured: batches of 16 rows are split into micro-batches of" in told[0].message
-
-
 def test_memory_that_runs_out_splits_the_batch_and_says_so(monkeypatch):
     x, y = regression(dtype=torch.float64)
-    expected, module = small_module(dtype=torch.float64), small_module(dtype=torch.float64)
-    config = TrainConfig(epochs=3, batch_size=20, lr=1e-2, seed=1)
-    trained(expected, x, y, config=config)
+    expected, module = small_module(runs=2, dtype=torch.float64), small_module(runs=2, dtype=torch.float64)
+    config = TrainConfig(epochs=3, batch_size=20, lr=1e-2, dropout=0.2, seed=1)
+    whole = trained(expected, x, y, config=config, subset=SUBSET[:2])
     forward = restt.ResTT.forward
 
     def small_device(self, data):
@@ -226,7 +200,8 @@ def test_memory_that_runs_out_splits_the_batch_and_says_so(monkeypatch):
         return forward(self, data)
 
     monkeypatch.setattr(restt.ResTT, "forward", small_device)
-    records = trained(module, x, y, config=config)
+    records = trained(module, x, y, config=config, subset=SUBSET[:2])
+    assert records[-1].train_loss == pytest.approx(whole[-1].train_loss, rel=1e-9)
     for name, value in weights(expected).items():
         assert torch.allclose(module.state_dict()[name], value, rtol=1e-9, atol=1e-12), name
     told = [(record.epoch, event.message) for record in records for event in record.events if event.run is None]

@@ -32,10 +32,9 @@ def trained(config, folder=None, module=None):
     [
         {},
         {"schedule": "warmup", "warmup_epochs": 8.0, "dropout": 0.2, "ema": 0.8},
-        {"schedule": "plateau", "plateau_patience": 1, "keep": "best", "max_failures": 9},
         {"patience": 2, "keep": "best", "max_failures": 9},
     ],
-    ids=["constant", "warmup", "plateau", "patience"],
+    ids=["constant", "warmup", "patience"],
 )
 def test_the_longer_training_is_the_same_to_the_last_bit(tmp_path, settings):
     config = replace(SHORT, **settings)

@@ -28,7 +28,6 @@ CONFIG = TrainConfig(
     ema=0.9,
     clip_norm=1.0,
     schedule="cosine",
-    micro_batch=3,
     seed=1,
 )
 SAVED = TrainConfig(epochs=8, batch_size=16, lr=1e-2, seed=5)

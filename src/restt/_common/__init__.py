@@ -1,1 +1,1 @@
-"""What several rooms need. Nothing here imports any of them."""
+"""Helpers of several packages; nothing here imports any of them."""

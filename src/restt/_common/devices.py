@@ -71,7 +71,7 @@ def fitting_threads(work: float) -> Iterator[None]:
 
 
 def available_memory(device: torch.device) -> float:
-    """Return the bytes that are free on a device; infinite where the system does not say."""
+    """Return the bytes that are free on a device; infinite where that is unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     meminfo = Path("/proc/meminfo")

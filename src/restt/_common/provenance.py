@@ -105,7 +105,7 @@ def _commit() -> tuple[str, bool | None]:
 
 @functools.cache
 def _checkout(source: Path) -> tuple[str, bool] | None:
-    """Commit and dirty flag of the checkout whose packages lie in ``source``; None where they lie elsewhere."""
+    """Commit and dirty flag of the checkout whose packages are in ``source``; None where they are elsewhere."""
     top = _git(source, "rev-parse", "--show-toplevel")
     # The checkout may be another project's that has an environment inside.
     if top is None or Path(top).resolve() / "src" != source:
@@ -113,7 +113,7 @@ def _checkout(source: Path) -> tuple[str, bool] | None:
     commit = _git(source, "rev-parse", "HEAD")
     if commit is None:
         return None
-    # A run writes results: they say nothing about the code.
+    # A run writes results, which are no change of the code.
     written = (":(exclude)results", ":(exclude)docs/results.md", ":(exclude)docs/report.html")
     changed = _git(Path(top), "status", "--porcelain", "--untracked-files=no", "--", ".", *written)
     added = _git(source, "ls-files", "--others", "--exclude-standard")

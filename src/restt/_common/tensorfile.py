@@ -73,18 +73,16 @@ def write_file(
     plain: Mapping[str, Any],
     *,
     about: Mapping[str, str] | None = None,
-    keep_as: Path | None = None,
 ) -> Path:
     """Write ``path`` so that it is at every moment the old file or the new one, never a part.
 
-    ``about`` are more header entries, for people and for readers of other versions. Where ``keep_as`` is given, the old
-    file gets that name once the new one is written. Raises OSError with the old file untouched, TypeError where
-    ``plain`` is not JSON-able.
+    ``about`` are more header entries, for people and for readers of other versions. Raises OSError with the old file
+    untouched, TypeError where ``plain`` is not JSON-able.
     """
     own = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(plain)
     header = {"format": kind.format, **(about or {}), kind.entry: text, "sha256": full_digest(text, own)}
-    with whole_file(path, keep_as=keep_as) as file:
+    with whole_file(path) as file:
         file.write(safetensors.torch.save(own, header))
     return path
 

@@ -1,3 +1,3 @@
-"""The version, where both the package and what every results file says of it can read it."""
+"""The version of the package."""
 
 __version__ = "1.0.0rc1"

@@ -1,44 +1,115 @@
-"""The sweep in plain torch with a hand-derived backward (paper, Sec. III-C), on any device.
+"""The chain in plain torch with a hand-derived backward (paper, Sec. III-C), on any device; derivatives of any order.
 
 Forming A(n) for every sample would need B·R² memory per site. Instead each step is one product of the (B, I·R) outer
 product x ⊗ y with the core, the backward sweep is one product per site, and all weight gradients come from one
 batched product over the sites afterwards. README.md beside this file has the derivation.
+
+A hand-written backward, here or in a kernel, is not itself differentiable. Where a graph of the gradient is asked for
+(``create_graph=True``) the gradient comes from :func:`plain_contraction` instead, through autograd.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from restt.chain.reference import ChainWeights
-from restt.chain.sweep import contract_with, outer, plain_gradients, plain_sweep, wants_plain_operations
+from restt._common.compat_torch import is_batched, is_legacy_batched, is_transforming
+from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
 from restt.topology import Topology
 
-# The batched weight product reads x ⊗ y of many sites at once; this bounds what that scratch may hold.
+# The batched weight product reads x ⊗ y of many sites at once; this bounds the size of that scratch.
 _SCRATCH_ELEMENTS = 16 * 1024 * 1024
 
 
-def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
-    """The output (S,B,O) for x (S or 1, B, N, I)."""
-    return contract_with(sweep, x, weights, topology)
+def contract(
+    x: Tensor,  # (S or 1, B, N, I), or packed (S or 1, B, ΣI)
+    weights: ChainWeights,
+    topology: Topology,
+    widths: Sequence[int] = (),  # of the sites where x is packed
+) -> Tensor:  # (S, B, O)
+    """The output of Algorithm 1."""
+    if widths or torch.compiler.is_compiling():
+        # What is traced of a hand-written backward would take the states for constants in derivatives of derivatives.
+        return plain_contraction(x, weights, topology, widths)
+    y, leaving = x[:, :, 0] @ weights.first, None
+    if topology.sites == 1:
+        return y
+    if topology.sites > 2:
+        inner = x[:, :, 1:-1].permute(2, 0, 1, 3).contiguous()
+        y, leaving = _Sweep.apply(y, inner, weights.chain, weights.linear, topology)
+    return _output_site(y, leaving, x[:, :, -1], weights, topology)
 
 
-def sweep(
+def plain_contraction(x: Tensor, weights: ChainWeights, topology: Topology, widths: Sequence[int] = ()) -> Tensor:
+    """:func:`contract` in operations that autograd and torch.func know, each site with the weights of its own width."""
+    sites = x.split(list(widths), -1) if widths else x.unbind(-2)
+    y = sites[0] @ weights.first[:, : sites[0].shape[-1]]
+    if topology.sites == 1:
+        return y
+    y, leaving = plain_sweep(y, sites[1:-1], weights.chain, weights.linear, topology)
+    return _output_site(y, leaving, sites[-1], weights, topology)
+
+
+def _output_site(
+    y: Tensor,  # (S, B, R), y(N-1)
+    leaving: Tensor | None,  # (S, B, R)
+    x: Tensor,  # (S or 1, B, I)
+    weights: ChainWeights,
+    topology: Topology,
+) -> Tensor:  # (S, B, O)
+    terms: list[Tensor] = []
+    width = x.shape[-1]
+    if topology.chains[-1]:
+        assert weights.last_chain is not None
+        terms.append(outer(y, x) @ weights.last_chain[:, :width].flatten(1, 2))
+    if topology.linears[-1]:
+        assert weights.last_linear is not None
+        terms.append(x @ weights.last_linear[:, :width])
+    if topology.ends_with_skip:
+        leaving = y if leaving is None else leaving + y
+    if leaving is not None:
+        assert weights.last_skip is not None
+        terms.append(leaving @ weights.last_skip)
+    if not terms:
+        return disconnected_output(y, weights.outputs)
+    output = terms[0]
+    for term in terms[1:]:
+        output = output + term
+    return output.expand(y.shape[0], -1, -1)
+
+
+def plain_sweep(
     y: Tensor,  # (S, B, R)
-    x: Tensor,  # (N-2, S or 1, B, I)
+    x: Tensor | Sequence[Tensor],  # (N-2, S or 1, B, I), or the sites one by one, each of its own width
     chain: Tensor | None,  # (S, N-2, I, R, R)
     linear: Tensor | None,  # (S, N-2, I, R)
     topology: Topology,
 ) -> tuple[Tensor, Tensor | None]:
-    """y(N-1) and the sum of the states that leave for the output."""
-    if torch.compiler.is_compiling():
-        # What is traced of a hand-written backward would take the states for constants in derivatives of derivatives.
-        return plain_sweep(y, x, chain, linear, topology)
-    last, leaving = _Sweep.apply(y, x.contiguous(), chain, linear, topology)
-    return last, leaving
+    """y(N-1), and the sum of the states that leave for the output, in operations that autograd and torch.func know."""
+    leaving: Tensor | None = None
+    # Unbound, not sliced: the gradient of one unbind is one stack, that of a slice a full-size tensor of zeros.
+    sites = x.unbind(0) if isinstance(x, Tensor) else x
+    cores = [None] * len(sites) if chain is None else chain.flatten(2, 3).unbind(1)
+    entries = [None] * len(sites) if linear is None else linear.unbind(1)
+    bond = y.shape[-1]
+    for n, (features, core, entry) in enumerate(zip(sites, cores, entries, strict=True)):
+        width = features.shape[-1]
+        previous, y = y, torch.zeros_like(y)
+        if topology.skips[n] == "full":
+            y = previous
+        elif topology.skips[n] == "output":
+            leaving = previous if leaving is None else leaving + previous
+        if topology.chains[n]:
+            assert core is not None
+            y = y + outer(previous, features) @ core[:, : width * bond]
+        if topology.linears[n]:
+            assert entry is not None
+            y = y + features @ entry[:, :width]
+    return y, leaving
 
 
 class _Sweep(torch.autograd.Function):
@@ -135,3 +206,70 @@ def _clear_unused(gradient: Tensor, used: tuple[bool, ...]) -> None:
     for n, keep in enumerate(used):
         if not keep:
             gradient[:, n] = 0
+
+
+def wants_plain_operations(grad: Tensor) -> bool:
+    """Whether the backward pass that got ``grad`` must be made of plain operations.
+
+    True with ``create_graph=True``, under the transforms of torch.func, and with ``is_grads_batched``.
+    """
+    return torch.is_grad_enabled() or is_transforming() or is_batched(grad) or is_legacy_batched(grad)
+
+
+def plain_gradients(
+    compute: Callable[..., Sequence[Tensor | None]],
+    inputs: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    grads: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of ``compute(*inputs)`` for the outputs' gradients ``grads``, for use inside a backward.
+
+    ``compute`` runs again in plain operations. With ``create_graph=True`` the results are connected to the inputs and
+    to ``grads``, so they can be differentiated in turn.
+    """
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Of aliases: hooks on the caller's own tensors run once, for the gradient that leaves this backward.
+        aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
+        pairs = [
+            (output, grad)
+            for output, grad in zip(compute(*aliases), grads, strict=True)
+            if output is not None and grad is not None and output.requires_grad
+        ]
+        leaves = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
+        outputs, cotangents = [output for output, _ in pairs], [grad for _, grad in pairs]
+        if pairs:
+            options = {"create_graph": create_graph, "materialize_grads": True}
+            gradients = iter(torch.autograd.grad(outputs, leaves, cotangents, **options))
+        else:  # the topology leads nothing that requires a gradient to an output
+            gradients = iter([torch.zeros_like(alias) for alias in leaves])
+    return [
+        next(gradients) if tensor is not None and want else None for tensor, want in zip(inputs, wanted, strict=True)
+    ]
+
+
+def plain_contraction_gradients(
+    inputs: Sequence[Tensor | None],  # x (S or 1, B, N, I) or packed, then the six roles of ChainWeights; or without S
+    wanted: Sequence[bool],
+    grad: Tensor,  # (S, B, O)
+    outputs: int,
+    topology: Topology,
+    widths: Sequence[int],
+) -> list[Tensor | None]:
+    """:func:`plain_gradients` of the whole contraction, for backends whose one function does all of it."""
+
+    def contract_again(x: Tensor, *roles: Tensor | None) -> tuple[Tensor]:
+        weights = ChainWeights._make((*roles, outputs))
+        if not has_runs(weights):
+            return (plain_contraction(*with_runs(x, weights), topology, widths)[0],)
+        return (plain_contraction(x, weights, topology, widths),)
+
+    return plain_gradients(contract_again, inputs, wanted, (grad,))
+
+
+def outer(
+    y: Tensor,  # (S, B, R)
+    x: Tensor,  # (S or 1, B, I)
+) -> Tensor:  # (S, B, I·R), features slowest, as the cores are stored
+    """Outer product x ⊗ y per sample: its product with a core flattened to (I·R, R) is a whole chain step."""
+    return (x.unsqueeze(-1) * y.unsqueeze(-2)).flatten(2)

@@ -3,125 +3,156 @@
 Each fused backend registers ``restt::NAME`` and ``restt::NAME_backward`` with schemas of plain values: the topology is
 its :attr:`~restt.Topology.connections`, what the backward pass needs is an output of the forward one, and weights and x
 come with the runs axis or without it. An operator called through torch passes several layers written in Python, so
-eager code calls the same functions directly and goes through torch only where somebody is watching: a compiler, a fake
-tensor, a dispatch mode.
+eager code calls the same functions directly and goes through torch only under a compiler, a fake tensor or a dispatch
+mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from restt._common.compat_torch import FakeTensor, count_dispatch_modes, dynamo_is_exporting
-from restt.chain.reference import ROLES
-from restt.chain.setting import untraced
-from restt.chain.sweep import plain_contraction_gradients, wants_plain_operations
+from restt.chain.eager import plain_contraction_gradients, wants_plain_operations
+from restt.chain.precision import untraced
+from restt.chain.reference import ROLES, ChainWeights, role_tensors
 from restt.topology import Topology
 
 LIBRARY = torch.library.Library("restt", "DEF")
 
-_INPUTS = "Tensor x, Tensor first, " + ", ".join(f"Tensor? {role}" for role in ROLES[1:])
-_PLAIN = (Tensor, torch.nn.Parameter)
 TENSORS = 1 + len(ROLES)
+_INPUTS = "Tensor x, Tensor first, " + ", ".join(f"Tensor? {role}" for role in ROLES[1:])
+_SETTINGS = "int outputs, str connections, int[] widths, str precision, bool keep"
+_PLAIN = (Tensor, torch.nn.Parameter)
 
-Kernel = Callable[..., Any]
+Contract = Callable[..., Tensor]  # x, weights, topology, widths of the sites where x is packed, precision
+
+
+class Settings(NamedTuple):
+    """All that a kernel is given besides tensors."""
+
+    outputs: int
+    connections: str
+    widths: Sequence[int]  # of the sites where x is packed, (…, B, ΣI); empty for x (…, B, N, I)
+    precision: str
+    keep: bool  # whether there will be a backward pass
+
+    @property
+    def topology(self) -> Topology:
+        """Connections of the sites."""
+        return topology_of(self.connections)
 
 
 def register(
     name: str,
     keys: str,
     *,
-    settings: str,
-    kept: Sequence[str],
-    forward: tuple[Kernel, Kernel],
-    backward: tuple[Kernel, Kernel],
-    packed: bool = False,
-) -> Callable[..., Tensor]:
-    """Register a pair of operators, each a kernel with its fake; the result is the same pair for eager code.
+    saved: Sequence[str],
+    forward: Callable[[Sequence[Any], Settings], tuple[Tensor, ...]],
+    forward_fake: Callable[[Sequence[Any], Settings], tuple[Tensor, ...]],
+    backward: Callable[[Tensor, Sequence[Any], Settings, Sequence[bool]], list[Tensor | None]],
+) -> Contract:
+    """Register a pair of operators; returns the contraction by them.
 
-    ``settings`` are the arguments after ``outputs`` and ``connections``, ``kept`` the names of what the forward pass
-    gives besides its output, for the backward pass: ``forward(x, *roles, outputs, connections, *settings)`` and
-    ``backward(grad, *kept, x, *roles, connections, *settings, wanted)``, the latter a list of a gradient or None for x
-    and each role.
-    ``packed`` says that the first setting are the sites' widths, for x (…, B, ΣI), or nothing for x (…, B, N, I).
+    ``forward(tensors, settings)`` takes x and the roles and returns the output, then the tensors named in ``saved``.
+    ``backward(grad, tensors, settings, wanted)`` takes x, the roles and the saved tensors, and returns a gradient or
+    None for x and each role.
     """
-    returned = ", ".join(["Tensor"] * (1 + len(kept)))
-    LIBRARY.define(f"{name}({_INPUTS}, int outputs, str connections, {settings}) -> ({returned})")
-    given = ", ".join(f"Tensor {item}" for item in ("grad", *kept))
-    LIBRARY.define(f"{name}_backward({given}, {_INPUTS}, str connections, {settings}, bool[] wanted) -> Tensor[]")
-    for suffix, kernel, fake in (("", *forward), ("_backward", _all_there(backward[0]), backward[1])):
+    names = "".join(f", Tensor {item}" for item in saved)
+    LIBRARY.define(f"{name}({_INPUTS}, {_SETTINGS}) -> ({', '.join(['Tensor'] * (1 + len(saved)))})")
+    LIBRARY.define(f"{name}_backward(Tensor grad, {_INPUTS}{names}, {_SETTINGS}, bool[] wanted) -> Tensor[]")
+
+    def backward_kernel(grad: Tensor, *given: Any) -> list[Tensor]:
+        """The wanted gradients alone: an operator gives no list with gaps."""
+        gradients = backward(grad, given[:-6], Settings(*given[-6:-1]), given[-1])
+        return [gradient for gradient in gradients if gradient is not None]
+
+    def backward_fake(grad: Tensor, *given: Any) -> list[Tensor]:
+        inputs = zip(given[:TENSORS], given[-1], strict=True)
+        return [tensor.new_empty(tensor.shape) for tensor, want in inputs if want and tensor is not None]
+
+    kernels = {"": (_flat(forward), _flat(forward_fake)), "_backward": (backward_kernel, backward_fake)}
+    for suffix, (kernel, fake) in kernels.items():
         LIBRARY.impl(f"{name}{suffix}", kernel, keys)
         torch.library.register_fake(f"restt::{name}{suffix}", fake, lib=LIBRARY)
-    operator = getattr(torch.ops.restt, f"{name}_backward").default
+    operator, operator_backward = (getattr(torch.ops.restt, f"{name}{suffix}").default for suffix in ("", "_backward"))
 
-    def operator_gradients(grad: Tensor, *given: Any) -> list[Tensor | None]:
-        made = iter(operator(grad, *given))
-        return [next(made) if want else None for want in given[-1]]
-
-    def gradients(
-        run: Kernel, grad: Tensor, tensors: Sequence[Tensor | None], needs: Sequence[bool], given: Sequence[Any]
-    ) -> list[Tensor | None]:
-        """Gradients of x and the roles; ``tensors`` are these inputs, then what was kept."""
-        inputs, wanted, (outputs, connections, *rest) = tensors[:TENSORS], needs[:TENSORS], given
+    def gradients(ctx: Any, grad: Tensor, compute: Callable[..., list[Tensor | None]]) -> list[Tensor | None]:
+        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:TENSORS]
         if wants_plain_operations(grad):
-            topology, widths = topology_of(connections), rest[0] if packed else ()
-            return plain_contraction_gradients(inputs, wanted, grad, outputs, topology, widths)
-        found: list[Tensor | None] = run(grad, *tensors[TENSORS:], *inputs, connections, *rest, wanted)
-        return found
+            inputs, (outputs, connections, widths, *_) = tensors[:TENSORS], ctx.settings
+            return plain_contraction_gradients(inputs, wanted, grad, outputs, topology_of(connections), widths)
+        return compute(grad, tensors, ctx.settings, wanted)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         # The inputs themselves, not what a kernel made of them: a gradient of the gradient leads back to them.
         ctx.save_for_backward(*inputs[:TENSORS], *output[1:])
-        ctx.given = inputs[TENSORS:]
+        ctx.settings = Settings(*inputs[TENSORS:])
         ctx.set_materialize_grads(False)
 
-    def operator_backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        nothing = (None,) * len(ctx.given)
-        if grad is None:
-            return *(None,) * TENSORS, *nothing
-        return *gradients(operator_gradients, grad, ctx.saved_tensors, ctx.needs_input_grad, ctx.given), *nothing
+    def operator_gradients(grad: Tensor, tensors: Any, settings: Any, wanted: Any) -> list[Tensor | None]:
+        computed = iter(operator_backward(grad, *tensors, *settings, wanted))
+        return [next(computed) if want else None for want in wanted]
 
-    torch.library.register_autograd(f"restt::{name}", operator_backward, setup_context=setup_context, lib=LIBRARY)
+    def autograd_backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        computed = [None] * TENSORS if grad is None else gradients(ctx, grad, operator_gradients)
+        return *computed, *(None,) * len(ctx.settings)
+
+    torch.library.register_autograd(f"restt::{name}", autograd_backward, setup_context=setup_context, lib=LIBRARY)
 
     class Eager(torch.autograd.Function):
         """Takes x, the roles, and all other arguments as one: torch looks at every argument of its own."""
 
         @staticmethod
         def forward(ctx: Any, *inputs: Any) -> Tensor:
-            *tensors, given = inputs
-            output: Tensor
-            output, *saved = forward[0](*tensors, *given)
-            ctx.save_for_backward(*tensors, *saved)
-            ctx.given = given
+            *tensors, ctx.settings = inputs
+            output, *kept = forward(tensors, ctx.settings)
+            ctx.save_for_backward(*tensors, *kept)
             return output
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-            tensors, needs = ctx.saved_tensors, ctx.needs_input_grad
-            if wants_plain_operations(grad):
-                return *gradients(backward[0], grad, tensors, needs, ctx.given), None
-            # As gradients() does it, without what a small call would wait for.
-            return *backward[0](grad, *tensors[TENSORS:], *tensors[:TENSORS], *ctx.given[1:], needs[:TENSORS]), None
+            return *gradients(ctx, grad, backward), None
 
     # What torch.autograd.Function.apply comes to outside of torch.func, where no fused backend is taken.
     apply: Callable[..., Tensor] = super(torch.autograd.Function, Eager).apply
-    return apply
+
+    def contract(
+        x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...], precision: str
+    ) -> Tensor:
+        if topology.sites == 1:
+            return (x if widths else x[..., 0, :]) @ weights.first
+        tensors = (x, *role_tensors(weights))
+        keep = _needs_gradient(tensors)
+        output: Tensor
+        if _is_watched(x, weights.first):
+            output = operator(*tensors, weights.outputs, topology.connections, widths, precision, keep)[0]
+            return output
+        settings = Settings(weights.outputs, topology.connections, widths, precision, keep)
+        return apply(*tensors, settings) if keep else forward(tensors, settings)[0]
+
+    return contract
 
 
-def _all_there(backward: Kernel) -> Kernel:
-    """The wanted gradients alone: an operator gives no list with gaps."""
-
-    def compute(*given: Any) -> list[Tensor]:
-        return [gradient for gradient in backward(*given) if gradient is not None]
-
-    return compute
+def _flat(kernel: Callable[[Sequence[Any], Settings], Any]) -> Callable[..., Any]:
+    """The kernel with the arguments of the operator's schema."""
+    return lambda *given: kernel(given[:TENSORS], Settings(*given[TENSORS:]))
 
 
-def is_watched(x: Tensor, first: Tensor) -> bool:
+def _needs_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether there will be a backward pass to these tensors."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
+def _is_watched(x: Tensor, first: Tensor) -> bool:
     """Whether a call must go through torch's dispatcher: something traces it, or stands in for the tensors."""
     if torch.compiler.is_compiling() or count_dispatch_modes() > 0:
         return True
@@ -140,8 +171,13 @@ def cannot_read(x: Tensor) -> bool:
 
 @untraced  # traced, older versions of torch take it for true
 def _exporting() -> bool:
-    # With strict=True, the default of torch 2.7, not every version says so; the compiler that follows the code knows.
+    # With strict=True, the default of torch 2.7, is_exporting() is false in some versions; dynamo's own flag is right.
     return torch.compiler.is_exporting() or dynamo_is_exporting()
+
+
+def contiguous(roles: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The weights as kernels read them."""
+    return [None if role is None else role.contiguous() for role in roles]
 
 
 @lru_cache(maxsize=256)

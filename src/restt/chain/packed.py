@@ -12,10 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from restt.chain.reference import ChainWeights
-from restt.chain.sweep import contract_sites
-from restt.topology import Topology
-
 # A padded x of at least this many times the packed size is packed before it is contracted: one copy of x for as much
 # less work in the products.
 WORTH_PACKING = 2
@@ -43,7 +39,7 @@ def pack(
     x: Tensor,  # (…, N, max I)
     widths: Sequence[int],
 ) -> Tensor:  # (…, ΣI)
-    """The packed form; what lies beyond a site's width is left out.
+    """The packed form, without the padding.
 
     >>> pack(torch.tensor([[1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]), [1, 3])
     tensor([1., 2., 3., 4.])
@@ -59,13 +55,3 @@ def is_worth_packing(widths: Sequence[int]) -> bool:
     (True, False)
     """
     return len(widths) * max(widths) >= WORTH_PACKING * sum(widths)
-
-
-def contract(
-    x: Tensor,  # (S or 1, B, ΣI)
-    weights: ChainWeights,
-    topology: Topology,
-    widths: Sequence[int],
-) -> Tensor:  # (S, B, O)
-    """The contraction in plain operations on each site's own width, for any device, type and order of derivative."""
-    return contract_sites(x.split(list(widths), -1), weights, topology)

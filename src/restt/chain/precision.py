@@ -1,22 +1,71 @@
-"""Precision of the fused GPU kernels' products; storage and sums are float32 whatever is chosen.
+"""Settings of a ``with`` block that ``torch.compile`` can follow, and the precision of the GPU kernels' products.
 
-By default they follow torch, which multiplies float32 in full unless set otherwise: rounded to tf32, errors of 1e-2
-of the largest output were measured at N = 196.
+Products of the fused GPU kernels follow torch, which multiplies float32 in full unless set otherwise: rounded to tf32,
+errors of 1e-2 of the largest output were measured at N = 196. Storage and sums are float32 whatever is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Generic, TypeVar
 
 import torch
 
 from restt._common.compat_torch import is_any_autocast_enabled
 from restt._common.errors import check_choice
-from restt.chain.setting import Setting, untraced
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def untraced(function: F) -> F:
+    """Have a compiler call the function while it traces and take the result for a constant.
+
+    ``torch.compiler.assume_constant_result`` does the same, but imports the compiler, which takes a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class Setting(Generic[T]):
+    """One value, ``default`` outside every block.
+
+    ``torch.compile`` cannot follow a context variable, but it guards every attribute it reads: what was set last is
+    therefore also an attribute, and a compiled module is traced again where a block sets another value.
+
+    >>> depth = Setting("depth", 0)
+    >>> with depth.set_to(2):
+    ...     depth.get()
+    2
+    >>> depth.get()
+    0
+    """
+
+    def __init__(self, name: str, default: T) -> None:
+        self._variable: ContextVar[T] = ContextVar(f"restt_chain_{name}", default=default)
+        self.latest = default
+
+    def get(self) -> T:
+        """The value here and now."""
+        return self.latest if torch.compiler.is_compiling() else self._variable.get()
+
+    @contextmanager
+    def set_to(self, value: T) -> Iterator[None]:
+        """Hold this value inside a ``with`` block."""
+        before, self.latest = self.get(), value
+        token = None if torch.compiler.is_compiling() else self._variable.set(value)
+        try:
+            yield
+        finally:
+            if token is not None:
+                self._variable.reset(token)
+            self.latest = before
+
 
 PRECISIONS = ("float32", "tf32", "bf16")
-_NARROW = "fp16"  # small gradients vanish in its range unless somebody scales them, which restt's own training does not
+_NARROW = "fp16"  # small gradients underflow unless the loss is scaled, which restt's own training does not do
 _OF_AUTOCAST = {torch.bfloat16: "bf16", torch.float16: _NARROW}
 _AS_TORCH = "auto"
 
@@ -29,10 +78,10 @@ def precision(name: str) -> Iterator[None]:
 
     ``"float32"`` splits every product into three tf32 products, which is float32 to within its own rounding;
     ``"tf32"`` rounds operands to 10 mantissa bits, ``"bf16"`` to 7, ``"fp16"`` to 10 within a range that
-    wants a ``torch.amp.GradScaler``.
+    needs a ``torch.amp.GradScaler``.
     ``"auto"`` (default) does as torch does on the GPU: ``"float32"``, or ``"tf32"`` after
-    ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which there is the same), or what a surrounding
-    ``torch.autocast`` says. Backends other than the fused GPU one ignore it.
+    ``torch.set_float32_matmul_precision("high")`` (or ``"medium"``, which there is the same), or the type of a
+    surrounding ``torch.autocast``. Backends other than the fused GPU one ignore it.
 
     >>> import restt, torch
     >>> model = restt.ResTT(sites=3, feature_dim=2, bond_dim=4, outputs=1)
@@ -84,7 +133,7 @@ def autocast_dtype(device: str) -> torch.dtype | None:
     return None
 
 
-@untraced  # compiled code is traced anew where torch's setting changes
+@untraced  # torch itself traces again where its setting changes
 def _of_torch() -> str:
     # From 2.9 on torch keeps a setting per kind of device and refuses to name a common one where they differ.
     on_gpu = getattr(torch.backends.cuda.matmul, "fp32_precision", None)

@@ -39,7 +39,7 @@ class ChainWeights(NamedTuple):
     last_chain: Tensor | None  # (S, I, R, O), W(N,1)
     last_linear: Tensor | None  # (S, I, O), W(N,2)
     last_skip: Tensor | None  # (S, R, O), W(N,3)
-    outputs: int  # O, which no tensor tells where nothing reaches the output
+    outputs: int  # O: no tensor has this size where nothing reaches the output
 
 
 ROLES = ChainWeights._fields[:-1]

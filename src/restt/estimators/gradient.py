@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,7 @@ from restt.estimators.tables import Table
 from restt.estimators.targets import Target
 from restt.init import undrawn
 from restt.module import ResTT
-from restt.train import Event, TrainConfig, train
-from restt.train.records import RecordStream
+from restt.train import EpochRecord, Event, TrainConfig, train
 
 if TYPE_CHECKING:
     from restt.estimators.net import BaseNet
@@ -205,7 +204,7 @@ def train_config(
     )
 
 
-def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:
+def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Generator[EpochRecord, None, None]:
     """Begin a training, or resume the one in ``folder``; returns its records.
 
     A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
@@ -221,7 +220,7 @@ def begin_training(fit: Fit, folder: Any, *, shared: bool) -> RecordStream:
     return _train(fit, _own_folder(folder, fit.config, fit.module, fit.rows, fit.held_rows))
 
 
-def _train(fit: Fit, folder: Any) -> RecordStream:
+def _train(fit: Fit, folder: Any) -> Generator[EpochRecord, None, None]:
     held = fit.held_rows
     given = {
         "config": fit.config,

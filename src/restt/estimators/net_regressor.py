@@ -41,7 +41,7 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         Passes over the rows; ``"auto"`` is 150 steps, and at least 20 passes.
     lr : float, default=0.05
         Adam's rate.
-    schedule : {"constant", "cosine", "warmup", "warmup-cosine", "plateau"}
+    schedule : {"constant", "cosine", "warmup", "warmup-cosine"}
         Shape of the rate over the epochs.
     batch_size : "auto" or int
         Rows per step; ``"auto"`` is all of them up to 2048 rows, else 512.

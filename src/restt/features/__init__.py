@@ -10,11 +10,10 @@ Sites are counted from 0, as columns of an array are.
 
 from __future__ import annotations
 
-from restt.features.base import FeatureMap, RangeWarning
+from restt.features.base import FeatureMap, RangeWarning, available, from_config, make
 from restt.features.formulas import Affine, Identity, Polynomial, Trigonometric
 from restt.features.hat import Hat
 from restt.features.onehot import OneHot
-from restt.features.registry import available, from_config, make
 
 __all__ = [
     "Affine",

@@ -1,4 +1,4 @@
-"""The interface of feature maps."""
+"""The interface of feature maps, and maps by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from restt._common.errors import shown
+from restt._common.errors import check_choice, shown
+
+MAPS: dict[str, type[FeatureMap]] = {}  # by name; every kind that has one adds itself
 
 
 class RangeWarning(UserWarning):
-    """Values lie so far outside what a map is made for that different ones become the same site vector."""
+    """Values outside the range of a map: different ones become the same site vector."""
 
 
 class FeatureMap(nn.Module, ABC):
@@ -36,6 +38,13 @@ class FeatureMap(nn.Module, ABC):
 
     name: ClassVar[str]
     parameter_names: ClassVar[tuple[str, ...]]
+
+    _fitted: dict[str, Any] | None = None  # learned values, as JSON has them; None before ``fit``
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            MAPS[cls.name] = cls
 
     @abstractmethod
     def fit(self, x: Any, sample_weight: Any = None) -> Self:
@@ -76,31 +85,29 @@ class FeatureMap(nn.Module, ABC):
         {'degree': 2, 'include_bias': True, 'outside': 'extrapolate'}
         """
         values = {name: _plain(getattr(self, name)) for name in self.parameter_names}
-        return {"name": self.name, "parameters": values, "fitted": self._fitted_config()}
+        return {"name": self.name, "parameters": values, "fitted": self._fitted}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The map that ``to_config`` wrote."""
         feature_map = cls(**config["parameters"])
-        feature_map._restore(config["fitted"])
+        feature_map._fitted = config["fitted"]
         return feature_map
 
     def get_extra_state(self) -> Tensor:
         """Learned values for the state dict: JSON as bytes, which every file format for tensors can hold."""
-        learned = json.dumps(self._fitted_config()).encode()
+        learned = json.dumps(self._fitted).encode()
         return torch.from_numpy(np.frombuffer(learned, dtype=np.uint8).copy())
 
     def set_extra_state(self, state: Tensor) -> None:
         """The reverse of :meth:`get_extra_state`."""
-        self._restore(json.loads(state.cpu().numpy().tobytes()))
+        self._fitted = json.loads(state.cpu().numpy().tobytes())
 
-    @abstractmethod
-    def _fitted_config(self) -> dict[str, Any] | None:
-        """Learned values as JSON-able ones, None before ``fit``."""
-
-    @abstractmethod
-    def _restore(self, fitted: dict[str, Any] | None) -> None:
-        """The reverse of ``_fitted_config``."""
+    def _learned_tensor(self, name: str) -> Tensor:  # float64, on the CPU
+        """Learned values; ``name`` is their name in ``to_config`` and in an error before ``fit``."""
+        if self._fitted is None:
+            raise self._not_fitted(name)
+        return tensor64(self._fitted[name])
 
     def _not_fitted(self, what: str) -> ValueError:
         return ValueError(f"{what} of {self!r} is learned from data: call fit(x) first")
@@ -119,6 +126,43 @@ class FeatureMap(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Parameters, for torch's representation."""
         return ", ".join(f"{name}={shown(getattr(self, name))}" for name in self.parameter_names)
+
+
+def available() -> tuple[str, ...]:
+    """Names of the maps.
+
+    >>> from restt import features
+    >>> features.available()
+    ('identity', 'affine', 'polynomial', 'trigonometric', 'hat', 'onehot')
+    """
+    return tuple(MAPS)
+
+
+def make(name: str, **parameters: Any) -> FeatureMap:
+    """A feature map by name.
+
+    >>> from restt import features
+    >>> features.make("polynomial", degree=3)
+    Polynomial(degree=3, include_bias=True, outside='extrapolate')
+    """
+    kind = MAPS[check_choice("name", name, MAPS)]
+    unknown = sorted(set(parameters) - set(kind.parameter_names))
+    if unknown:
+        raise TypeError(f"{name} takes the parameters {list(kind.parameter_names)}, got {unknown}")
+    return kind(**parameters)
+
+
+def from_config(config: dict[str, Any]) -> FeatureMap:
+    """The feature map that ``to_config`` wrote, with everything it had learned.
+
+    >>> from restt import features
+    >>> hat = features.Hat(knots=3).fit([[0.0], [1.0]])
+    >>> features.from_config(hat.to_config()) == hat
+    True
+    """
+    if not isinstance(config, dict) or not {"name", "parameters", "fitted"} <= set(config):
+        raise ValueError(f"config must be a dict with name, parameters and fitted, got {shown(config)}")
+    return MAPS[check_choice("config['name']", config["name"], MAPS)].from_config(config)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Linear B-splines, and where their knots lie."""
+"""Linear B-splines and the placement of their knots."""
 
 from __future__ import annotations
 
@@ -49,21 +49,20 @@ class Hat(NumericMap):
         super().__init__(outside)
         self.placement = check_choice("placement", placement, PLACEMENTS)
         self.knots = _read_knots(knots)
-        self._learned: tuple[tuple[float, ...], ...] | None = None
 
     @property
     def site_knots(self) -> tuple[tuple[float, ...], ...]:
         """The knots of each site; a single entry when the same values were given for all sites."""
-        if self._learned is not None:
-            return self._learned
-        if isinstance(self.knots, int):
+        if not isinstance(self.knots, int):
+            return self.knots
+        if self._fitted is None:
             raise self._not_fitted("site_knots")
-        return self.knots
+        return tuple(tuple(row) for row in self._fitted["knots"])
 
     @property
     def width(self) -> int:
         """The number of knots of the site with most."""
-        if isinstance(self.knots, int) and self._learned is None:
+        if isinstance(self.knots, int) and self._fitted is None:
             return self.knots
         return max(len(row) for row in self.site_knots)
 
@@ -85,15 +84,13 @@ class Hat(NumericMap):
         if not isinstance(self.knots, int) and len(self.knots) not in (1, values.shape[1]):
             raise ValueError(f"x must have {len(self.knots)} sites, one per row of knots, got {values.shape[1]}")
 
-    def _learn(self, values: Tensor, weights: Tensor) -> None:
+    def _learned(self, values: Tensor, weights: Tensor) -> dict[str, Any]:
         if not isinstance(self.knots, int):
-            return
-        count = self.knots
+            return {"knots": None}
         columns = values.double().T.unbind(0)
         if self.placement == "uniform":
-            self._learned = tuple(tuple(uniform_knots(column, count)) for column in columns)
-        else:
-            self._learned = tuple(tuple(quantile_knots(column, weights, count)) for column in columns)
+            return {"knots": [uniform_knots(column, self.knots) for column in columns]}
+        return {"knots": [quantile_knots(column, weights, self.knots) for column in columns]}
 
     def _range(self) -> tuple[Tensor, Tensor]:
         padded, _ = self._padded_knots()
@@ -123,7 +120,7 @@ class Hat(NumericMap):
         steps = torch.nn.functional.pad(knots.diff(), (0, 1))
         steps = torch.where(steps > 0, steps, torch.inf)
         place = (below + knots.shape[1] * torch.arange(values.shape[1], device=values.device)).flatten()
-        knot, step = (each.flatten().index_select(0, place).view_as(values) for each in (knots, steps))
+        knot, step = (table.flatten().index_select(0, place).view_as(values) for table in (knots, steps))
         return below, (values - knot) / step
 
     def _map(self, values: Tensor) -> Tensor:
@@ -162,25 +159,14 @@ class Hat(NumericMap):
 
         Kept for as long as the knots are the same: for a single row they would take longer than the map itself.
         """
-        rows, kept = self.site_knots, self.__dict__.get("_kept")
-        if kept is None or kept[0] is not rows:
-            width = self.width
+        kept = self.__dict__.get("_kept")
+        if kept is None or kept[0] is not self._fitted:
+            rows, width = self.site_knots, self.width
             padded = tensor64([row + (row[-1],) * (width - len(row)) for row in rows])
-            kept = (rows, padded, torch.tensor([len(row) - 1 for row in rows]))
+            kept = (self._fitted, padded, torch.tensor([len(row) - 1 for row in rows]))
             if not has_no_values(padded):  # a tracer's is worth nothing after it
                 self._kept = kept
         return kept[1], kept[2]
-
-    def _fitted_config(self) -> dict[str, Any] | None:
-        fitted = super()._fitted_config()
-        if fitted is not None:
-            fitted["knots"] = None if self._learned is None else [list(row) for row in self._learned]
-        return fitted
-
-    def _restore(self, fitted: dict[str, Any] | None) -> None:
-        super()._restore(fitted)
-        knots = None if fitted is None else fitted["knots"]
-        self._learned = None if knots is None else tuple(tuple(row) for row in knots)
 
 
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:

@@ -70,7 +70,7 @@ def read_weights(sample_weight: Any, rows: int) -> Tensor:
     if sample_weight is None:
         return torch.ones(rows, dtype=torch.float64)
     if isinstance(sample_weight, Tensor):
-        sample_weight = sample_weight.detach().cpu()
+        sample_weight = sample_weight.detach().cpu().numpy()
     try:
         weights = torch.from_numpy(np.array(unmasked(sample_weight), dtype=np.float64))
     except (TypeError, ValueError) as error:

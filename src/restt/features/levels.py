@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,48 +17,33 @@ from restt.features.inputs import check_shape, unmasked
 Level = int | float | str
 
 
-class Table:
-    """The columns of x (B, N) with the dtype and device their site vectors will have.
+class Table(NamedTuple):
+    """The columns of x (B, N) as they come, with the dtype and device their site vectors will have."""
 
-    Numbers are kept as they come rather than in the default float dtype, where two large whole numbers may meet.
-    """
+    values: np.ndarray  # (B, N)
+    dtype: torch.dtype
+    device: torch.device
 
-    def __init__(self, x: Any) -> None:
-        self.device = x.device if isinstance(x, Tensor) else torch.device("cpu")
-        if isinstance(x, Tensor):
-            self.dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-            cpu = x.detach().cpu()
-            # numpy has no bfloat16; float32 holds each of its values.
-            self.values = (cpu.float() if cpu.dtype == torch.bfloat16 else cpu).numpy()
-        else:
-            self.values = np.asarray(unmasked(x))
-            known = {np.dtype(np.float16): torch.float16, np.dtype(np.float32): torch.float32}
-            default = torch.float64 if self.values.dtype.kind == "f" else torch.get_default_dtype()
-            self.dtype = known.get(self.values.dtype, default)
-        check_shape(self.values.shape, (2,))
-        if self.values.dtype.kind not in "biufUO":
-            raise TypeError(f"x must hold numbers or text, got {shown(x)} of dtype {self.values.dtype}")
-        if self.values.dtype.kind == "f" and np.isinf(self.values).any():
-            row, site = np.argwhere(np.isinf(self.values))[0]
-            raise ValueError(f"x must be finite, got {self.values[row, site]} at row {row}, site {site}")
 
-    @property
-    def rows(self) -> int:
-        """B."""
-        return int(self.values.shape[0])
-
-    @property
-    def sites(self) -> int:
-        """N."""
-        return int(self.values.shape[1])
-
-    def column(self, site: int) -> np.ndarray:
-        """The values (B,) of one site."""
-        return self.values[:, site]
-
-    def take(self, rows: Tensor) -> Table:
-        """Some of the rows."""
-        return Table(self.values[rows.numpy()])
+def read_table(x: Any) -> Table:
+    """Check ``x`` (B, N); in the default float dtype two large whole numbers may meet, so numbers stay as they are."""
+    if isinstance(x, Tensor):
+        dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        cpu = x.detach().cpu()
+        # numpy has no bfloat16; float32 holds each of its values.
+        values = (cpu.float() if cpu.dtype == torch.bfloat16 else cpu).numpy()
+    else:
+        values = np.asarray(unmasked(x))
+        known = {np.dtype(np.float16): torch.float16, np.dtype(np.float32): torch.float32}
+        default = torch.float64 if values.dtype.kind == "f" else torch.get_default_dtype()
+        dtype = known.get(values.dtype, default)
+    check_shape(values.shape, (2,))
+    if values.dtype.kind not in "biufUO":
+        raise TypeError(f"x must hold numbers or text, got {shown(x)} of dtype {values.dtype}")
+    if values.dtype.kind == "f" and np.isinf(values).any():
+        row, site = np.argwhere(np.isinf(values))[0]
+        raise ValueError(f"x must be finite, got {values[row, site]} at row {row}, site {site}")
+    return Table(values, dtype, x.device if isinstance(x, Tensor) else torch.device("cpu"))
 
 
 def read_level(value: Any) -> Level | None:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from torch import Tensor
 
 from restt._common.compat_torch import has_no_values
 from restt._common.errors import check_choice
-from restt.features.base import FeatureMap, tensor64
+from restt.features.base import FeatureMap
 from restt.features.inputs import position, read_values, read_weights
 
 OUTSIDE = ("clamp", "error", "extrapolate")
 # Rows mapped at once while averaging, so that fitting on images never holds a second copy of all site vectors.
 ROWS_AT_ONCE = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Range and second moment of the rows of a fit."""
-
-    low: Tensor  # (N,) or (N, I_in)
-    high: Tensor  # (N,) or (N, I_in)
-    second_moment: Tensor  # (N,)
 
 
 class NumericMap(FeatureMap):
@@ -39,7 +30,6 @@ class NumericMap(FeatureMap):
     def __init__(self, outside: str = "extrapolate") -> None:
         super().__init__()
         self.outside = check_choice("outside", outside, OUTSIDE)
-        self._fitted: Fitted | None = None
 
     def fit(self, x: Any, sample_weight: Any = None) -> Self:
         """Learn range and second moment of each site from ``x`` (B, N); returns the map itself."""
@@ -52,10 +42,10 @@ class NumericMap(FeatureMap):
         # Learned where the values are, unless float64 is unknown there; what was learned is the host's.
         values = values.cpu() if values.device.type == "mps" else values
         weights = weights.to(values.device)
-        self._learn(values, weights)
-        low, high = values.amin(0).double().cpu(), values.amax(0).double().cpu()
-        moment = self._weighted_second_moment(values, weights).cpu()
-        self._fitted = Fitted(low, high, moment)
+        # First the range and what else a map has, which its second moment depends on.
+        ends = {"low": values.amin(0).double().tolist(), "high": values.amax(0).double().tolist()}
+        self._fitted = {**ends, "second_moment": None, **self._learned(values, weights)}
+        self._fitted["second_moment"] = self._weighted_second_moment(values, weights).tolist()
         return self
 
     def transform(self, x: Any) -> Tensor:
@@ -91,9 +81,7 @@ class NumericMap(FeatureMap):
     @property
     def second_moment(self) -> float | Tensor:
         """E Σ_i x_{n,i}² of the rows of the fit, (N,)."""
-        if self._fitted is None:
-            raise self._not_fitted("second_moment")
-        return self._fitted.second_moment.clone()
+        return self._learned_tensor("second_moment")
 
     def _map(self, values: Tensor) -> Tensor:
         """Site vectors of values that were checked and clamped."""
@@ -104,26 +92,27 @@ class NumericMap(FeatureMap):
         """The map of each site's values, in operations that an exported graph has too."""
         raise NotImplementedError
 
-    def _learn(self, values: Tensor, weights: Tensor) -> None:
-        """Learn anything else from rows of positive weight."""
+    def _learned(self, values: Tensor, weights: Tensor) -> dict[str, Any]:
+        """What else is learned from rows of positive weight, as JSON has it."""
+        return {}
 
     def _check_given(self, values: Tensor) -> None:
         """Refuse values that do not suit the map's parameters."""
 
     def _warn_of_range(self, values: Tensor) -> None:
-        """Warn of values that the formula no longer tells apart."""
+        """Warn of different values that the formula maps to the same site vector."""
 
     def _input_width(self) -> int:
         shape = self._expected_shape()
         return shape[1] if shape is not None and len(shape) == 2 else 1
 
     def _expected_shape(self) -> tuple[int, ...] | None:
-        return None if self._fitted is None else tuple(self._fitted.low.shape)
+        return None if self._fitted is None else np.shape(self._fitted["low"])
 
     def _range(self) -> tuple[Tensor, Tensor]:
         if self._fitted is None:
             raise self._not_fitted(f"the range that outside={self.outside!r} needs")
-        return self._fitted.low, self._fitted.high
+        return self._learned_tensor("low"), self._learned_tensor("high")
 
     def _inside(self, values: Tensor) -> Tensor:
         if self.outside == "extrapolate":
@@ -151,15 +140,6 @@ class NumericMap(FeatureMap):
         for rows, w in zip(values.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True):
             total += w @ self._map(rows.double()).square().sum(-1)
         return total / weights.sum()
-
-    def _fitted_config(self) -> dict[str, Any] | None:
-        if self._fitted is None:
-            return None
-        return {name: getattr(self._fitted, name).tolist() for name in ("low", "high", "second_moment")}
-
-    def _restore(self, fitted: dict[str, Any] | None) -> None:
-        names = ("low", "high", "second_moment")
-        self._fitted = None if fitted is None else Fitted(*(tensor64(fitted[name]) for name in names))
 
 
 def _of_width(shape: tuple[int, ...]) -> str:

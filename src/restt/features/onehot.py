@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int, shown
-from restt.features.base import FeatureMap, tensor64
+from restt.features.base import FeatureMap
 from restt.features.inputs import position, read_weights
-from restt.features.levels import Level, Table, code_column, distinct_levels, read_level
+from restt.features.levels import Level, code_column, distinct_levels, read_level, read_table
 
 UNKNOWN = ("error", "zero")
 ABSENT = -1
@@ -46,16 +46,18 @@ class OneHot(FeatureMap):
         self.levels = _read_levels(levels)
         self.unknown = check_choice("unknown", unknown, UNKNOWN)
         self.missing = check_choice("missing", missing, UNKNOWN)
-        self._learned: tuple[tuple[Level, ...], ...] | None = None
-        self._moment: Tensor | None = None
+
+    @property
+    def _moment(self) -> Tensor | None:  # (N,)
+        return None if self._fitted is None else self._learned_tensor("second_moment")
 
     @property
     def site_levels(self) -> tuple[tuple[Level, ...], ...]:
         """The levels of each site; a single entry when the same levels were given for all sites."""
-        if self._learned is not None:
-            return self._learned
         if self.levels is None:
-            raise self._not_fitted("site_levels")
+            if self._fitted is None:
+                raise self._not_fitted("site_levels")
+            return tuple(tuple(row) for row in self._fitted["levels"])
         if isinstance(self.levels, int):
             return (tuple(range(self.levels)),)
         return self.levels
@@ -71,13 +73,13 @@ class OneHot(FeatureMap):
         counts = self._counts()
         if len(counts) > 1:
             return counts
-        if self._moment is None:
+        if self._fitted is None:
             raise self._not_fitted("widths")
-        return counts * len(self._moment)
+        return counts * len(self._fitted["second_moment"])
 
     def _counts(self) -> tuple[int, ...]:
         """The number of levels of each site; a number that was given is not counted out, however large it is."""
-        if self._learned is None and isinstance(self.levels, int):
+        if isinstance(self.levels, int):
             return (self.levels,)
         return tuple(len(row) for row in self.site_levels)
 
@@ -86,32 +88,33 @@ class OneHot(FeatureMap):
         """1 exactly; with ``"zero"`` for unknown or missing values, the share (N,) of rows that had a level."""
         if self.unknown == self.missing == "error":
             return 1.0
-        if self._moment is None:
-            raise self._not_fitted("second_moment")
-        return self._moment.clone()
+        return self._learned_tensor("second_moment")
 
     def fit(self, x: Any, sample_weight: Any = None) -> Self:
         """Learn the levels of each column of ``x`` (B, N), or check ``x`` against those given; returns the map."""
-        table = Table(x)
-        weights = read_weights(sample_weight, table.rows)
-        kept = table.take(weights > 0)
+        values = read_table(x).values
+        weights = read_weights(sample_weight, len(values))
+        values = values[(weights > 0).numpy()]
         learned = None
         if self.levels is None:
-            learned = tuple(distinct_levels(kept.column(site)) for site in range(kept.sites))
+            learned = tuple(distinct_levels(column) for column in values.T)
             empty = [site for site, row in enumerate(learned) if not row]
             if empty:
                 raise ValueError(f"x must have a value in every column, got only missing values at site {empty[0]}")
-        codes = self._codes(kept, learned or self._levels_of(kept.sites))
+        codes = self._codes(values, learned or self._levels_of(values.shape[1]))
         used = weights[weights > 0]
-        self._learned, self._moment = learned, used @ (codes != ABSENT).double() / used.sum()
+        moment = used @ (codes != ABSENT).double() / used.sum()
+        levels = None if learned is None else [list(row) for row in learned]
+        self._fitted = {"levels": levels, "second_moment": moment.tolist()}
         return self
 
     def transform(self, x: Any) -> Tensor:
         """Site vectors (B, N, I) of ``x`` (B, N), in the float dtype and on the device of ``x``."""
-        table = Table(x)
-        if self._moment is not None and table.sites != len(self._moment):
-            raise ValueError(f"x must have {len(self._moment)} sites as OneHot was fitted with, got {table.sites}")
-        codes = self._codes(table, self._levels_of(table.sites)).to(table.device)
+        table = read_table(x)
+        sites = table.values.shape[1]
+        if self._fitted is not None and sites != (fitted := len(self._fitted["second_moment"])):
+            raise ValueError(f"x must have {fitted} sites as OneHot was fitted with, got {sites}")
+        codes = self._codes(table.values, self._levels_of(sites)).to(table.device)
         vectors = torch.zeros(*codes.shape, self.width, dtype=table.dtype, device=table.device)
         present = (codes != ABSENT).to(table.dtype).unsqueeze(-1)
         return vectors.scatter(-1, codes.clamp(min=0).unsqueeze(-1), present)
@@ -122,40 +125,27 @@ class OneHot(FeatureMap):
             raise ValueError(f"x must have {len(rows)} sites, one per list of levels, got {sites}")
         return rows if len(rows) == sites else rows * sites
 
-    def _codes(self, table: Table, levels: Sequence[tuple[Level, ...]]) -> Tensor:
+    def _codes(self, values: np.ndarray, levels: Sequence[tuple[Level, ...]]) -> Tensor:
         """The index of each value among its site's levels, (B, N); ``ABSENT`` where a zero vector is due."""
         columns = []
-        for site, row in enumerate(levels):
-            codes, missing = code_column(table.column(site), row, ABSENT)
-            self._refuse("missing", missing, site, "NaN or None")
+        for site, (column, row) in enumerate(zip(values.T, levels, strict=True)):
+            codes, missing = code_column(column, row, ABSENT)
             unknown = (codes == ABSENT) & ~missing
-            self._refuse("unknown", unknown, site, f"one of the levels {shown(row)}", table)
+            allowed = "gives such values a zero vector"
+            if self.missing == "error" and bool(missing.any()):
+                first = position((int(missing.nonzero()[0]), site))
+                raise ValueError(
+                    f"x has {int(missing.sum())} missing value(s) (NaN or None) at site {site}, first at {first}; "
+                    f'missing="zero" {allowed}'
+                )
+            if self.unknown == "error" and bool(unknown.any()):
+                place = int(unknown.nonzero()[0])
+                raise ValueError(
+                    f"x must be one of the levels {shown(row)} at site {site}, got {shown(read_level(column[place]))} "
+                    f'at {position((place, site))}; unknown="zero" {allowed}'
+                )
             columns.append(codes)
         return torch.stack(columns, dim=1)
-
-    def _refuse(self, kind: str, bad: Tensor, site: int, levels: str, table: Table | None = None) -> None:
-        if getattr(self, kind) == "zero" or not bool(bad.any()):
-            return
-        rows = bad.nonzero()[:, 0].tolist()
-        where = position((rows[0], site))
-        allowed = f'{kind}="zero" gives such values a zero vector'
-        if table is None:
-            raise ValueError(
-                f"x has {len(rows)} missing value(s) ({levels}) at site {site}, first at {where}; {allowed}"
-            )
-        value = table.column(site)[rows[0]]
-        raise ValueError(f"x must be {levels} at site {site}, got {shown(read_level(value))} at {where}; {allowed}")
-
-    def _fitted_config(self) -> dict[str, Any] | None:
-        if self._moment is None:
-            return None
-        learned = None if self._learned is None else [list(row) for row in self._learned]
-        return {"levels": learned, "second_moment": self._moment.tolist()}
-
-    def _restore(self, fitted: dict[str, Any] | None) -> None:
-        levels = None if fitted is None else fitted["levels"]
-        self._learned = None if levels is None else tuple(tuple(row) for row in levels)
-        self._moment = None if fitted is None else tensor64(fitted["second_moment"])
 
 
 def _read_levels(levels: Any) -> int | tuple[tuple[Level, ...], ...] | None:

@@ -1,4 +1,4 @@
-"""Stable values of σ_w², and a warning where the user's own makes signals explode or vanish."""
+"""Stable values of σ_w² and stable learning rates, and a warning where signals explode or vanish."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
+from restt._common.errors import check_positive
 from restt.init.slopes import slopes
 from restt.init.variances import per_site, resolve_sigma2, stable_sigma2_per_site
 from restt.topology import Topology
@@ -117,6 +118,49 @@ def warn_if_unstable(
         StabilityWarning,
         stacklevel=stacklevel,
     )
+
+
+def largest_rates(sites: int, bond_dim: int) -> dict[str, float]:
+    """Largest rate of each parameter of a module whose step is multiplied along the chain, by name.
+
+    A step of Adam moves an entry by at most about the rate η, so a core (r, r) by a matrix of norm up to rη, and the
+    product of N cores by a factor of up to exp(Nrη). The N linear entries move each of the r components of the last
+    state by up to Nη, and the output by √r times that.
+
+    >>> largest_rates(100, 4)
+    {'chain': 0.0025, 'linear': 0.005}
+    """
+    return {"chain": 1 / (sites * bond_dim), "linear": 1 / (sites * math.sqrt(bond_dim))}
+
+
+def stable_rates(module: Any, lr: float) -> list[dict[str, Any]]:
+    """Parameter groups for an optimizer of torch under which a module of any length trains stably.
+
+    The chain's rate is at most 1/(N r), that of its linear entries at most 1/(N √r), all others have ``lr``: one step
+    of Adam then multiplies the signal by at most a constant, whatever the number of sites. ``restt.train`` does the
+    same by default (``TrainConfig(rates="stable")``).
+
+    Parameters
+    ----------
+    module : restt.ResTT
+        The module to train.
+    lr : float
+        The rate of all other parameters, and of these where it is below their limit.
+
+    Examples
+    --------
+    >>> import torch, restt
+    >>> module = restt.ResTT(sites=1000, feature_dim=2, bond_dim=20, outputs=10)
+    >>> optimizer = torch.optim.Adam(restt.meanfield.stable_rates(module, lr=1e-2))
+    >>> [round(group["lr"], 6) for group in optimizer.param_groups]
+    [0.01, 5e-05, 0.000224]
+    """
+    check_positive("lr", lr)
+    limits = largest_rates(module.sites, module.bond_dim)
+    groups: dict[float, list[Any]] = {}
+    for name, parameter in module.named_parameters():
+        groups.setdefault(min(lr, limits.get(name, lr)), []).append(parameter)
+    return [{"params": parameters, "lr": rate} for rate, parameters in groups.items()]
 
 
 def _largest_sum(steps: Iterable[float]) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,30 +16,24 @@ from restt.topology import Topology
 
 INITS = ("balanced", "orthogonal", "paper")
 
-# Weights of the last site beyond this scale would not survive float32; only a σ² that explodes or vanishes asks for it.
+# Weights of the last site beyond this scale leave the range of float32, as where σ² explodes or vanishes.
 _LARGEST_LOG_VARIANCE = 80.0
 
 
 def per_site(name: str, value: float | Sequence[float] | Tensor, sites: int) -> Tensor:  # (N,)
     """A positive scalar or one value per site, as a float64 tensor of length N."""
-    if isinstance(value, (Sequence, Tensor)) and not isinstance(value, str) and not _is_scalar(value):
-        values = torch.as_tensor(value, dtype=torch.float64).flatten().cpu()
-        if len(values) != sites:
-            raise ValueError(f"{name} must be a number or one number for each of the {sites} sites, got {len(values)}")
-        bad = ~(values.isfinite() & (values > 0))
-        if bad.any():
-            site = int(bad.nonzero()[0])
-            raise ValueError(f"{name} must be finite and above 0, got {values[site].item()} at site {site + 1}")
-        return values
-    if isinstance(value, Tensor):
-        value = value.item()
-    elif not isinstance(value, (int, float)) and hasattr(value, "__len__"):  # numpy arrays
-        return per_site(name, torch.as_tensor(value), sites)
-    return torch.full((sites,), check_positive(name, value), dtype=torch.float64)
-
-
-def _is_scalar(value: Sequence[float] | Tensor) -> bool:
-    return isinstance(value, Tensor) and value.dim() == 0
+    is_array = isinstance(value, (Tensor, np.ndarray, Sequence)) and not isinstance(value, str)
+    if not is_array or np.ndim(value) == 0:
+        number = value.item() if isinstance(value, Tensor) else value
+        return torch.full((sites,), check_positive(name, number), dtype=torch.float64)
+    values = torch.as_tensor(value, dtype=torch.float64).flatten().cpu()
+    if len(values) != sites:
+        raise ValueError(f"{name} must be a number or one number for each of the {sites} sites, got {len(values)}")
+    bad = ~(values.isfinite() & (values > 0))
+    if bad.any():
+        site = int(bad.nonzero()[0])
+        raise ValueError(f"{name} must be finite and above 0, got {values[site].item()} at site {site + 1}")
+    return values
 
 
 def stable_sigma2_per_site(topology: Topology, second_moment: float | Sequence[float] | Tensor = 1.0) -> Tensor:  # (N,)
@@ -46,7 +41,8 @@ def stable_sigma2_per_site(topology: Topology, second_moment: float | Sequence[f
 
     With s(n) = σ²(n)·E Σ_i x(n,i)²: where a site has a full skip, the signal grows by 1 + s, so s = 1/(number of full
     skips) keeps the whole chain within a factor e (paper, Eq. 33: s ≪ 1). Where it has none, the signal is multiplied
-    by s and s = 1 is the only stable choice (paper, Eq. 27). Site 1 has no skip of its own and goes with the rest.
+    by s and s = 1 is the only stable choice (paper, Eq. 27). Site 1 has no skip
+    and takes the value of sites with a full one, if any.
     """
     moments = per_site("second_moment", second_moment, topology.sites)
     relaxed = 1.0 / max(1, topology.full_skips)

@@ -1,11 +1,9 @@
 """Mean-field analysis: will signals and gradients survive the chain, before any training (paper, Sec. IV)."""
 
-from restt.init.stability import SignalRange, StabilityWarning, signal_range, stable_sigma2
-from restt.meanfield.covariance import covariance
+from restt.init.stability import SignalRange, StabilityWarning, signal_range, stable_rates, stable_sigma2
 from restt.meanfield.measure import measure
 from restt.meanfield.profile import Profile
-from restt.meanfield.rates import stable_rates
-from restt.meanfield.theory import predict
+from restt.meanfield.theory import covariance, predict
 
 __all__ = [
     "Profile",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import shown
+from restt.chain.eager import outer
 from restt.chain.reference import ChainWeights
-from restt.chain.sweep import outer
 from restt.meanfield.profile import Profile
 from restt.module import ResTT
 from restt.topology import Topology
@@ -55,7 +55,7 @@ def measure(
     >>> model = restt.ResTT(sites=20, feature_dim=2, bond_dim=16, outputs=3, runs=8)
     >>> x = restt.features.Trigonometric()(torch.rand(5, 20))
     >>> profile = restt.meanfield.measure(model, x)
-    >>> profile.q.shape, profile.chi.shape, profile.q_error.shape
+    >>> profile.q.shape, profile.chi.shape, profile.log_q_error.shape
     (torch.Size([20]), torch.Size([19]), torch.Size([20]))
     """
     if not isinstance(module, ResTT):
@@ -73,79 +73,59 @@ def measure(
 
 def _forward(x: Tensor, weights: ChainWeights, topology: Topology) -> list[Tensor]:
     """Log mean squares (S,) of y(1) … y(N-1) and the output."""
-    runs = len(weights.first)
-    nothing = torch.zeros(runs, dtype=torch.float64, device=x.device)
-    y = _Scaled.of(x[:, :, 0] @ weights.first, nothing)
+    runs, batch = len(weights.first), x.shape[1]
+    unscaled = torch.zeros(runs, dtype=torch.float64, device=x.device)
+    y = _Scaled.of(x[:, :, 0] @ weights.first, unscaled)
     log_q = [y.log_mean_square]
-    if topology.sites == 1:
-        return [value.cpu() for value in log_q]
     leaving: list[_Scaled] = []
-    for n in range(topology.sites - 2):
-        features = x[:, :, n + 1]
-        parts = []
-        if topology.skips[n] == "full":
+    for n, skip in enumerate(topology.skips):
+        core, entry, is_last = _tensors_of(n, weights, topology)
+        features, parts = x[:, :, n + 1], []
+        if skip == "full" and not is_last:
             parts.append(y)
-        elif topology.skips[n] == "output":
+        elif skip != "none":
             leaving = [_sum([*leaving, y], y)]
-        if topology.chains[n]:
-            assert weights.chain is not None
-            parts.append(_Scaled.of(outer(y.value, features) @ weights.chain[:, n].flatten(1, 2), y.log_scale))
-        if topology.linears[n]:
-            assert weights.linear is not None
-            parts.append(_Scaled.of((features @ weights.linear[:, n]).expand_as(y.value), nothing))
+        if core is not None:
+            parts.append(_Scaled.of(outer(y.value, features) @ core.flatten(1, 2), y.log_scale))
+        if entry is not None:
+            parts.append(_Scaled.of((features @ entry).expand(runs, batch, -1), unscaled))
+        if is_last and leaving and weights.last_skip is not None:
+            parts.append(_Scaled.of(leaving[0].value @ weights.last_skip, leaving[0].log_scale))
         y = _sum(parts, y)
         log_q.append(y.log_mean_square)
-    parts = []
-    features = x[:, :, -1]
-    if topology.chains[-1]:
-        assert weights.last_chain is not None
-        parts.append(_Scaled.of(outer(y.value, features) @ weights.last_chain.flatten(1, 2), y.log_scale))
-    if topology.linears[-1]:
-        assert weights.last_linear is not None
-        parts.append(_Scaled.of((features @ weights.last_linear).expand(runs, x.shape[1], -1), nothing))
-    if topology.ends_with_skip:
-        leaving.append(y)
-    if leaving:
-        assert weights.last_skip is not None
-        head = _sum(leaving, y)
-        parts.append(_Scaled.of(head.value @ weights.last_skip, head.log_scale))
-    log_q.append(_sum(parts, y).log_mean_square)
     return [value.cpu() for value in log_q]
 
 
 def _backward(x: Tensor, weights: ChainWeights, topology: Topology) -> list[Tensor]:
     """Log mean squares (S,) of ∂Y(N)/∂Y(k-1) for k = 2 … N. The outputs' unit vectors share the batch axis."""
     runs, batch, outputs, bond = len(weights.first), x.shape[1], weights.outputs, weights.first.shape[-1]
-    nothing = torch.zeros(runs, dtype=torch.float64, device=x.device)
-    dead = _Scaled.of(x.new_zeros(runs, batch * outputs, bond), nothing)
-    parts = []
-    head = dead
-    if topology.has_skip_head:
-        assert weights.last_skip is not None
-        head = _Scaled.of(weights.last_skip.transpose(1, 2).repeat(1, batch, 1), nothing)
-    if topology.chains[-1]:
-        assert weights.last_chain is not None
-        last = torch.einsum("sbi,siko->sbok", x[:, :, -1].expand(runs, -1, -1), weights.last_chain)
-        parts.append(_Scaled.of(last.flatten(1, 2), nothing))
-    if topology.ends_with_skip:
-        parts.append(head)
-    grad = _sum(parts, dead)
-    log_chi = [grad.log_mean_square]
-    for n in reversed(range(topology.sites - 2)):
+    unscaled = torch.zeros(runs, dtype=torch.float64, device=x.device)
+    eye = torch.eye(outputs, dtype=x.dtype, device=x.device).repeat(batch, 1).expand(runs, -1, -1)
+    grad, log_chi = _Scaled.of(eye, unscaled), []
+    dead = head = _Scaled.of(x.new_zeros(runs, batch * outputs, bond), unscaled)
+    if weights.last_skip is not None:
+        head = _Scaled.of(eye @ weights.last_skip.transpose(1, 2), unscaled)
+    for n, skip in reversed(list(enumerate(topology.skips))):
+        core, _, is_last = _tensors_of(n, weights, topology)
         parts = []
-        if topology.skips[n] == "full":
-            parts.append(grad)
-        elif topology.skips[n] == "output":
-            parts.append(head)
-        if topology.chains[n]:
-            assert weights.chain is not None
-            back = grad.value @ weights.chain[:, n].flatten(1, 2).transpose(1, 2)
-            back = back.view(runs, batch, outputs, -1, bond)
+        if skip != "none":
+            parts.append(grad if skip == "full" and not is_last else head)
+        if core is not None:
+            back = (grad.value @ core.flatten(1, 2).transpose(1, 2)).view(runs, batch, outputs, -1, bond)
             back = torch.einsum("sboik,sbi->sbok", back, x[:, :, n + 1].expand(runs, -1, -1))
             parts.append(_Scaled.of(back.flatten(1, 2), grad.log_scale))
         grad = _sum(parts, dead)
         log_chi.append(grad.log_mean_square)
     return [value.cpu() for value in reversed(log_chi)]
+
+
+def _tensors_of(n: int, weights: ChainWeights, topology: Topology) -> tuple[Tensor | None, Tensor | None, bool]:
+    """Core (S, I, R, …) and entry (S, I, …) of site n + 2, where it has them, and whether it is the last."""
+    if n == topology.sites - 2:
+        return weights.last_chain, weights.last_linear, True
+    core = weights.chain[:, n] if topology.chains[n] and weights.chain is not None else None
+    entry = weights.linear[:, n] if topology.linears[n] and weights.linear is not None else None
+    return core, entry, False
 
 
 def _sum(

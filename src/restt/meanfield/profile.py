@@ -64,23 +64,13 @@ class Profile:
 
     @cached_property
     def q(self) -> Tensor:  # (N,)
-        """``q[k-1]`` = E y(k)_v²; inf or 0 where float64 ends, ``log_q`` goes on."""
+        """``q[k-1]`` = E y(k)_v²; inf or 0 beyond the range of float64, unlike ``log_q``."""
         return self.log_q.exp()
 
     @cached_property
     def chi(self) -> Tensor:  # (N-1,)
         """``chi[k-2]`` = mean square of the entries of ∂Y(N)/∂Y(k-1)."""
         return self.log_chi.exp()
-
-    @property
-    def q_error(self) -> Tensor | None:  # (N,)
-        """Standard error of ``q`` over the runs; None with fewer than two."""
-        return _scaled_error(self.log_q, self.log_q_error)
-
-    @property
-    def chi_error(self) -> Tensor | None:  # (N-1,)
-        """Standard error of ``chi`` over the runs; None with fewer than two."""
-        return _scaled_error(self.log_chi, self.log_chi_error)
 
     @cached_property
     def log_q_error(self) -> Tensor | None:  # (N,)
@@ -94,7 +84,7 @@ class Profile:
 
     @property
     def median_log_q(self) -> Tensor | None:  # (N,)
-        """The typical run's log q: at finite width it lies below the mean, which rare large runs carry."""
+        """The typical run's log q: at finite width it lies below the mean, which is dominated by rare large runs."""
         return None if self.run_log_q is None else _median(self.run_log_q)
 
     @property
@@ -115,13 +105,6 @@ def _relative_error(logs: Tensor | None) -> Tensor | None:  # (S, K) -> (K,)
     mean = values.mean(dim=0)
     error = values.std(dim=0) / math.sqrt(len(logs))
     return error / mean.where(mean > 0, 1)
-
-
-def _scaled_error(log_mean: Tensor, relative: Tensor | None) -> Tensor | None:
-    if relative is None:
-        return None
-    # An overflowing mean whose runs all agree has error 0, not inf times 0.
-    return (log_mean + relative.log()).exp()
 
 
 def _median(logs: Tensor) -> Tensor:

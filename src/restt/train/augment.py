@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -66,10 +65,6 @@ class Augmentation:
                 raise ValueError(f"augment.{name} must be below {limit}, got {getattr(self, name)}")
         if self.blend > 1:
             raise ValueError(f"augment.blend must be at most 1, got {self.blend}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, one entry per field."""
-        return asdict(self)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ValueError unless data of this shape are flat square images."""

@@ -1,8 +1,8 @@
-"""Checkpoints of a training in one folder: the last one and the one before it.
+"""The checkpoint of a training: one file in a folder, replaced as the training goes on.
 
-``last.safetensors`` holds everything a training needs to go on bit for bit; ``previous.safetensors`` is used where the
-last is damaged. A checkpoint goes on with the training it belongs to: the fingerprint lists data and parameters entry
-by entry, so that a refusal can name what differs. A lock keeps a folder to one training at a time.
+``last.safetensors`` holds everything a training needs to go on bit for bit. It goes on only with the training it
+belongs to: the fingerprint lists data and parameters entry by entry, so that a refusal can name what differs. A lock
+keeps a folder to one training at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from restt.train.state import TrainState
 from restt.train.stream import StreamData
 
 CHECKPOINT = Kind("restt-checkpoint-2", "state")
-LAST, PREVIOUS, LOCK = "last.safetensors", "previous.safetensors", ".training.lock"
+LAST, LOCK = "last.safetensors", ".training.lock"
 # Writing takes at most one part in this many of the time: epochs shorter than that share a checkpoint.
 WORK_PER_WRITE = 20.0
 # Errors of reading values of the wrong kind or shape.
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
-# The trainings of this process by folder: a newer one takes a folder over from an older one that was left.
+# The newest training of this process in each folder.
 _trainings: weakref.WeakValueDictionary[Path, Checkpoints] = weakref.WeakValueDictionary()
 
 
@@ -50,30 +50,54 @@ class Checkpoints:
         self.folder = Path(folder)
         self.entries: dict[str, Any] = json.loads(json.dumps(entries))
         self.seeds = list(seeds)
-        self.saved_epoch = -1  # of the newest checkpoint in the folder
-        self._last_is_good = False
+        self.saved_epoch = -1  # of the checkpoint in the folder
         self._written = 0.0
         self._cost = 0.0
         self._process = os.getpid()
-        self._locked = True  # False where the file system has no locks
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._failure("make the checkpoint folder", error) from error
         self._key = self.folder.resolve()
         self._lock = FileLock(self._key / LOCK, thread_local=False)
-        older = _trainings.get(self._key)
-        if older is None or not older.ours:
+
+    def load(self, state: TrainState) -> list[Event]:
+        """Bring ``state`` to the checkpoint, or write a first one into an empty folder.
+
+        Raises ValueError where the checkpoint is damaged or belongs to another training, saying what differs, and
+        RuntimeError where another process trains into the folder.
+        """
+        path = self.folder / LAST
+        try:
+            tensors, plain = open_file(path, CHECKPOINT).load()
+        except FileNotFoundError:
+            plain = None
+        except BadFile as error:
+            raise ValueError(
+                f"no usable checkpoint: {error}. Delete {self.folder} to start from the beginning"
+            ) from None
+        except OSError as error:
+            raise self._failure("read", error) from error
+        events = []
+        try:
+            if plain is not None:
+                self._check_same(path, plain, state.published.runs)
+            # Only now: a training of this process that has the folder gives it to the same training, and to no other.
             self._acquire()
+            if plain is not None:
+                self._restore(path, tensors, plain, state)
+                events.append(Event("resumed", f"goes on after epoch {state.epoch} from {path}"))
+            # At once, so that a folder that cannot be written is known before any work is done.
+            self.save(state)
+        except BaseException:
+            self.release()
+            raise
+        return events
 
     def _acquire(self) -> None:
-        """Make the folder this training's own; one that another process holds is refused.
-
-        An older training of this process gives way once this is known to be the same training: a notebook's interrupted
-        cell holds its folder for as long as its traceback is shown.
-        """
+        """Lock the folder; an older training of this process gives way, as an interrupted notebook cell should."""
         older = _trainings.get(self._key)
-        if older is not None and older is not self:
+        if older is not None:
             older.release()
         try:
             self._lock.acquire(blocking=False)
@@ -83,11 +107,9 @@ class Checkpoints:
                 "choose another folder"
             ) from None
         except OSError as error:  # no locks, or a folder that may only be read
-            self._locked = False
-            reason = error.strerror or error
             warnings.warn(
-                f"checkpoint_dir {self.folder} cannot be locked ({reason}): make sure that no other process trains "
-                "into it",
+                f"checkpoint_dir {self.folder} cannot be locked ({error.strerror or error}): make sure that no other "
+                "process trains into it",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -96,72 +118,23 @@ class Checkpoints:
     @property
     def ours(self) -> bool:
         """Whether this training may write: no newer one has taken the folder over, and this is no forked child."""
-        newest = _trainings.get(self._key) is self
-        return newest and os.getpid() == self._process and (self._lock.is_locked or not self._locked)
+        return _trainings.get(self._key) is self and os.getpid() == self._process
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Unlock the folder."""
         if os.getpid() == self._process:
             self._lock.release()
 
-    def load(self, state: TrainState) -> list[Event]:
-        """Bring ``state`` to the newest good checkpoint, or write a first one into an empty folder.
-
-        Raises ValueError where the checkpoint belongs to another training, saying what differs, and where there are
-        checkpoints but none is good.
-        """
+    def _check_same(self, path: Path, plain: Mapping[str, Any], runs: int) -> None:
         try:
-            events = self._load(state)
-            # At once, so that a folder that cannot be written is known before any work is done.
-            self.save(state)
-        except BaseException:
-            self.release()
-            raise
-        return events
-
-    def _load(self, state: TrainState) -> list[Event]:
-        refused: list[str] = []
-        for name in (LAST, PREVIOUS):
-            path = self.folder / name
-            try:
-                tensors, plain = open_file(path, CHECKPOINT).load()
-            except FileNotFoundError:
-                continue
-            except BadFile as error:
-                refused.append(str(error))
-                continue
-            except OSError as error:
-                raise self._failure("read", error) from error
-            try:
-                lines = self._differences(plain, state.published.runs)
-            except UNREADABLE as error:
-                raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
-            if lines:
-                raise ValueError(
-                    f"checkpoint_dir {self.folder} holds another training; choose another folder or set back:\n  "
-                    + "\n  ".join(lines)
-                )
-            self._acquire_once()
-            try:
-                state.restore(tensors, plain)
-                self.seeds = list(plain["seeds"])
-                self._lengthen(state)
-            except UNREADABLE as error:
-                raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
-            self.saved_epoch = state.epoch
-            self._last_is_good = name == LAST
-            events = [Event("checkpoint-refused", f"{text}; {name} is used instead") for text in refused]
-            return [*events, Event("resumed", f"goes on after epoch {state.epoch} from {path}")]
-        if refused:
+            lines = self._differences(plain, runs)
+        except UNREADABLE as error:
+            raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
+        if lines:
             raise ValueError(
-                "no usable checkpoint: " + "; ".join(refused) + f". Delete {self.folder} to start from the beginning"
+                f"checkpoint_dir {self.folder} holds another training; choose another folder or set back:\n  "
+                + "\n  ".join(lines)
             )
-        self._acquire_once()
-        return []
-
-    def _acquire_once(self) -> None:
-        if not self.ours:
-            self._acquire()
 
     def _differences(self, plain: Mapping[str, Any], runs: int) -> list[str]:
         """Describe what differs from a saved training; more epochs for runs that can go on are no difference."""
@@ -175,13 +148,19 @@ class Checkpoints:
             return differences(saved, now)
         return differences({**saved, "epochs": now["epochs"]}, now)
 
-    def _lengthen(self, state: TrainState) -> None:
-        """Let finished runs train on that now have more epochs."""
-        epochs = per_run("epochs", self.entries["epochs"], state.published.runs)
-        for run in state.runs:
-            if run.ended == "finished" and epochs[run.place] > state.epoch:
-                run.ended = ""
-        state.drop_ended()
+    def _restore(self, path: Path, tensors: dict[str, Tensor], plain: dict[str, Any], state: TrainState) -> None:
+        """Bring ``state`` to a checkpoint; finished runs that now have more epochs train on."""
+        try:
+            state.restore(tensors, plain)
+            self.seeds = list(plain["seeds"])
+            epochs = per_run("epochs", self.entries["epochs"], state.published.runs)
+            for run in state.runs:
+                if run.ended == "finished" and epochs[run.place] > state.epoch:
+                    run.ended = ""
+            state.drop_ended()
+        except UNREADABLE as error:
+            raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
+        self.saved_epoch = state.epoch
 
     def due(self) -> bool:
         """Whether enough work has been done since the last write."""
@@ -203,12 +182,10 @@ class Checkpoints:
         tensors, plain = state.save()
         plain |= {"fingerprint": self.entries, "seeds": self.seeds}
         try:
-            keep_as = self.folder / PREVIOUS if self._last_is_good else None
-            write_file(self.folder / LAST, CHECKPOINT, tensors, plain, keep_as=keep_as)
-            self.saved_epoch, self._last_is_good = state.epoch, True
+            write_file(self.folder / LAST, CHECKPOINT, tensors, plain)
         except OSError as error:
             raise self._failure("write a checkpoint to", error) from error
-        self._written = time.monotonic()
+        self.saved_epoch, self._written = state.epoch, time.monotonic()
         self._cost = self._written - began
 
     def how_to_resume(self) -> str:

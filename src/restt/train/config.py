@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from restt.train.runs import PerRun, as_list, check_each
 
 OPTIMIZERS = ("adam", "adamw")
 RATES = ("stable", "uniform")
-SCHEDULES = ("constant", "cosine", "warmup", "warmup-cosine", "plateau")
+SCHEDULES = ("constant", "cosine", "warmup", "warmup-cosine")
 KEEP = ("last", "best")
 TOWARDS = ("zero", "start")
 
@@ -54,7 +54,7 @@ class Penalty:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return _plain(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,10 @@ class TrainConfig:
         1/(N √r), so that no step multiplies the signal by more than a constant, see
         :func:`restt.meanfield.stable_rates`; ``"uniform"`` gives all weights the same.
     optimizer : {"adam", "adamw"}
-    schedule : {"constant", "cosine", "warmup", "warmup-cosine", "plateau"}
+    schedule : {"constant", "cosine", "warmup", "warmup-cosine"}
         Shape of the rate over the run's epochs, see :func:`restt.train.config.rate_factor`.
     warmup_epochs : float
         Length of the linear warm-up.
-    plateau_patience, plateau_factor
-        ``"plateau"`` multiplies the rate by the factor after this many epochs without a better monitored loss.
     loss : {"auto", "mse", "cross-entropy", "binary-cross-entropy", "huber"}
         ``"auto"`` is cross-entropy for classes (whole numbers in ``y``) and the squared error for values. Classes are
         one-hot targets for all, so that ``"mse"`` on them is the paper's loss.
@@ -100,8 +98,6 @@ class TrainConfig:
         Which epoch's weights each run ends with.
     max_failures : int, optional
         How often a run may explode and be rolled back before it stops; None turns the guard off.
-    micro_batch : int, optional
-        Rows of each run at once; the result is the same. A batch that does not fit into memory is split anyway.
     seed : int or sequence of int, optional
         Root of the seed sequence, or one root per run; drawn from torch's global generator where None.
     run_ids : sequence of int, optional
@@ -124,8 +120,6 @@ class TrainConfig:
     optimizer: str = "adam"
     schedule: str = "constant"
     warmup_epochs: float = 1.0
-    plateau_patience: int = 5
-    plateau_factor: float = 0.5
     loss: str = "auto"
     clip_norm: PerRun | None = None
     penalty: Penalty | None = None
@@ -135,7 +129,6 @@ class TrainConfig:
     patience: int | None = None
     keep: str = "last"
     max_failures: int | None = 5
-    micro_batch: int | None = None
     seed: int | Sequence[int] | None = None
     run_ids: Sequence[int] | None = None
 
@@ -149,7 +142,7 @@ class TrainConfig:
         for name in ("weight_decay", "dropout"):
             check_each(name, getattr(self, name), partial(check_positive, name, allow_zero=True))
         check_each("dropout", self.dropout, partial(_check_below_one, "dropout"))
-        for name in ("batch_size", "patience", "plateau_patience", "micro_batch"):
+        for name in ("batch_size", "patience"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), minimum=1)
         if self.max_failures is not None:
@@ -160,9 +153,8 @@ class TrainConfig:
         check_choice("loss", self.loss, ("auto", *LOSSES))
         check_choice("keep", self.keep, KEEP)
         check_positive("warmup_epochs", self.warmup_epochs, allow_zero=True)
-        for name in ("plateau_factor", "ema"):
-            if getattr(self, name) is not None:
-                _check_below_one(name, check_positive(name, getattr(self, name)))
+        if self.ema is not None:
+            _check_below_one("ema", check_positive("ema", self.ema))
         for name, kind in (("penalty", Penalty), ("augment", Augmentation)):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
@@ -187,7 +179,7 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, one entry per field; ``penalty`` and ``augment`` are dictionaries of their own."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return _plain(asdict(self))
 
 
 def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> float:
@@ -199,14 +191,11 @@ def rate_factor(schedule: str, step: int, steps: int, warmup_steps: float) -> fl
         ½(1 + cos πt) from 1 down to 0, t the share of the run's steps that are done.
     warmup, warmup-cosine
         Linear over ``warmup_steps``, then constant or cosine.
-    plateau
-        1 here; the run itself multiplies by ``plateau_factor`` whenever ``plateau_patience`` epochs brought no better
-        loss.
 
     >>> [round(rate_factor("warmup-cosine", step, 6, 2), 3) for step in range(6)]
     [0.5, 1.0, 1.0, 0.854, 0.5, 0.146]
     """
-    if schedule in ("constant", "plateau"):
+    if schedule == "constant":
         return 1.0
     warmup = warmup_steps if schedule.startswith("warmup") else 0.0
     if step + 1 <= warmup:
@@ -223,8 +212,8 @@ def _check_below_one(name: str, value: float) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
     values = as_list(value)
     if values is not None:
         return [_plain(item) for item in values]

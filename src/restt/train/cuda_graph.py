@@ -43,8 +43,8 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
     graph = torch.cuda.CUDAGraph()
     with _CAPTURING, on_device(device):
         torch.cuda.synchronize(device)
-        # torch.cuda.graph always does this, so that much has to be had anew; but a recording has memory of its own, at
-        # most as much as the step before it took, and what earlier ones had is of no use to it.
+        # torch.cuda.graph always empties the cache, which makes later steps allocate again. A recording has its own
+        # memory pool, at most as large as the step before it, and cannot use cached blocks.
         reserved = torch.cuda.memory_reserved(device)
         if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
             torch.cuda.empty_cache()
@@ -123,9 +123,9 @@ class _Recorded:
         self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
         self._copied = batch  # the last one, which may come again: all rows are the same batch in every epoch
         self._numbers = [torch.empty((), dtype=torch.float32, device=batch.x.device) for _ in _numbers(updates)]
-        held = iter(self._numbers)
+        numbers = iter(self._numbers)
         self.updates = [
-            Update(update.group, next(held), next(held), None if update.forget is None else next(held))
+            Update(update.group, next(numbers), next(numbers), None if update.forget is None else next(numbers))
             for update in updates
         ]
 
@@ -139,12 +139,8 @@ class _Recorded:
         self.replay()
 
     def _copy(self, batch: Batch) -> None:
-        for held, given in (
-            (self.batch.x, batch.x),
-            (self.batch.target, batch.target),
-            (self.batch.share, batch.share),
-        ):
-            held.copy_(given)
+        for name in ("x", "target", "share"):
+            getattr(self.batch, name).copy_(getattr(batch, name))
         if not isinstance(self.batch.count, float):
             self.batch.count.copy_(torch.as_tensor(batch.count))
         self._copied = batch

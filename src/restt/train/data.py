@@ -13,6 +13,7 @@ from torch import Tensor
 from restt._common.errors import shown
 from restt._common.ranks import ALONE, Ranks
 from restt._common.seeds import bits, stream_keys
+from restt.features.inputs import read_weights
 from restt.train.augment import Augmentation, SiteDropout
 
 FeatureMap = Callable[[Tensor], Tensor]  # raw values (M, …) -> site vectors (M, N, I)
@@ -78,7 +79,7 @@ def read_data(
         raise ValueError("x must have at least one row, got none")
     index, sizes = _read_subset(subset, len(x), runs, name)
     index = None if index is None else index.to(target.device)
-    weight = None if weight is None else _read_weight(weight, len(x)).to(target.device)
+    weight = None if weight is None else read_weights(weight, len(x)).to(target.device)
     scale = None
     if weight is not None:
         inside = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # (S, m)
@@ -250,13 +251,3 @@ def _read_subset(subset: Any, rows: int, runs: int, name: str) -> tuple[Tensor |
             )
     sizes = tuple(len(part) for part in indices)
     return torch.nn.utils.rnn.pad_sequence([part.long() for part in indices], batch_first=True), sizes
-
-
-def _read_weight(weight: Any, rows: int) -> Tensor:
-    values = torch.as_tensor(weight)
-    if tuple(values.shape) != (rows,):
-        raise ValueError(f"sample_weight must have shape ({rows},), one per row of x, got {tuple(values.shape)}")
-    values = values.double()
-    if not bool(values.isfinite().all()) or bool((values < 0).any()):
-        raise ValueError("sample_weight must be finite and at least 0")
-    return values

@@ -1,4 +1,4 @@
-"""The end of an epoch for each run: rolled back after an explosion, stopped early, at a lower rate, or done.
+"""The end of an epoch for each run: rolled back after an explosion, stopped early, or done.
 
 A run that explodes is rolled back and continues with half the rate and a gradient clipped at the norm it had before.
 Half the rate alone is often not enough. Late in a training Adam's second moments are small, and one batch with a
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from restt._common.compat_torch import foreach_copy_, foreach_norm
-from restt.train.config import TrainConfig
 from restt.train.records import Event
 
 
@@ -51,46 +50,36 @@ class RunState:
     guard_scale: float = 1.0  # halved by each roll-back
     clip: float = math.inf  # largest gradient norm since the first roll-back
     usual_norm: float = math.inf  # mean gradient norm of the last good epoch
-    plateau_scale: float = 1.0
     failures: int = 0
     reference: float = math.nan  # loss of an untrained model, which an explosion is measured against
     lowest: float = math.inf  # lowest training loss of an epoch
     best: float = math.inf  # best monitored loss
     best_epoch: int = 0
     waited: int = 0  # epochs since the best one
-    plateau_waited: int = 0  # epochs since the best one or the last reduction of the rate
     snapshot_steps: int = 0  # steps at the newest snapshot
     proven_steps: int = 0  # steps at the snapshot that a good epoch has started from
     ended: str = ""  # kind of the event that ended it
 
 
-def judge(run: RunState, loss: float, epoch: int, epochs: int, config: TrainConfig) -> tuple[list[Event], bool]:
-    """Note the monitored loss of an epoch; returns events and whether it is the run's best.
+def judge(run: RunState, loss: float, epoch: int, epochs: int, patience: int | None) -> tuple[Event | None, bool]:
+    """Update a run by the monitored loss of an epoch: the event that ends it, if any, and whether it is at its best.
 
-    ``epochs`` are all that the run is to have.
+    ``epochs`` is the number of epochs that the run is to have.
     """
     improved = loss < run.best
     if improved:
-        run.best, run.best_epoch = loss, epoch
-        run.waited = run.plateau_waited = 0
+        run.best, run.best_epoch, run.waited = loss, epoch, 0
     else:
         run.waited += 1
-        run.plateau_waited += 1
-    events = []
-    if config.schedule == "plateau" and run.plateau_waited >= config.plateau_patience:
-        run.plateau_scale *= config.plateau_factor
-        run.plateau_waited = 0
-        events.append(Event("rate-lowered", f"no better loss: rate × {run.plateau_scale:g}", run.place))
     if run.ended:
-        return events, improved
-    if config.patience is not None and run.waited >= config.patience:
-        text = f"no better loss for {run.waited} epochs; best epoch {run.best_epoch}"
-        events.append(Event("early-stopped", text, run.place))
-        run.ended = "early-stopped"
+        return None, improved
+    if patience is not None and run.waited >= patience:
+        run.ended, text = "early-stopped", f"no better loss for {run.waited} epochs; best epoch {run.best_epoch}"
     elif epoch >= epochs:
-        events.append(Event("finished", f"all {epoch} epochs done", run.place))
-        run.ended = "finished"
-    return events, improved
+        run.ended, text = "finished", f"all {epoch} epochs done"
+    else:
+        return None, improved
+    return Event(run.ended, text, run.place), improved
 
 
 class Guard:
@@ -103,8 +92,6 @@ class Guard:
         self.max_failures = max_failures
         self.newest = {name: value.clone() for name, value in tensors.items()}
         self.proven = {name: value.clone() for name, value in tensors.items()}
-        self._good: list[int] = []  # slots whose snapshots are due
-        self._rolled_back: list[int] = []
 
     def largest(self) -> Tensor:  # ()
         """Size of the largest watched number: NaN or infinite where one of them is."""
@@ -113,18 +100,26 @@ class Guard:
     def check(
         self, runs: Sequence[RunState], losses: Sequence[float], norms: Sequence[float], largest: float
     ) -> list[Event]:
-        """Roll back exploded runs and note which are good; :meth:`take_snapshots` ends the epoch.
+        """Roll back exploded runs and take snapshots of good ones.
 
         ``losses`` and ``norms`` are the epoch's mean training losses and gradient norms, ``largest`` is the result of
         :meth:`largest`. A run that has failed for good stands at its proven state.
         """
         finite = [True] * len(runs) if math.isfinite(largest) else finite_runs(self.watched)
-        events = []
+        events, good, rolled_back = [], [], []
         for slot, (run, loss, norm) in enumerate(zip(runs, losses, norms, strict=True)):
             if finite[slot] and not has_exploded(run, loss):
-                self._remember(slot, run, loss, norm)
+                run.lowest = min(run.lowest, loss)
+                is_due = run.steps - run.snapshot_steps >= GUARD.steps_between_snapshots
+                if is_due and loss <= GUARD.good * run.lowest:
+                    good.append(slot)
+                    run.proven_steps, run.snapshot_steps, run.usual_norm = run.snapshot_steps, run.steps, norm
                 continue
-            self._roll_back(slot, run)
+            rolled_back.append(slot)
+            run.steps = run.snapshot_steps = run.proven_steps
+            run.guard_scale /= 2
+            run.clip = min(run.clip, run.usual_norm)
+            run.failures += 1
             what = f"loss {loss:.3g}" if finite[slot] or not math.isfinite(loss) else "non-finite weights"
             if run.failures > self.max_failures:
                 text = f"{what} for the {run.failures}th time: stopped at the last good state (step {run.steps})"
@@ -133,30 +128,11 @@ class Guard:
                 clipped = f", gradient clipped at {run.clip:.3g}" if math.isfinite(run.clip) else ""
                 text = f"{what}: back to the last good state (step {run.steps}), rate × {run.guard_scale:g}{clipped}"
             events.append(Event(run.ended or "rolled-back", text, run.place))
+        _copy(self.newest, self.proven, good)
+        _copy(self.tensors, self.newest, good)
+        _copy(self.proven, self.tensors, rolled_back)
+        _copy(self.proven, self.newest, rolled_back)
         return events
-
-    def take_snapshots(self) -> None:
-        """Bring both snapshots up to the last check. Until then they are those of the epoch before."""
-        _copy(self.newest, self.proven, self._good)
-        _copy(self.tensors, self.newest, self._good)
-        _copy(self.proven, self.newest, self._rolled_back)
-        self._good, self._rolled_back = [], []
-
-    def _remember(self, slot: int, run: RunState, loss: float, norm: float) -> None:
-        run.lowest = min(run.lowest, loss)
-        if loss > GUARD.good * run.lowest or run.steps - run.snapshot_steps < GUARD.steps_between_snapshots:
-            return
-        self._good.append(slot)
-        run.proven_steps, run.snapshot_steps = run.snapshot_steps, run.steps
-        run.usual_norm = norm
-
-    def _roll_back(self, slot: int, run: RunState) -> None:
-        _copy(self.proven, self.tensors, [slot])
-        self._rolled_back.append(slot)
-        run.steps = run.snapshot_steps = run.proven_steps
-        run.guard_scale /= 2
-        run.clip = min(run.clip, run.usual_norm)
-        run.failures += 1
 
 
 def has_exploded(run: RunState, loss: float) -> bool:

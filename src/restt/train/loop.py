@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,7 @@ from restt.train.config import TrainConfig, rate_factor
 from restt.train.data import Batches, FeatureMap
 from restt.train.guard import judge
 from restt.train.objective import evaluate
-from restt.train.records import EpochRecord, Event, RecordStream
-from restt.train.state import TrainState
+from restt.train.records import EpochRecord, Event
 from restt.train.step import RunGroup, TrainStep
 from restt.train.stream import StreamBatches
 from restt.train.training import Training
@@ -45,13 +44,12 @@ def train(
     map_batches: bool = False,
     checkpoint_dir: str | Path | None = None,
     group: Any = "auto",
-) -> RecordStream:
+) -> Generator[EpochRecord, None, None]:
     """Train all runs of ``module`` side by side; iterate to make it happen, one :class:`EpochRecord` per epoch.
 
     After each record the module holds the weights of that epoch (the moving average with ``ema``), and at the end each
     run's last or best ones (``config.keep``). Leaving the iteration early leaves a usable module. Arguments are checked
-    at once; nothing is trained before the first record is asked for, and a stream that is dropped without that brings a
-    RuntimeWarning.
+    at once; training begins with the first record.
 
     Parameters
     ----------
@@ -78,9 +76,8 @@ def train(
         Save here and, if the folder holds the same training, go on from there: earlier records come again with
         ``replayed=True``. Another training's folder is refused with a ValueError that says what differs, and one that
         another process trains into with a RuntimeError. More ``epochs`` than before are the same training: it goes on,
-        also where it was finished. Under a schedule that does not depend on the length (constant, warmup, plateau) the
-        result is, bit for bit, that of the longer training; under a cosine the rate is that of the longer curve from
-        here on.
+        also where it was finished. Under a schedule that does not depend on the length (constant, warmup) the result
+        is, bit for bit, that of the longer training; under a cosine the rate is that of the longer curve from here on.
     group : "auto", torch.distributed.ProcessGroup or None
         Processes that train one model together: by default those of the default group where ``torch.distributed`` was
         initialised, as under ``torchrun``. Each makes this same call with the same rows, which is checked before
@@ -117,8 +114,7 @@ def train(
             validation_subset,
             feature_map,
             map_batches,
-            saved=checkpoint_dir is not None,
-            ranks=ranks,
+            ranks,
         )
     entries: dict[str, Any] = {}
     if checkpoint_dir is not None or ranks.size > 1:
@@ -134,8 +130,7 @@ def train(
     if ranks.size > 1:
         events, training.seeds = ranks.same((events, training.seeds))
         training.state.share(ranks)
-    release = None if checkpoints is None else checkpoints.release
-    return RecordStream(_epochs(training, checkpoints, events), release)
+    return _epochs(training, checkpoints, events)
 
 
 def _epochs(
@@ -145,17 +140,15 @@ def _epochs(
     state, total, ranks = training.state, training.total, training.ranks
     try:
         yield from [replace(record, replayed=True) for record in state.history]
-        ready = pace = None
+        ready = None
         while state.active:
             if ready is None:
                 ready = training.prepare()
             batches, step, validation = ready
-            if pace is None:
-                pace = Pace.of(training, batches)
             epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
             began = time.perf_counter()
-            means, largest = run_epoch(training, batches, step, pace, epoch)
+            means, largest = run_epoch(training, batches, step, epoch)
             # The clock is rank 0's, as is every number that decides something.
             seconds, means = ranks.same((time.perf_counter() - began, means))
             for run, steps in zip(state.runs, batches.steps, strict=True):
@@ -184,14 +177,14 @@ def _epochs(
             events = []
             state.end_epoch(record, improved)
             if rolled_back or verdicts:
-                ready = pace = None
+                ready = None
             if checkpoints is not None and (checkpoints.due() or not state.active):
                 checkpoints.save(state)
             yield record
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_stop(state, checkpoints)}") from None
+        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_what_is_left(checkpoints)}") from None
     except LostRank as error:
-        text = f"training stopped in epoch {state.epoch + 1}, {error}: {_stop(state, checkpoints)}"
+        text = f"training stopped in epoch {state.epoch + 1}, {error}: {_what_is_left(checkpoints)}"
         raise LostRank(text) from error
     except GeneratorExit:
         # Only raised at a yield, where the state is that of a finished epoch.
@@ -201,26 +194,6 @@ def _epochs(
     finally:
         if checkpoints is not None:
             checkpoints.release()
-
-
-@dataclass(frozen=True)
-class Pace:
-    """The groups of runs that move together, and how fast; the same from epoch to epoch until something happens."""
-
-    groups: list[RunGroup]
-    scale: list[float]  # of each group's rate
-    epochs: list[int]  # of each group
-
-    @classmethod
-    def of(cls, training: Training, batches: Batches | StreamBatches) -> Pace:
-        """Group the runs in training."""
-        runs = training.state.runs
-        scale = [training.lr[run.place] * run.guard_scale * run.plateau_scale for run in runs]
-        epochs = [training.epochs[run.place] for run in runs]
-        decay = [training.weight_decay[run.place] for run in runs]
-        agreement = list(zip(scale, epochs, batches.steps, strict=True))
-        groups = training.state.adam.groups(agreement, decay, [run.steps for run in runs])
-        return cls(groups, [scale[group.start] for group in groups], [epochs[group.start] for group in groups])
 
 
 class EpochMeans(NamedTuple):
@@ -233,29 +206,35 @@ class EpochMeans(NamedTuple):
 
 
 def run_epoch(
-    training: Training, batches: Batches | StreamBatches, step: TrainStep, pace: Pace, epoch: int
+    training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int
 ) -> tuple[EpochMeans, float]:
     """Take all steps of an epoch; returns its means and the size of the largest weight, which the guard looks at."""
-    state, config = training.state, training.config
-    last = [0.0] * len(pace.groups)
+    config, runs = training.config, training.state.runs
+    scales = [training.lr[run.place] * run.guard_scale for run in runs]
+    epochs = [training.epochs[run.place] for run in runs]
+    decays = [training.weight_decay[run.place] for run in runs]
+    agreement = list(zip(scales, epochs, batches.steps, strict=True))
+    groups = training.state.adam.groups(agreement, decays, [run.steps for run in runs])
+    last = dict.fromkeys(groups, 0.0)  # rate of each group's last step
     step.totals.zero_()
     for number, batch in enumerate(batches.epoch(epoch)):
         rates: list[tuple[RunGroup, int, float]] = []
-        for place, group in enumerate(pace.groups):
-            steps = batches.steps[group.start]
+        for group in groups:
+            scale, length, steps = agreement[group.start]
             if number >= steps:
                 continue
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
-            last[place] = pace.scale[place] * rate_factor(config.schedule, done, pace.epochs[place] * steps, warmup)
-            rates.append((group, state.runs[group.start].steps + number, last[place]))
+            last[group] = scale * rate_factor(config.schedule, done, length * steps, warmup)
+            rates.append((group, runs[group.start].steps + number, last[group]))
         step(batch, rates, first=number == 0)
-    largest = step.totals.new_zeros(()) if state.guard is None else state.guard.largest()
+    guard = training.state.guard
+    largest = step.totals.new_zeros(()) if guard is None else guard.largest()
     # The loop waits for the device only here.
     flat = torch.cat((step.totals.flatten(), largest.to(step.totals).view(1))).cpu().numpy()
     totals = flat[:-1].reshape(step.totals.shape)
     totals[0] /= np.array(batches.data.sizes)
     totals[1] /= np.array(batches.steps)
-    rates_of_runs = [lr for group, lr in zip(pace.groups, last, strict=True) for _ in range(group.start, group.stop)]
+    rates_of_runs = [lr for group, lr in last.items() for _ in range(group.start, group.stop)]
     return EpochMeans(rates_of_runs, *totals.tolist()), float(flat[-1])
 
 
@@ -272,23 +251,17 @@ def _check_runs(training: Training, means: EpochMeans, largest: float) -> list[E
 
 def _judge_runs(training: Training, epoch: int, losses: Sequence[float]) -> tuple[list[Event], list[int]]:
     """Events of the epoch, and the slots of the runs that are at their best."""
-    events: list[Event] = []
-    improved = []
+    events, improved = [], []
     for slot, run in enumerate(training.state.runs):
-        verdicts, is_best = judge(run, losses[slot], epoch, training.epochs[run.place], training.config)
-        events += verdicts
-        if is_best:
-            improved.append(slot)
+        end, is_best = judge(run, losses[slot], epoch, training.epochs[run.place], training.config.patience)
+        events += [end] if end is not None else []
+        improved += [slot] if is_best else []
     return events, improved
 
 
-def _stop(state: TrainState, checkpoints: Checkpoints | None) -> str:
-    """Save the last finished epoch of a training that ends within one, and say what is left of it."""
-    if checkpoints is None:
-        return "the module holds the last finished epoch"
-    if state.rewind() and checkpoints.ours:
-        checkpoints.save(state)
-    return checkpoints.how_to_resume()
+def _what_is_left(checkpoints: Checkpoints | None) -> str:
+    """Say what a training that stops within an epoch leaves."""
+    return "the module holds the last finished epoch" if checkpoints is None else checkpoints.how_to_resume()
 
 
 def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:
@@ -297,13 +270,11 @@ def _memory_events(training: Training, step: TrainStep, batches: Batches | Strea
     if ranks.size > 1:
         sizes = [size for size in ranks.all(step.micro_batch) if size is not None]
         step.micro_batch = min(sizes, default=None)
-    if step.micro_batch == state.micro_batch and state.epoch > 0:
+    if step.micro_batch == state.micro_batch:
         return []
-    why = "out of memory" if step.micro_batch != state.micro_batch else "as configured"
     state.micro_batch = step.micro_batch
-    if step.micro_batch is None or step.micro_batch >= rows:
-        return []
-    return [Event("micro-batch", f"{why}: batches of {rows} rows are split into micro-batches of {step.micro_batch}")]
+    text = f"out of memory: batches of {rows} rows are split into micro-batches of {step.micro_batch}"
+    return [Event("micro-batch", text)]
 
 
 def _by_run(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:

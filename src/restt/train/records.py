@@ -1,25 +1,22 @@
-"""The stream of records: one epoch after the other.
+"""The record of an epoch.
 
-Estimators, command line and experiments consume the same stream. The library itself prints nothing.
+Estimators, command line and experiments consume the same records. The library itself prints nothing.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
-import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something a user should know: a run rolled back, a batch split, a checkpoint refused.
+    """Something a user should know: a run rolled back, a batch split, a training resumed.
 
-    ``kind`` is one of "rolled-back", "failed", "early-stopped", "finished", "rate-lowered", "micro-batch", "resumed",
-    "checkpoint-refused". ``run`` is the run it concerns, None where it concerns all.
+    ``kind`` is one of "rolled-back", "failed", "early-stopped", "finished", "micro-batch" and "resumed". ``run`` is the
+    run it concerns, None where it concerns all.
     """
 
     kind: str
@@ -76,36 +73,6 @@ class EpochRecord:
         fields["validation"] = {name: _known(value) for name, value in values["validation"].items()}
         fields["events"] = tuple(Event(**event) for event in values["events"])
         return cls(**fields)
-
-
-class RecordStream(Iterator[EpochRecord]):
-    """The records of a training, which happens while they are asked for."""
-
-    def __init__(self, epochs: Generator[EpochRecord, None, None], release: Callable[[], None] | None) -> None:
-        self._epochs, self._release = epochs, release
-        # Also when Python ends with the stream still in a variable: its last epochs are then saved.
-        self._leave = weakref.finalize(self, _leave, epochs, release, dropped=True)
-
-    def __next__(self) -> EpochRecord:
-        return next(self._epochs)
-
-    def close(self) -> None:
-        """Stop here. A training with checkpoints saves the last finished epoch."""
-        if self._leave.detach() is not None:
-            _leave(self._epochs, self._release, dropped=False)
-
-
-def _leave(epochs: Generator[EpochRecord, None, None], release: Callable[[], None] | None, dropped: bool) -> None:
-    if dropped and inspect.getgeneratorstate(epochs) == inspect.GEN_CREATED:
-        warnings.warn(
-            "train(…) was never iterated, so nothing was trained: write `for record in train(…): …` or "
-            "`list(train(…))`",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    epochs.close()
-    if release is not None:
-        release()
 
 
 def _known(value: Any) -> Any:

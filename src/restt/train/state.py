@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from restt._common.compat_torch import foreach_copy_
 from restt._common.ranks import Ranks
-from restt.init.rates import largest_rates
+from restt.init.stability import largest_rates
 from restt.module import ResTT
 from restt.train.config import TrainConfig
 from restt.train.guard import Guard, RunState
@@ -25,24 +25,22 @@ class TrainState:
     """The runs in training, on a working copy of the module, and the history of all.
 
     The user's module (``published``) holds, after every epoch, each run's weights of that epoch, or its final ones once
-    it has ended; only :meth:`end_epoch` writes to it. With ``saved`` (a training with checkpoints) :meth:`rewind`
-    brings everything else back there too.
+    it has ended; only :meth:`end_epoch` writes to it.
     """
 
-    def __init__(self, module: nn.Module, config: TrainConfig, saved: bool) -> None:
-        self.config, self.saved = config, saved
+    def __init__(self, module: nn.Module, config: TrainConfig) -> None:
+        self.config = config
         self.published = RunsView(module)
         self.epoch = 0
         self.history: list[EpochRecord] = []
-        self.micro_batch = config.micro_batch
+        self.micro_batch: int | None = None  # rows that fit into memory at once, once more did not
         weights = self.published.weights
         self.best: dict[str, Tensor] | None = None  # (S, …) each, of all runs
-        if saved or config.keep == "best":
+        if config.keep == "best":
             self.best = {name: value.clone() for name, value in weights.items()}
         self.start: dict[str, Tensor] | None = None  # (S, …) each, of all runs: what a penalty may pull towards
         if config.penalty is not None and config.penalty.towards == "start":
             self.start = {name: value.clone() for name, value in weights.items()}
-        self._ending = False
         self._build([RunState(place) for place in range(self.published.runs)])
 
     def _build(self, runs: list[RunState]) -> None:
@@ -61,8 +59,6 @@ class TrainState:
         self.tensors = {f"{group}/{name}": value for group, part in groups.items() for name, value in part.items()}
         failures = self.config.max_failures
         self.guard = None if failures is None else Guard(self.tensors, failures, self.working.weights)
-        self._epoch_tensors = {name: value.clone() for name, value in self.tensors.items()} if self.saved else {}
-        self._note_epoch()
 
     def _rate_limits(self) -> dict[str, float]:
         """Limits below the rates of this training: others would only cost an update of their own."""
@@ -75,13 +71,6 @@ class TrainState:
     def active(self) -> bool:
         """Whether some run is still in training."""
         return any(not run.ended for run in self.runs)
-
-    def _note_epoch(self) -> None:
-        """Copy the state of the end of an epoch, for :meth:`rewind`."""
-        self._epoch_runs = [replace(run) for run in self.runs] if self.saved else []
-        self._epoch_micro_batch = self.micro_batch
-        if self._epoch_tensors:
-            foreach_copy_(list(self._epoch_tensors.values()), list(self.tensors.values()))
 
     def _parts(self) -> dict[str, dict[str, Tensor]]:
         parts = {"work": self.tensors}
@@ -99,27 +88,11 @@ class TrainState:
 
         ``improved`` are slots of the working runs that are at their best.
         """
-        self._ending = True
-        if self.guard is not None:
-            self.guard.take_snapshots()
         self._publish(improved)
         self.epoch = record.epoch
         self.history.append(record)
-        self._restore_best([slot for slot, run in enumerate(self.runs) if run.ended])
+        self._restore_best()
         self.drop_ended()
-        self._note_epoch()
-        self._ending = False
-
-    @torch.no_grad()
-    def rewind(self) -> bool:
-        """Go back to the end of the last finished epoch; False where :meth:`end_epoch` itself had failed."""
-        if self._ending or not self.saved:
-            return False
-        self.runs = [replace(run) for run in self._epoch_runs]
-        self.micro_batch = self._epoch_micro_batch
-        for name, value in self._epoch_tensors.items():
-            self.tensors[name].copy_(value)
-        return True
 
     def _publish(self, improved: Sequence[int]) -> None:
         """Copy the working runs' weights into the user's module, and those at their best into ``best``."""
@@ -133,9 +106,10 @@ class TrainState:
             for name, value in current.items():
                 self.best[name][[places[slot] for slot in improved]] = value[list(improved)]
 
-    def _restore_best(self, slots: Sequence[int]) -> None:
-        if self.config.keep == "best" and self.best is not None:
-            for place in (self.runs[slot].place for slot in slots):
+    def _restore_best(self) -> None:
+        """Give the runs that have ended their best weights."""
+        if self.best is not None:
+            for place in (run.place for run in self.runs if run.ended):
                 for name, value in self.published.weights.items():
                     value[place] = self.best[name][place]
 
@@ -150,7 +124,6 @@ class TrainState:
         for part, tensors in self._parts().items():
             for name, value in tensors.items():
                 value.copy_(old[part][name][slots])
-        self._note_epoch()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain values from which :meth:`restore` goes on, bit for bit."""
@@ -186,4 +159,3 @@ class TrainState:
             source = "work" if part == "newest" and not any(key.startswith("newest/") for key in saved) else part
             for name, value in tensors.items():
                 value.copy_(saved[f"{source}/{name}"])
-        self._note_epoch()

@@ -31,7 +31,7 @@ GRADE_OF_ROLE = {
     "last_linear": "head",
     "last_skip": "head",
 }
-# The Triton kernel takes at most this many tensors: it asks for each whether a block is of that one.
+# Most tensors of the Triton kernel, in which every block is compared with the range of each tensor.
 MOST_TENSORS = 16
 BETAS, EPS = (0.9, 0.999), 1e-8  # Kingma and Ba (2015)
 

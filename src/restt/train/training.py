@@ -40,7 +40,6 @@ class Training:
         validation_subset: Any,
         feature_map: FeatureMap | None,
         map_batches: bool,
-        saved: bool,
         ranks: Ranks,
     ) -> None:
         if not isinstance(config, TrainConfig):
@@ -90,7 +89,7 @@ class Training:
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
             raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
         self.untrained_loss = float(self.loss(torch.zeros_like(target)[None], target[None]).mean())
-        self.state = TrainState(module, self.config, saved)
+        self.state = TrainState(module, self.config)
 
     def _read_validation(
         self,

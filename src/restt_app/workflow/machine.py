@@ -7,7 +7,7 @@ import importlib.util
 import re
 from typing import Any
 
-from restt import chain, data
+from restt import ResTT, chain, data
 from restt._common.devices import available_memory, gibibytes
 from restt._common.files import user_cache
 from restt._common.provenance import describe_device, provenance
@@ -74,7 +74,9 @@ def _backend(device: str) -> dict[str, Any]:
     import torch
 
     dtype = torch.float64 if device == "cpu" else torch.float32
-    first, taken, *others = chain.explain(sites=20, feature_dim=9, dtype=dtype, device=device).splitlines()
+    module = ResTT(20, 9, 20, 1, dtype=dtype, device=device)
+    x = torch.zeros(1, 20, 9, dtype=dtype, device=device)
+    first, taken, *others = chain.explain(module, x).splitlines()
     refused = {}
     for line in others:
         found = re.fullmatch(r"\s*not (\w+): (.*)", line)

@@ -1,7 +1,7 @@
 import ctypes
 import os
-import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -169,13 +169,13 @@ def test_a_full_cache_disk_falls_back_to_a_temporary_folder(cache, tmp_path, com
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(cache, compiler):
+def test_what_a_killed_build_left_is_removed_a_day_later(cache, compiler):
     cache.mkdir(mode=0o700)
-    killed = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     left = unfinished(cache, "building-")
-    left = left.with_name(left.name.replace(f"-{os.getpid()}-", f"-{killed.stdout.strip()}-"))
     left.mkdir()
     (left / "half.so").write_bytes(b"half")
+    yesterday = time.time() - 25 * 3600
+    os.utime(left, (yesterday, yesterday))
     alive = unfinished(cache, "building-")
     alive.mkdir()
     build._built(compiler, build.SOURCE, "float")

@@ -1,10 +1,9 @@
-"""Builds sweep.c at first use, where a C compiler can be found, and keeps what was built.
+"""Building of C files at first use, where there is a C compiler, into the user's cache.
 
-Nothing here is needed to install or to use restt: without a compiler the chain runs on ``eager``. A compiler that is
-there and fails is another matter, and said aloud once.
-
-What is kept is machine code that every later process of this user runs. So it is loaded only from a folder and a file
-that nobody else can write, and only if its bytes are still those that were built: the file's name ends in their hash.
+Nothing here is needed to install or to use restt: without a compiler the chain runs on ``eager``; a compiler that fails
+brings a warning. The cache holds machine code that every later process of this user runs, so it is loaded only from a
+folder and a file that nobody else can write, and only if its bytes are those that were built: the file's name ends in
+their hash.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ import sysconfig
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from restt._common.files import remove_abandoned, sync_folder, unfinished, user_cache
-from restt.chain.setting import untraced
+from restt.chain.precision import untraced
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -35,9 +35,9 @@ DISABLE_VARIABLE = "RESTT_NO_COMPILE"
 SLOWER = "2 to 8 times slower"  # a training step on eager over the compiled one at r = 100 and 20, results/bench
 
 SOURCE = Path(__file__).parent / "sweep.c"
-# products.h says which sums are fused: a compiler that decides may do so differently for other vectors.
+# products.h decides which sums are fused: a compiler may decide differently for other vector widths.
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
-# The first that the compiler takes; arm compilers spell it differently, some know neither.
+# The first that the compiler accepts: ARM compilers have another spelling, some have neither.
 _TUNING = (("-march=native",), ("-mcpu=native",), ())
 _TIMEOUT_SECONDS = 180
 
@@ -46,7 +46,7 @@ class BuildError(RuntimeError):
     """Why there is no compiled path."""
 
 
-@untraced  # asked once where a module is compiled
+@untraced  # a constant of the compiled module
 def problem(dtype: torch.dtype) -> str | None:
     """Why the compiled path is missing for this type, or None; builds it when that is what is missing.
 
@@ -61,32 +61,37 @@ def problem(dtype: torch.dtype) -> str | None:
 
 
 def load(dtype: torch.dtype) -> ctypes.CDLL:
-    """The compiled path for this type, built if need be; BuildError where that is not possible."""
-    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0"):
-        raise BuildError(f"the environment variable {DISABLE_VARIABLE} is set")
+    """The compiled chain for this type, built if need be; BuildError where that is not possible."""
     if dtype not in TYPES:
         raise BuildError(f"there is no compiled path for {dtype}")
-    found = _loaded(SOURCE, TYPES[dtype])
-    if isinstance(found, str):
-        raise BuildError(found)
-    return found
+    return _load(SOURCE, TYPES[dtype])
 
 
 def library(source: Path) -> ctypes.CDLL | None:
     """The compiled library of another C file, built if need be; None where that is not possible."""
-    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0"):
+    try:
+        return _load(source, "double")
+    except BuildError:
         return None
-    found = _loaded(source, "double")
-    return None if isinstance(found, str) else found
+
+
+def _load(source: Path, type_name: str) -> ctypes.CDLL:
+    if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0"):
+        raise BuildError(f"the environment variable {DISABLE_VARIABLE} is set")
+    loaded = _loaded(source, type_name)
+    if isinstance(loaded, str):
+        raise BuildError(loaded)
+    return loaded
 
 
 @functools.cache
 def _loaded(source: Path, type_name: str) -> ctypes.CDLL | str:
-    found = compilers()
-    if not found:
+    """The library, or why there is none."""
+    available = compilers()
+    if not available:
         return "no C compiler was found; `pip install restt[fast]` brings one"
     failures = []
-    for compiler in found:
+    for compiler in available:
         try:
             return _built(compiler, source, type_name)
         except (BuildError, OSError) as error:
@@ -104,11 +109,11 @@ def compilers() -> list[tuple[str, ...]]:
     folders = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
     names = (os.environ.get("CC") or "cc", "cc", "gcc", "clang")
     tools = [shutil.which(name, path=os.pathsep.join(folders)) for name in names]
-    found: list[tuple[str, ...]] = [(path,) for path in tools if path is not None and os.path.isabs(path)]
+    available: list[tuple[str, ...]] = [(path,) for path in tools if path is not None and os.path.isabs(path)]
     zig = _zig()
     if zig is not None:
-        found.append((str(zig), "cc"))
-    return list(dict.fromkeys(found))
+        available.append((str(zig), "cc"))
+    return list(dict.fromkeys(available))
 
 
 def _zig() -> Path | None:
@@ -126,8 +131,7 @@ def _built(compiler: tuple[str, ...], source: Path, type_name: str) -> ctypes.CD
     name = f"{source.stem}-{type_name}-{_key(compiler, source)}"
     try:
         cache = _usable_cache()
-        kept = _kept(cache, name)
-        return ctypes.CDLL(str(kept or _compile(compiler, source, type_name, cache, name)))
+        return ctypes.CDLL(str(_cached(cache, name) or _compile(compiler, source, type_name, cache, name)))
     except (OSError, RuntimeError, ValueError) as error:
         unusable = error  # no home, a relative path, someone else's folder, a full disk: or the compiler itself
     library = ctypes.CDLL(str(_compile(compiler, source, type_name, _private_folder(), name)))
@@ -136,6 +140,20 @@ def _built(compiler: tuple[str, ...], source: Path, type_name: str) -> ctypes.CD
         f"folder and every new process builds it again, which takes seconds; plain torch would be {SLOWER}"
     )
     return library
+
+
+def _cached(cache: Path, name: str) -> Path | None:
+    """The library in the cache whose bytes are those that were built, or None; damaged ones are removed."""
+    for path in sorted(cache.glob(f"{name}-*.so")):
+        _check_ownership(path)
+        if path.stem == f"{name}-{_digest(path)}":
+            return path
+        path.unlink()
+    return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
 
 def _usable_cache() -> Path:
@@ -149,72 +167,42 @@ def _usable_cache() -> Path:
     return folder
 
 
-def _kept(
-    cache: Path,
-    name: str,  # of the source, the flags, the compiler and the processor
-) -> Path | None:
-    """The library in the cache whose bytes are those that were built, or None; damaged ones are removed."""
-    for path in sorted(cache.glob(f"{name}-*.so")):
-        _check_ownership(path)
-        if path.stem == f"{name}-{_digest(path)}":
-            return path
-        path.unlink()
-    return None
-
-
 def _check_ownership(path: Path) -> None:
     if os.name != "posix":
         return
-    found = path.stat()
-    if found.st_uid not in (os.getuid(), 0):
-        raise PermissionError(f"{path} belongs to another user (number {found.st_uid})")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = path.stat()
+    if status.st_uid not in (os.getuid(), 0):
+        raise PermissionError(f"{path} belongs to another user (number {status.st_uid})")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{path} can be written by other users; `chmod go-w` takes that away")
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-
-
-def _compile(compiler: tuple[str, ...], source: Path, type_name: str, target: Path, name: str) -> Path:
-    """Build the library and move it into the folder ``target``."""
-    output = "it said nothing"
-    # Built beside its place and renamed, so that another process never loads half a file.
-    folder = unfinished(target, "building-")
+def _compile(compiler: tuple[str, ...], source: Path, type_name: str, cache: Path, name: str) -> Path:
+    """Build the library and rename it into ``cache``, so that another process never loads half a file."""
+    message = "no error message"
+    folder = unfinished(cache, "building-")
     folder.mkdir(mode=0o700)
     try:
-        made = folder / f"{name}.so"
+        output = folder / f"{name}.so"
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
         for tuning in _TUNING:
-            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(made), str(source), "-lpthread"]
+            command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread"]
+            options: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
             try:
-                done = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    timeout=_TIMEOUT_SECONDS,
-                    check=False,
-                    env=environment,
-                    cwd=folder,
-                )
+                done = subprocess.run(command, timeout=_TIMEOUT_SECONDS, env=environment, cwd=folder, **options)
             except subprocess.TimeoutExpired:
                 raise BuildError(f"it took longer than {_TIMEOUT_SECONDS} s") from None
-            if done.returncode == 0 and made.is_file():
-                return _moved(made, target / f"{name}-{_digest(made)}.so")
-            output = done.stderr.strip() or output
+            if done.returncode == 0 and output.is_file():
+                output.chmod(0o700)  # not writable by others, whatever the umask
+                with output.open("rb+") as file:  # on the disk before it has its name: whole after a crash, or absent
+                    os.fsync(file.fileno())
+                target = output.replace(cache / f"{name}-{_digest(output)}.so")
+                sync_folder(cache)
+                return target
+            message = done.stderr.strip() or message
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    raise BuildError(f"it failed: {output.splitlines()[-1]}")
-
-
-def _moved(made: Path, target: Path) -> Path:
-    """Rename a new file only once its bytes are on the disk: after a crash it is whole or not there."""
-    made.chmod(0o700)  # whatever the umask, nobody else may write it
-    with made.open("rb+") as file:
-        os.fsync(file.fileno())
-    made.replace(target)
-    sync_folder(target.parent)
-    return target
+    raise BuildError(f"it failed: {message.splitlines()[-1]}")
 
 
 def _cache_folder() -> Path:
@@ -223,7 +211,7 @@ def _cache_folder() -> Path:
 
 @functools.cache
 def _private_folder() -> Path:
-    """A folder of this process, for when the cache is of no use. A shared one could hold others' code."""
+    """A temporary folder of this process alone: a shared one could hold other users' code."""
     folder = Path(tempfile.mkdtemp(prefix="restt-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -236,10 +224,9 @@ def _warn_once(message: str) -> None:
 
 def _key(compiler: tuple[str, ...], source: Path) -> str:
     """Hash of all that the machine code depends on: source, flags, compiler and processor."""
-    tool = Path(compiler[0]).resolve()
-    found = tool.stat()
+    status = Path(compiler[0]).resolve().stat()
     sources = [path.read_text() for path in sorted(source.parent.glob("*.[ch]"))]
-    parts = [*sources, repr((_FLAGS, _TUNING, compiler, found.st_size, found.st_mtime_ns))]
+    parts = [*sources, repr((_FLAGS, _TUNING, compiler, status.st_size, status.st_mtime_ns))]
     return hashlib.sha256("\0".join([*parts, _processor()]).encode()).hexdigest()[:24]
 
 

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from restt.chain.cpu import build
 from restt.chain.cpu.memory import scratch, uninitialised
-from restt.chain.operators import cannot_read, is_watched, register, topology_of
-from restt.chain.reference import ROLES, ChainWeights, role_tensors
-from restt.chain.setting import untraced
-from restt.chain.sweep import contiguous, needs_gradient
+from restt.chain.operators import Settings, cannot_read, contiguous, register, topology_of
+from restt.chain.precision import untraced
+from restt.chain.reference import ROLES, ChainWeights
 from restt.topology import Topology
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
@@ -51,7 +50,7 @@ class _Chain(ctypes.Structure):
     ]
 
 
-# The addresses from x to the scratch lie side by side: set at once, which takes a fraction of the time of one by one.
+# The addresses from x to the scratch are adjacent: setting them in one call takes a fraction of the time.
 _ADDRESSES, _FIRST_ADDRESS = struct.Struct(f"{len(_POINTERS) - 3}P"), _Chain.x.offset
 _NO_GRADIENTS = (0,) * (2 + len(ROLES))
 
@@ -64,44 +63,6 @@ class _Library(NamedTuple):
 
 
 _libraries: dict[torch.dtype, _Library] = {}
-
-
-def contract(
-    x: Tensor,  # (S or 1, B, N, I)
-    weights: ChainWeights,
-    topology: Topology,
-) -> Tensor:  # (S, B, O)
-    """The output of Algorithm 1; x, weights and output may all be without the runs axis."""
-    if topology.sites == 1:
-        return x[..., 0, :] @ weights.first
-    return _contracted(x, weights, topology, ())
-
-
-def contract_packed(
-    x: Tensor,  # (S or 1, B, ΣI)
-    weights: ChainWeights,
-    topology: Topology,
-    widths: tuple[int, ...],
-) -> Tensor:  # (S, B, O)
-    """The output for packed features: each site costs its own width, less where features are zero in a whole tile."""
-    if topology.sites == 1:
-        return x @ weights.first
-    return _contracted(x, weights, topology, widths)
-
-
-def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
-    tensors = (x, *role_tensors(weights))
-    training = needs_gradient(tensors)
-    keep_every = 1 if training else max(2, topology.sites)
-    given = (weights.outputs, topology.connections, widths, keep_every)
-    output: Tensor
-    if is_watched(x, weights.first):
-        output = torch.ops.restt.fused_cpu(*tensors, *given)[0]
-    elif training:
-        output = _contracted_eagerly(*tensors, given)
-    else:
-        output = _forward(*tensors, *given)[0]
-    return output
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
@@ -120,106 +81,86 @@ def _problem(dtype: torch.dtype) -> str | None:
     return None if dtype in _libraries else build.problem(dtype)
 
 
-def _forward(
-    x: Tensor,
-    first: Tensor,
-    chain: Tensor | None,
-    linear: Tensor | None,
-    last_chain: Tensor | None,
-    last_linear: Tensor | None,
-    last_skip: Tensor | None,
-    outputs: int,
-    connections: str,
-    widths: Sequence[int],
-    keep_every: int,
-) -> tuple[Tensor, Tensor]:
+def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, Tensor]:
     """The output, and the states with the features as the backward pass reads them."""
+    x, *roles = tensors
+    first, outputs = roles[0], settings.outputs
     # C is given addresses: names keep those tensors alive until the call is over.
-    weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, buffers = _call(x, first, outputs, connections, widths, keep_every, grad_x=False)
-    saved, room = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
+    weights = contiguous(roles)
+    call, buffers = _call(x, first, settings, grad_x=False)
+    saved, work = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
     shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
     output = x.new_empty(shape)
     _ADDRESSES.pack_into(
         call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), output.data_ptr(), *_NO_GRADIENTS,
-        saved.data_ptr(), room.data_ptr(),
+        saved.data_ptr(), work.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).forward(ctypes.byref(call))
     del buffers
     return output, saved
 
 
-def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    outputs, connections, widths, keep_every = given[-4:]
-    library, axis = _library(x.dtype), x.dim() - (2 if widths else 3)
+def _forward_fake(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, Tensor]:
+    x, first = tensors[:2]
+    axis = x.dim() - (2 if settings.widths else 3)
     # Only the batch may be a symbol here, and what is saved grows with its whole tiles.
     one_tile = (*map(int, x.shape[:axis]), 1, *map(int, x.shape[axis + 1 :]))
     sizes = one_tile, (0,) * x.dim(), tuple(map(int, first.shape))
-    plan, _ = _planned(x.dtype, *sizes, outputs, connections, tuple(widths), keep_every, 1, False)
-    tiles = (x.shape[axis] + library.tile - 1) // library.tile
-    return x.new_empty(*first.shape[:-2], x.shape[axis], outputs), x.new_empty(tiles * plan.saved_size)
+    plan, _ = _planned(x.dtype, *sizes, *settings[:2], tuple(settings.widths), settings.keep, 1, False)
+    tile = _library(x.dtype).tile
+    tiles = (x.shape[axis] + tile - 1) // tile
+    return x.new_empty(*first.shape[:-2], x.shape[axis], settings.outputs), x.new_empty(tiles * plan.saved_size)
 
 
 def _backward(
     grad: Tensor,  # (S, B, O)
-    saved: Tensor,
-    x: Tensor,
-    first: Tensor,
-    chain: Tensor | None,
-    linear: Tensor | None,
-    last_chain: Tensor | None,
-    last_linear: Tensor | None,
-    last_skip: Tensor | None,
-    connections: str,
-    widths: Sequence[int],
-    keep_every: int,
+    tensors: Sequence[Any],
+    settings: Settings,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    weights = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    call, buffers = _call(x, first, grad.shape[-1], connections, widths, keep_every, grad_x=wanted[0])
-    # Dense, however x lies.
-    made: list[Tensor | None] = [x.new_empty(x.shape) if wanted[0] else None]
-    made += [
+    x, *roles, saved = tensors
+    weights = contiguous(roles)
+    call, buffers = _call(x, roles[0], settings, grad_x=wanted[0])
+    # Dense, whatever the strides of x.
+    gradients: list[Tensor | None] = [x.new_empty(x.shape) if wanted[0] else None]
+    gradients += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    room = scratch(call.backward_size, x)
+    work = scratch(call.backward_size, x)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
     _ADDRESSES.pack_into(
-        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), 0, grad.data_ptr(), *_addresses(made),
-        saved.data_ptr(), room.data_ptr(),
+        call, _FIRST_ADDRESS, x.data_ptr(), *_addresses(weights), 0, grad.data_ptr(), *_addresses(gradients),
+        saved.data_ptr(), work.data_ptr(),
     )  # fmt: skip
     _library(x.dtype).backward(ctypes.byref(call))
     del buffers
-    return made
+    return gradients
 
 
-def _backward_fake(grad: Tensor, saved: Tensor, *given: Any) -> list[Tensor]:
-    *tensors, _, _, _, wanted = given
-    return [
-        tensor.new_empty(tensor.shape)
-        for tensor, want in zip(tensors, wanted, strict=True)
-        if want and tensor is not None
-    ]
-
-
-_contracted_eagerly = register(
-    "fused_cpu",
-    "CPU",
-    settings="int[] widths, int keep_every",
-    packed=True,
-    kept=("saved",),
-    forward=(_forward, _forward_fake),
-    backward=(_backward, _backward_fake),
+_contract = register(
+    "fused_cpu", "CPU", saved=("saved",), forward=_forward, forward_fake=_forward_fake, backward=_backward
 )
 
 
-def _call(
-    x: Tensor, first: Tensor, outputs: int, connections: str, widths: Sequence[int], keep_every: int, *, grad_x: bool
-) -> tuple[_Chain, Any]:
+def contract(
+    x: Tensor,  # (S or 1, B, N, I), or packed (S or 1, B, ΣI)
+    weights: ChainWeights,
+    topology: Topology,
+    widths: tuple[int, ...] = (),  # of the sites where x is packed
+) -> Tensor:  # (S, B, O)
+    """The output of Algorithm 1; x, weights and output may all be without the runs axis.
+
+    Of packed features each site costs its own width, less where features are zero in a whole tile.
+    """
+    return _contract(x, weights, topology, widths, "float32")
+
+
+def _call(x: Tensor, first: Tensor, settings: Settings, *, grad_x: bool) -> tuple[_Chain, Any]:
     """The structure for C without addresses of tensors, and the buffers it points to, which must outlive the call."""
+    outputs, connections, widths, _, keep = settings
     sizes = x.dtype, x.shape, x.stride(), first.shape
-    plan, buffers = _planned(*sizes, outputs, connections, tuple(widths), keep_every, torch.get_num_threads(), grad_x)
+    plan, buffers = _planned(*sizes, outputs, connections, tuple(widths), keep, torch.get_num_threads(), grad_x)
     return _Chain.from_buffer_copy(plan), buffers
 
 
@@ -232,7 +173,7 @@ def _planned(
     outputs: int,
     connections: str,
     widths: tuple[int, ...],
-    keep_every: int,
+    keep: bool,
     threads: int,
     grad_x: bool,
 ) -> tuple[_Chain, Any]:
@@ -250,10 +191,10 @@ def _planned(
     offsets = _offsets(widths or (plan.width,) * plan.sites)
     operations = 2 * plan.runs * plan.batch * offsets[-1] * plan.bond**2
     plan.threads, plan.parallel = threads if operations > _SERIAL_OPERATIONS else 1, build.thread_team()
-    plan.outputs, plan.flags, plan.keep_every = outputs, _address(flags), keep_every
+    plan.outputs, plan.flags, plan.keep_every = outputs, _address(flags), 1 if keep else plan.sites
     plan.offsets = ctypes.addressof(offsets)
     plan.site_scratch = _SITE_SCRATCH_BYTES // dtype.itemsize
-    plan.grad_x = 1 if grad_x else None  # only asked whether it is there
+    plan.grad_x = 1 if grad_x else None  # C only compares it with NULL here
     _library(dtype).plan(ctypes.byref(plan))
     plan.grad_x = None
     return plan, (flags, offsets)
@@ -266,7 +207,7 @@ def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
 
 
 def _address(flags: bytes) -> int | None:
-    """Where the bytes lie; the caller holds them for as long as the address is used."""
+    """Address of the bytes, which the caller keeps alive while it is used."""
     return ctypes.cast(ctypes.c_char_p(flags), ctypes.c_void_p).value
 
 

@@ -22,7 +22,7 @@ _KEPT_UP_TO_BYTES = 2**30
 # What each thread keeps for the calls it makes one after the other.
 _SCRATCH_BYTES = 2**18
 
-_spare: list[Tensor] = []  # at most one, kept by whoever freed it last
+_spare: list[Tensor] = []  # at most one: the last that was freed
 
 
 def uninitialised(count: int, like: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ _scratch = _Scratch()
 
 
 def scratch(count: int, like: Tensor) -> Tensor:
-    """Room for at least ``count`` numbers as those of ``like``, uninitialised, until this thread asks again."""
+    """Uninitialised memory of at least ``count`` numbers as those of ``like``, valid until this thread's next call."""
     if count * like.itemsize <= _SCRATCH_BYTES:
         return _scratch.block
     return like.new_empty(count)

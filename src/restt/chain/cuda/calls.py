@@ -15,7 +15,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-ALIGNMENT = 16  # bytes; what Triton asks of a pointer
+ALIGNMENT = 16  # bytes; Triton specialises kernels by it
 
 
 class KernelCall:
@@ -95,7 +95,7 @@ class Beside:
     def launch(self, call: Callable[[], T]) -> T:
         """Launch after everything launched so far, here and on the usual stream.
 
-        What the call reads must be held until :meth:`join`, and what it returns read after that.
+        The caller keeps the call's inputs alive until :meth:`join` and reads its result after that.
         """
         if self._current is None or self._stream is None:
             return call()

@@ -16,51 +16,14 @@ from torch import Tensor
 from restt.chain.cuda.calls import ALIGNMENT, Beside
 from restt.chain.cuda.launch import NARROW, Layout, round_up
 from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_flags, forward_plan, kept_shape
-from restt.chain.operators import cannot_read, is_watched, register, topology_of
+from restt.chain.operators import Settings, cannot_read, contiguous, register
 from restt.chain.packed import unpack
-from restt.chain.precision import current_precision
+from restt.chain.precision import current_precision, untraced
 from restt.chain.reference import ChainWeights, role_tensors
-from restt.chain.setting import untraced
-from restt.chain.sweep import contiguous, needs_gradient
 from restt.topology import Topology
 
 # Triton 3.3 and 3.4 do not compile the kernels; this one they are tested with.
 LEAST_TRITON = (3, 6)
-
-
-def contract(x: Tensor, weights: ChainWeights, topology: Topology) -> Tensor:
-    """The output (S,B,O) for x (S or 1, B, N, I), products as :func:`restt.chain.precision` says.
-
-    x, weights and output may all be without the runs axis.
-    """
-    if x.dtype != torch.float32:  # whoever chose this backend has asked for everything already
-        raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
-    if topology.sites == 1:
-        return x[..., 0, :] @ weights.first
-    return _contracted(x, weights, topology, ())
-
-
-def contract_packed(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
-    """The output for packed x (S or 1, B, ΣI), with or without the runs axis; a step is then one feature."""
-    # Equal widths are padded as they are; kernels for wide bonds know only whole sites.
-    if topology.sites == 1 or min(widths) == max(widths) or weights.first.shape[-1] > NARROW:
-        return contract(unpack(x, widths), weights, topology)
-    return _contracted(x, weights, topology, widths)
-
-
-def _contracted(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]) -> Tensor:
-    tensors = (x, *role_tensors(weights))
-    keep = needs_gradient(tensors)
-    given = (weights.outputs, topology.connections, widths, current_precision(x.device.type), keep)
-    output: Tensor
-    if is_watched(x, weights.first):
-        _tables_ready(topology.connections, widths, x.device)
-        output = torch.ops.restt.fused_cuda(*tensors, *given)[0]
-    elif keep:
-        output = _contracted_eagerly(*tensors, given)
-    else:
-        output = _forward(*tensors, *given)[0]
-    return output
 
 
 def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | None:
@@ -113,32 +76,20 @@ def _tables_ready(connections: str, widths: tuple[int, ...], device: torch.devic
         column_table(widths, device)
 
 
-def _forward(
-    x: Tensor,  # (S or 1, B, N, I), or (S or 1, B, ΣI) with widths
-    first: Tensor,
-    chain: Tensor | None,
-    linear: Tensor | None,
-    last_chain: Tensor | None,
-    last_linear: Tensor | None,
-    last_skip: Tensor | None,
-    outputs: int,
-    connections: str,
-    widths: Sequence[int],
-    precision: str,
-    keep: bool,
-) -> tuple[Tensor, ...]:
+def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, ...]:
     """Compute the output and, with ``keep``, what the backward pass needs.
 
     That is all states, the sum of those that left for the output, and the cores as its sweep reads them; each empty
     where it would be a copy of something else.
     """
-    roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
-    sizes = Sizes(x.shape, x.stride(), first.shape, outputs, connections, tuple(widths), precision, x.device)
+    x, keep, widths = tensors[0], settings.keep, settings.widths
+    first, chain, linear, last_chain, last_linear, last_skip = contiguous(tensors[1:])
+    assert first is not None
+    sizes = _sizes(x, first, settings)
     batch, plan = sizes.batch, forward_plan(sizes, keep)
-    flags = device_flags(connections, x.device)
+    flags = device_flags(settings.connections, x.device)
     table = column_table(sizes.widths, x.device) if widths else flags
-    output = first.new_empty(*first.shape[:-2], batch, outputs)
+    output = first.new_empty(*first.shape[:-2], batch, settings.outputs)
     states = first.new_empty(len(flags) if keep else 2, *plan.state) if keep or plan.layout.is_wide else None
     last = states[-1] if keep and states is not None else first.new_empty(plan.state)
     leaving = first.new_empty(plan.state) if plan.has_output_skip else None
@@ -161,60 +112,57 @@ def _forward(
     return output, *kept
 
 
-def _forward_fake(x: Tensor, first: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    *_, outputs, connections, widths, precision, keep = given
-    topology, runs, bond = topology_of(connections), first.shape[:-2].numel(), first.shape[-1]
-    batch, inner = x.shape[-2 if widths else -3], topology.sites - 2
+def _forward_fake(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, ...]:
+    x, first = tensors[:2]
+    topology, runs, bond = settings.topology, first.shape[:-2].numel(), first.shape[-1]
+    batch = x.shape[-2 if settings.widths else -3]
     columns = round_up(batch, 16)
-    output = first.new_empty(*first.shape[:-2], batch, outputs)
-    if not keep:
+    output = first.new_empty(*first.shape[:-2], batch, settings.outputs)
+    if not settings.keep:
         return output, first.new_empty(0), first.new_empty(0), first.new_empty(0)
-    states = first.new_empty(inner + 1, runs, bond, columns)
+    states = first.new_empty(topology.sites - 1, runs, bond, columns)
     leaving = first.new_empty((runs, bond, columns) if topology.has_output_skip else 0)
     core = first.new_empty(0)
+    outputs, connections, widths, precision, _ = settings
     sizes = Sizes((), (), tuple(map(int, first.shape)), outputs, connections, tuple(widths), precision, x.device)
     if (shape := kept_shape(sizes)) is not None:
         core = first.new_empty(shape, dtype=sizes.layout.dtype)
     return output, states, leaving, core
 
 
+def _sizes(x: Tensor, first: Tensor, settings: Settings) -> Sizes:
+    outputs, connections, widths, precision, _ = settings
+    return Sizes(x.shape, x.stride(), first.shape, outputs, connections, tuple(widths), precision, x.device)
+
+
 def _backward(
     grad: Tensor,  # (S, B, O)
-    states: Tensor,  # (N-1, S, R, columns)
-    leaving: Tensor,  # (S, R, columns) or empty
-    core: Tensor,  # (S · inner features, R, LD) or empty
-    x: Tensor,
-    first: Tensor,
-    chain: Tensor | None,
-    linear: Tensor | None,
-    last_chain: Tensor | None,
-    last_linear: Tensor | None,
-    last_skip: Tensor | None,
-    connections: str,
-    widths: Sequence[int],
-    precision: str,
-    keep: bool,
+    tensors: Sequence[Any],
+    settings: Settings,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    roles = contiguous((first, chain, linear, last_chain, last_linear, last_skip))
-    first, chain, linear, last_chain, last_linear, last_skip = roles  # type: ignore[assignment]
-    sizes = Sizes(x.shape, x.stride(), first.shape, grad.shape[-1], connections, tuple(widths), precision, x.device)
+    # states (N-1, S, R, columns); leaving (S, R, columns) or empty; core (S · inner features, R, LD) or empty
+    x, *given, states, leaving, core = tensors
+    widths, roles = settings.widths, contiguous(given)
+    first, chain, linear, last_chain, last_linear, last_skip = roles
+    assert first is not None
+    sizes = _sizes(x, first, settings)
     if sizes.batch == 0:
-        asked = zip((x, *roles), wanted, strict=True)
-        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in asked]
+        pairs = zip((x, *roles), wanted, strict=True)
+        return [torch.zeros_like(tensor) if tensor is not None and want else None for tensor, want in pairs]
     grad, plan = grad.contiguous(), backward_plan(sizes, tuple(wanted))
     grads = torch.empty_like(states)  # dL/dy(n) of the states 1…N-1
     # Weights beyond a site's width get no gradient from a kernel.
     new = torch.zeros_like if widths else torch.empty_like
-    made = [new(role) if role is not None and want else None for role, want in zip(roles, wanted[1:], strict=True)]
+    gradients = [new(role) if role is not None and want else None for role, want in zip(roles, wanted[1:], strict=True)]
     grad_x = first.new_empty(plan.runs, *x.shape[-2 if widths else -3 :]) if wanted[0] else None
-    flags, last = device_flags(connections, x.device), states[-1]
+    flags, last = device_flags(settings.connections, x.device), states[-1]
     table = column_table(sizes.widths, x.device) if widths else flags
     beside = Beside(x.device)
     if plan.head is not None:
         left = leaving if leaving.numel() else last
         last_x = x[..., -widths[-1] :] if widths else x[..., -1, :]
-        operands = *(_or_else(tensor, last) for tensor in made[3:]), last, left, grad, last_x
+        operands = *(_or_else(tensor, last) for tensor in gradients[3:]), last, left, grad, last_x
         beside.launch(partial(plan.head, *operands))
     cores = core if core.numel() else _aligned_cores(chain)
     plan.sweep(
@@ -224,7 +172,7 @@ def _backward(
         *((torch.empty_like(last),) if plan.layout.is_wide else ()),
     )  # fmt: skip
     if plan.weights is not None:
-        grad_first, grad_chain, grad_linear = (_or_else(tensor, states) for tensor in made[:3])
+        grad_first, grad_chain, grad_linear = (_or_else(tensor, states) for tensor in gradients[:3])
         plan.weights(grad_chain, grad_linear, grad_first, states, grads, x, flags, table)
     beside.join()
     if grad_x is not None:
@@ -232,16 +180,7 @@ def _backward(
         if grad_x.shape != x.shape:
             shared = x.dim() == grad_x.dim()
             grad_x = grad_x.sum(dim=0, keepdim=True) if shared else grad_x[0]
-    return [grad_x, *made]
-
-
-def _backward_fake(grad: Tensor, states: Tensor, leaving: Tensor, core: Tensor, *given: Any) -> list[Tensor]:
-    *tensors, _, _, _, _, wanted = given
-    return [
-        tensor.new_empty(tensor.shape)
-        for tensor, want in zip(tensors, wanted, strict=True)
-        if want and tensor is not None
-    ]
+    return [grad_x, *gradients]
 
 
 def _or_else(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
@@ -290,12 +229,26 @@ def _end_features(
     flat[..., -at_last:] = end
 
 
-_contracted_eagerly = register(
+_contract = register(
     "fused_cuda",
     "CompositeExplicitAutograd",
-    settings="int[] widths, str precision, bool keep",
-    packed=True,
-    kept=("states", "leaving", "core"),
-    forward=(_forward, _forward_fake),
-    backward=(_backward, _backward_fake),
+    saved=("states", "leaving", "core"),
+    forward=_forward,
+    forward_fake=_forward_fake,
+    backward=_backward,
 )
+
+
+def contract(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...] = ()) -> Tensor:
+    """The output (S,B,O) for x (S or 1, B, N, I) or packed (S or 1, B, ΣI), all with or without the runs axis.
+
+    Products are as :func:`restt.chain.precision` says; a step over packed features is one feature.
+    """
+    if x.dtype != torch.float32:  # the other conditions were checked when this backend was chosen
+        raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
+    # Equal widths are padded as they are; kernels for wide bonds know only whole sites.
+    if widths and (min(widths) == max(widths) or weights.first.shape[-1] > NARROW):
+        x, widths = unpack(x, widths), ()
+    if torch.compiler.is_compiling() and topology.sites > 1:
+        _tables_ready(topology.connections, widths, x.device)
+    return _contract(x, weights, topology, widths, current_precision(x.device.type))

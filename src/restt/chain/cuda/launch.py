@@ -32,9 +32,9 @@ def gpu(device: torch.device) -> Gpu:
     """Properties of this device; those of an H200 where kernels are interpreted."""
     if device.type != "cuda":
         return Gpu()
-    found = torch.cuda.get_device_properties(device)
-    shared = getattr(found, "shared_memory_per_block_optin", 0) or Gpu.shared_bytes
-    return Gpu(found.multi_processor_count, shared, found.major >= 9)
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 0) or Gpu.shared_bytes
+    return Gpu(properties.multi_processor_count, shared, properties.major >= 9)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class LaunchTables:
 
     ``results/bench/gpu_chain-h200.json`` and ``tune-step-h200.json`` have the times. Keys are tiles of the bond
     dimension, beside a precision where there are two tables; "tf32" stands for float32 too, which is three tf32
-    products. How many programs fit side by side, and what fits into shared memory, is asked of the device.
+    products. The number of processors and the shared memory are those of the device.
     """
 
     sweeps: Mapping[tuple[int, str], SweepLaunch] = field(default_factory=_sweeps)
