@@ -117,7 +117,7 @@ def test_values_are_the_integral_along_the_straight_path(case):
     vectors, means = subject.vectors(frame[:2]), subject.required_means(None)
     steps = 2000
     times = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
-    link = found.paths.link
+    link = found.link
     for row in range(2):
         way = vectors[row] - means
         ends = {shift: means + (times + shift / steps)[:, None, None] * way for shift in (-0.5, 0.5)}
