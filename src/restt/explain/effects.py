@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ class Effect(Scaled):
     scale: str = "latent"
     latent: Effect | None = None
 
-    def _in_y(self) -> Effect:
+    @cached_property
+    def _y(self) -> Effect:
         """g(base + effect) - g(base), g the link to y; its spread is multiplied by the link's slope at that point."""
         assert self.link is not None
         if self.link.identical:

@@ -95,16 +95,15 @@ class GlobalExplanation(Printed):
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
 
-        ``"columns"`` (shares alone and in all), ``"orders"``, ``"heat_map"`` of pairs, ``"network"`` of the largest
-        interactions, or ``"effect"`` (option ``columns``). Terms that are not known to have more than one per cent of
-        the variance are grey.
+        ``"columns"`` (shares alone and in all), ``"orders"``, ``"network"`` of the largest interactions, or
+        ``"effect"`` (option ``columns``). Terms that are not known to have more than one per cent of the variance are
+        grey.
         """
         from restt.explain import plots
 
         drawings = {
             "columns": plots.column_bars,
             "orders": plots.global_orders,
-            "heat_map": plots.heat_map,
             "network": plots.network,
         }
         check_choice("kind", kind, (*drawings, "effect"))

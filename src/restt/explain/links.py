@@ -8,6 +8,7 @@ has no part in it; of a classifier the softmax.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -123,7 +124,8 @@ class Scaled:
     latent: Any  # the result on the latent scale, of one in y's units
     link: Link | None
 
-    def _in_y(self) -> Self:
+    @cached_property
+    def _y(self) -> Self:
         raise NotImplementedError
 
     def on(self, scale: str | None = None) -> Self:
@@ -139,7 +141,7 @@ class Scaled:
                 'scale="y" needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again, or ask '
                 'for scale="latent"'
             )
-        result: Self = self._in_y() if self.latent is None else self.latent
+        result: Self = self._y if self.latent is None else self.latent
         return result
 
     def measured(self, output: int) -> str:

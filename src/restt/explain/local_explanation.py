@@ -24,15 +24,6 @@ ORDERS = 8
 LINES = 12
 
 
-@dataclass(frozen=True, eq=False)
-class _Paths:
-    """Site vectors of rows, for another scale and for error bars."""
-
-    subject: Subject
-    vectors: Tensor  # (B, N, I)
-    means: Tensor  # (N, I)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalExplanation(Scaled, Printed):
     """Explanation of single rows: values of columns that sum to prediction - base, and the part of each order.
@@ -49,7 +40,9 @@ class LocalExplanation(Scaled, Printed):
     predictions: np.ndarray  # (B, O)
     orders: np.ndarray  # (B, highest+1, O), index = order
     data: np.ndarray | None  # (B, N) the rows as they came; None for a module
-    paths: _Paths
+    subject: Subject
+    vectors: Tensor  # (B, N, I) site vectors
+    means: Tensor  # (N, I) of absent sites
     link: Link | None
     scale: str = "latent"
     quadrature_error: float = 0.0  # of the values; 0 on the latent scale
@@ -68,7 +61,7 @@ class LocalExplanation(Scaled, Printed):
             predictions=self.predictions[one],
             orders=self.orders[one],
             data=None if self.data is None else self.data[one],
-            paths=replace(self.paths, vectors=self.paths.vectors[one]),
+            vectors=self.vectors[one],
             latent=None if self.latent is None else self.latent[place],
         )
 
@@ -81,29 +74,26 @@ class LocalExplanation(Scaled, Printed):
     @property
     def error(self) -> Tensor | None:  # (O,)
         """The error of a distilled model, see :class:`restt.explain.Distilled`; None for others."""
-        return self.paths.subject.error
+        return self.subject.error
 
     @cached_property
     def _y(self) -> LocalExplanation:
         assert self.link is not None
         if self.link.identical:
             return replace(self, scale="y", latent=self)
-        paths, highest = self.paths, self.orders.shape[1] - 1
-        integrals = aumann_shapley(paths.subject, paths.vectors, paths.means, self.link, highest)
+        highest = self.orders.shape[1] - 1
+        values, orders, error = aumann_shapley(self.subject, self.vectors, self.means, self.link, highest)
         return replace(
             self,
             outputs=self.link.outputs(self.outputs),
-            values=integrals.values,
+            values=values,
             base=self.link(self.base[None])[0],
             predictions=self.link(self.predictions),
-            orders=integrals.orders,
+            orders=orders,
             scale="y",
-            quadrature_error=integrals.error,
+            quadrature_error=error,
             latent=self,
         )
-
-    def _in_y(self) -> LocalExplanation:
-        return self._y
 
     @cached_property
     def std(self) -> np.ndarray | None:  # (B, N, O)
@@ -113,20 +103,19 @@ class LocalExplanation(Scaled, Printed):
         model without a closed-form posterior: classifiers, trained models, modules and trees.
         """
         link = None if self.scale == "latent" else self.link
-        return value_deviations(self.paths.subject, self.paths.vectors, self.paths.means, link)
+        return value_deviations(self.subject, self.vectors, self.means, link)
 
     def interaction(self, columns: Any) -> tuple[np.ndarray, np.ndarray | None]:  # (B, O), (B, O)
         """The centred term of some columns in each row, and its posterior standard deviation where there is one.
 
         On the latent scale, where terms of all sets of columns sum to the prediction.
         """
-        subject, away = self.paths.subject, self.paths.vectors - self.paths.means
-        sites = subject.sites_of(columns)
+        away, sites = self.vectors - self.means, self.subject.sites_of(columns)
         if not sites:
             raise ValueError("columns must be one or more, got none: base is the term of no column")
         with torch.no_grad():
-            term = subject.train(self.paths.means).term({n: away[:, n] for n in sites}).mean(dim=0)
-            return term.cpu().numpy(), row_term_deviations(subject, self.paths.vectors, self.paths.means, sites)
+            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
+            return term.cpu().numpy(), row_term_deviations(self.subject, self.vectors, self.means, sites)
 
     def to_frame(self, scale: str | None = None) -> Any:
         """One row per row, output and column: its value, and what it adds, in y's units unless ``scale="latent"``.
@@ -172,7 +161,7 @@ class LocalExplanation(Scaled, Printed):
         sums = [f"{name}: {base:.4g} + these = {prediction:.4g}" for name, base, prediction in ends]
         title = f"{shown.method}s" if single else f"Mean size of the {shown.method}s of {len(shown)} rows"
         header = ["column", *([] if data is None else ["value"]), *measured]
-        return Table(title, header, rows, "; ".join([*sums, *distilled_note(shown.paths.subject)]))
+        return Table(title, header, rows, "; ".join([*sums, *distilled_note(shown.subject)]))
 
     def to_shap(self, scale: str | None = None) -> Any:
         """A ``shap.Explanation`` for shap's plots, in y's units unless ``scale="latent"``.
@@ -240,8 +229,8 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
     >>> model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
-    >>> found = explain_local(model, X[:5])
-    >>> bool(np.allclose(found.base + found.values.sum(1)[:, 0], model.predict(X[:5])))
+    >>> explanation = explain_local(model, X[:5])
+    >>> bool(np.allclose(explanation.base + explanation.values.sum(1)[:, 0], model.predict(X[:5])))
     True
     """
     subject = Subject.of(model)
@@ -256,7 +245,9 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         subject.decide(vectors).cpu().numpy(),
         subject.train(means).spectrum(vectors - means, highest).cpu().numpy(),
         subject.labels(x),
-        _Paths(subject, vectors, means),
+        subject,
+        vectors,
+        means,
         link_of(subject.estimator),
     )
 

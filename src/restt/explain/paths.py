@@ -48,15 +48,6 @@ class Quadrature:
 QUADRATURE = Quadrature()
 
 
-@dataclass(frozen=True, eq=False)
-class PathValues:
-    """Values (B, C, D) and orders (B, highest+1, D) in y's units, and the largest quadrature error of a value."""
-
-    values: np.ndarray
-    orders: np.ndarray
-    error: float
-
-
 def along(
     subject: Subject,
     start: Tensor,  # (N, I)
@@ -81,39 +72,42 @@ def aumann_shapley(
     link: Link,
     highest: int,
     settings: Quadrature = QUADRATURE,
-) -> PathValues:
-    """Values of every column and order, summing to the difference of the predictions of row and background."""
+) -> tuple[np.ndarray, np.ndarray, float]:  # (B, C, D), (B, highest+1, D)
+    """Values of every column and order, summing to the difference of predictions; and the largest error of a value."""
     spectrum = subject.train(start).spectrum(vectors - start, highest).cpu().numpy()
-    values, orders = np.empty((len(vectors), len(subject.names), spectrum.shape[2])), np.empty_like(spectrum)
+    columns = len(subject.names)
+    integrals = np.empty((len(vectors), columns + highest + 1, spectrum.shape[2]))
     moves = np.full(len(vectors), np.inf)
     for chunk in row_chunks(len(vectors), settings.most * subject.numbers, vectors.device):
         count, left = settings.first, np.arange(chunk.start, chunk.stop)
-        values[left], orders[left] = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
+        integrals[left] = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
         while len(left) and count < settings.most:  # twice the nodes for the rows whose values still move
             count *= 2
-            finer, of_orders = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
-            moves[left] = np.abs(finer - values[left]).max(axis=(1, 2))
-            values[left], orders[left] = finer, of_orders
-            left = left[moves[left] > settings.tolerance * np.abs(finer).sum(axis=(1, 2))]
+            finer = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
+            moves[left] = np.abs(finer - integrals[left])[:, :columns].max(axis=(1, 2))
+            integrals[left] = finer
+            left = left[moves[left] > settings.tolerance * np.abs(finer[:, :columns]).sum(axis=(1, 2))]
+    values, orders = integrals[:, :columns], integrals[:, columns:]
     predicted = link(subject.decide(torch.cat([start[None], vectors])).cpu().numpy())
     gap = predicted[1:] - predicted[0]
     error = max(float(moves.max(initial=0.0)), float(np.abs(gap - values.sum(axis=1)).max(initial=0.0)))
     if highest >= subject.sites:  # all orders are there, and sum to the prediction too
         orders[:, 1:] = completed(orders[:, 1:], gap)
     orders[:, 0] = predicted[0]
-    return PathValues(completed(values, gap), orders, error)
+    return completed(values, gap), orders, error
 
 
 def _integrals(
     subject: Subject, way: Tensor, start: Tensor, link: Link, spectrum: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:  # (B, C, D), (B, highest+1, D)
+) -> np.ndarray:  # (B, C + highest+1, D)
+    """Integrals of every column, then of every order."""
     nodes, weights = legendre(count, way)
     levels, slopes = along(subject, start, way, nodes)
     by_latent = weights.cpu().numpy()[:, None, None, None] * link.slopes(levels)  # (K, B, D, D)
     degrees = np.arange(spectrum.shape[1])
     powers = degrees * nodes.cpu().numpy()[:, None] ** np.maximum(degrees - 1, 0)  # (K, highest+1)
     values = np.einsum("kbpd,kbnd->bnp", by_latent, slopes)
-    return values, np.einsum("kbpd,kh,bhd->bhp", by_latent, powers, spectrum)
+    return np.concatenate([values, np.einsum("kbpd,kh,bhd->bhp", by_latent, powers, spectrum)], axis=1)
 
 
 def completed(values: np.ndarray, total: np.ndarray) -> np.ndarray:  # (B, N, D), (B, D) -> (B, N, D)
@@ -130,8 +124,8 @@ def completed(values: np.ndarray, total: np.ndarray) -> np.ndarray:  # (B, N, D)
 
 def posterior_of(model: Any) -> Predictive | None:
     """The posterior of a closed-form regressor, None for a model without one."""
-    found = getattr(model, "spread_", None)
-    return found if isinstance(found, Predictive) else None
+    posterior = getattr(model, "spread_", None)
+    return posterior if isinstance(posterior, Predictive) else None
 
 
 def by_column(subject: Subject, values: Tensor) -> list[Tensor]:  # (…, N, I) -> C of (…, I_n)

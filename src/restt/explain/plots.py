@@ -170,18 +170,6 @@ def column_bars(explanation: Any, output: int = 0, axes: Any = None) -> Any:
     return axes
 
 
-def heat_map(explanation: Any, output: int = 0, axes: Any = None) -> Any:
-    """The share of the variance of every pair; of single columns on the diagonal."""
-    o, axes = _start(explanation, output, axes, 5.5, 4.5)
-    # Pairs share one scale with the columns, so that a pair of next to nothing has next to no colour.
-    image = axes.imshow(explanation.sobol.pairs[..., o].numpy(), cmap="Blues", vmin=0)
-    axes.set_xticks(range(len(explanation.names)), explanation.names, rotation=90)
-    axes.set_yticks(range(len(explanation.names)), explanation.names)
-    label = f"share of the variance of {explanation.measured(o)}\n(independent columns)"
-    axes.figure.colorbar(image, ax=axes, label=label)
-    return axes
-
-
 def network(explanation: Any, output: int = 0, axes: Any = None) -> Any:
     """Columns on a circle, as large as their own share; the largest interactions as lines between them.
 

@@ -77,21 +77,21 @@ class Group:
 
     def at(self, site: int, table: Tensor, start: int, none: float = 0.0) -> Tensor:  # (M, …) -> (J, …)
         """The value of each product's factor at one site, of the values of its lines; ``none`` without a factor."""
-        found = table.new_full((len(self.site), *table.shape[1:]), none)
+        values = table.new_full((len(self.site), *table.shape[1:]), none)
         rows, place = (self.site == site).nonzero(as_tuple=True)
         share = None if self.share is None else self.share[rows, place, None]
         part = Group(self.site[rows, place, None], self.line[rows, place, None] - start, self.weights[rows], share)
-        found[rows] = part.factors(table)[0]
-        return found
+        values[rows] = part.factors(table)[0]
+        return values
 
     def factors(self, lines: Tensor) -> list[Tensor]:  # (L, …) -> d of (J, …)
         """The value of each product's factors, of the value of all lines."""
-        found = [lines[line] for line in self.line.T]
+        values = [lines[line] for line in self.line.T]
         if self.share is None:
-            return found
+            return values
         after = (self.line + 1).clamp(max=len(lines) - 1)
         shares = self.share.reshape(*self.share.shape, *[1] * (lines.dim() - 1)).unbind(1)
-        return [torch.lerp(own, lines[place], s) for own, place, s in zip(found, after.T, shares, strict=True)]
+        return [torch.lerp(own, lines[place], s) for own, place, s in zip(values, after.T, shares, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +218,8 @@ class ProductTrain:
 
     def spectrum(self, x: Tensor, highest: int) -> Tensor:  # (B, N, I), centred -> (B, highest+1, D)
         """The sum of all terms of each order."""
-        found = x.new_zeros(len(x), highest + 1, len(self.products.constant))
-        found[:, 0] += self.products.constant
+        spectrum = x.new_zeros(len(x), highest + 1, len(self.products.constant))
+        spectrum[:, 0] += self.products.constant
         for rows in self.products.row_slices(len(x)):
             seen = self.products.seen(x[rows])
             for group in self.products.groups:
@@ -227,15 +227,15 @@ class ProductTrain:
                     present, absent = part.factors(seen), part.factors(self._absent)
                     steps = [(a.mul, v.mul) for a, v in zip(absent, present, strict=True)]
                     orders = by_order(torch.ones_like(present[0]), steps, highest)
-                    found[rows, : len(orders)] += torch.einsum("kjb,jd->bkd", orders, part.weights)
-        return found
+                    spectrum[rows, : len(orders)] += torch.einsum("kjb,jd->bkd", orders, part.weights)
+        return spectrum
 
     def term(self, points: Mapping[int, Tensor]) -> Tensor:  # site -> (B, I), centred -> (1, B, D)
         """The contribution of exactly these sites together; one row for the constant."""
         count = max(map(len, points.values()), default=1)
-        found = self._absent.new_zeros(count, len(self.products.constant))
+        total = self._absent.new_zeros(count, len(self.products.constant))
         if not points:
-            found += self.products.constant
+            total += self.products.constant
         others = [n for n in range(self.products.sites) if n not in points]
         for group, absent in zip(self.products.groups, self.absent, strict=True):
             weighted = replace(group, weights=group.weights * absent[:, others].prod(1, keepdim=True))
@@ -243,11 +243,11 @@ class ProductTrain:
             for rows in slices(count, MEMORY.rows):
                 seen = {n: self.products.seen_at(n, x[rows]) for n, x in points.items()}
                 for block in part.blocks(2 * (rows.stop - rows.start)):
-                    state = found.new_ones(len(block.site), rows.stop - rows.start)
+                    state = total.new_ones(len(block.site), rows.stop - rows.start)
                     for n, lines in seen.items():
                         state = state * block.at(n, lines, self.products.starts[n])
-                    found[rows] += state.T @ block.weights
-        return found[None]
+                    total[rows] += state.T @ block.weights
+        return total[None]
 
     def moments(self, covariances: Tensor | None) -> Gram:  # (N, I, I)
         """Variances under independent sites of these covariances."""

@@ -130,8 +130,8 @@ def variance_shares(
     --------
     >>> import restt, torch
     >>> model = restt.ResTT(sites=4, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
-    >>> found = variance_shares(model, torch.rand(50, 4, 2, dtype=torch.float64))
-    >>> [round(float(part.sum()), 9) for part in (found.of_columns, found.of_orders)]
+    >>> shares = variance_shares(model, torch.rand(50, 4, 2, dtype=torch.float64))
+    >>> [round(float(part.sum()), 9) for part in (shares.of_columns, shares.of_orders)]
     [1.0, 1.0]
     """
     subject = Subject.of(model)

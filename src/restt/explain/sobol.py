@@ -54,10 +54,10 @@ def sobol_indices(model: Any, background: Any = None, max_order: int | None = No
     --------
     >>> import restt, torch
     >>> model = restt.ResTT(sites=4, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
-    >>> found = sobol_indices(model, torch.rand(50, 4, 2, dtype=torch.float64))
-    >>> torch.allclose(found.by_order.sum(0), torch.ones(1, dtype=torch.float64))
+    >>> indices = sobol_indices(model, torch.rand(50, 4, 2, dtype=torch.float64))
+    >>> torch.allclose(indices.by_order.sum(0), torch.ones(1, dtype=torch.float64))
     True
-    >>> bool((found.total >= found.first).all())
+    >>> bool((indices.total >= indices.first).all())
     True
     """
     subject = Subject.of(model)
@@ -153,8 +153,8 @@ def top_interactions(
     --------
     >>> import restt, torch
     >>> model = restt.ResTT(sites=6, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
-    >>> found = top_interactions(model, torch.rand(50, 6, 2, dtype=torch.float64), k=3)
-    >>> len(found), found.complete
+    >>> top = top_interactions(model, torch.rand(50, 6, 2, dtype=torch.float64), k=3)
+    >>> len(top), top.complete
     (3, True)
     """
     k = check_int("k", k, minimum=1)

@@ -26,7 +26,7 @@ def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
     """Sequences from an array (B, T) or (B, T, channels), or from a list of (T,) or (T, channels) of any lengths."""
     if isinstance(X, np.ndarray) and X.dtype != object and X.ndim not in (2, 3):
         raise ValueError(f"X must have shape (B, T) or (B, T, channels), or be a list of sequences, got {X.shape}")
-    found = []
+    sequences: list[np.ndarray] = []
     for place, sequence in enumerate(X):
         values = np.asarray(sequence, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
@@ -36,14 +36,12 @@ def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
             raise ValueError(f"sequence {place} of X must have at least one step and channel, got length 0")
         if not np.isfinite(values).all():
             raise ValueError(f"sequence {place} of X must be finite, got {values[~np.isfinite(values)][0]}")
-        found.append(values)
-    if not found:
-        raise ValueError("X must hold at least one sequence, got none")
-    channels = found[0].shape[1]
-    for place, values in enumerate(found):
-        if values.shape[1] != channels:
+        if sequences and values.shape[1] != (channels := sequences[0].shape[1]):
             raise ValueError(f"sequence {place} of X has {values.shape[1]} channels, the first has {channels}")
-    return found
+        sequences.append(values)
+    if not sequences:
+        raise ValueError("X must hold at least one sequence, got none")
+    return sequences
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,21 +59,16 @@ class Scaling:
         changes = np.concatenate([np.diff(values, axis=0, prepend=values[:1]) for values in sequences])
         return cls(steps.mean(axis=0), _positive(steps.std(axis=0)), _positive(changes.std(axis=0)))
 
-    @property
-    def width(self) -> int:
-        """Features of a step."""
-        return 1 + 2 * len(self.mean)
-
     def features(self, sequences: Sequence[np.ndarray]) -> torch.Tensor:  # (B, T, 1 + 2 channels)
         """One, the values and their changes, within ±1, of each step; zeros beyond the end of a sequence."""
         if sequences[0].shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} channels, as in the fit, got {sequences[0].shape[1]}")
-        found = torch.zeros(len(sequences), max(map(len, sequences)), self.width)
+        features = torch.zeros(len(sequences), max(map(len, sequences)), 1 + 2 * len(self.mean))
         for place, values in enumerate(sequences):
             change = np.diff(values, axis=0, prepend=values[:1]) / self.change
             parts = [np.full((len(values), 1), LARGEST), (values - self.mean) / self.std, change]
-            found[place, : len(values)] = torch.from_numpy(np.hstack(parts).clip(-LARGEST, LARGEST) / LARGEST)
-        return found
+            features[place, : len(values)] = torch.from_numpy(np.hstack(parts).clip(-LARGEST, LARGEST) / LARGEST)
+        return features
 
 
 def _positive(std: np.ndarray) -> np.ndarray:
@@ -219,15 +212,15 @@ class ResTTForecaster(BaseEstimator):
         values = self._read(series, self.memory)
         for _ in range(check_int("steps", steps, minimum=1)):
             values = np.concatenate([values, self._next(values[None, -self.memory :])])
-        found = values[-steps:]
-        return found[:, 0] if np.ndim(series) == 1 else found
+        forecast = values[-steps:]
+        return forecast[:, 0] if np.ndim(series) == 1 else forecast
 
     @torch.no_grad()
     def predict_ahead(self, series: Any) -> np.ndarray:  # (T - memory,) or (T - memory, channels)
         """One step ahead: each value from the ``memory`` measured ones before it."""
         check_is_fitted(self)
-        found = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
-        return found[:, 0] if np.ndim(series) == 1 else found
+        ahead = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
+        return ahead[:, 0] if np.ndim(series) == 1 else ahead
 
     def _next(self, windows: np.ndarray) -> np.ndarray:  # (B, memory, channels) -> (B, channels)
         changes = self.module_(self.scaling_.features(list(windows))).double().numpy()

@@ -15,8 +15,7 @@ from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.explain.products import Products
 from restt.explain.subject import Subject
-from restt.explain.trees.box_variances import BoxTrain
-from restt.explain.trees.boxes import Column, Sets, boxes_of, states_of
+from restt.explain.trees.boxes import BoxTrain, Column, Sets, boxes_of, states_of
 from restt.explain.trees.reader import Ensemble
 
 # Columns of a box whose pattern fits into one integer.
@@ -43,11 +42,11 @@ class Trees:
     def __init__(self, ensemble: Ensemble) -> None:
         self.library, self.names, self.outputs = ensemble.library, ensemble.names, ensemble.outputs
         self.scale = ensemble.scale
-        self._numbers, self._level_names = ensemble.numbers, ensemble.level_names or {}
-        self._columns = states_of(ensemble.trees, len(self.names))
+        self._numbers, self._levels = ensemble.numbers, ensemble.level_names or {}
+        self._states = states_of(ensemble.trees, len(self.names))
         read = {int(column) for tree in ensemble.trees for column in tree.column[tree.column >= 0]}
         self._sites = tuple(sorted(read)) or (0,)
-        self._boxes = boxes_of(ensemble.trees, self._columns, self._sites, ensemble.constant)
+        self._boxes = boxes_of(ensemble.trees, self._states, self._sites, ensemble.constant)
         self._trees = len(ensemble.trees)
 
     def __repr__(self) -> str:
@@ -69,13 +68,6 @@ class Trees:
         eye = torch.eye(len(self.outputs), dtype=torch.float64)
         return TreeSubject(self._boxes, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)), self)
 
-    def states(self, X: Any, name: str = "x") -> np.ndarray:  # (B, N)
-        """The state of each column that a split reads."""
-        numbers = self._numbers(X)
-        if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
-            raise ValueError(f"{name} must be a table of {len(self.names)} columns, got {shown(X)}")
-        return np.stack([self._columns[c].states(numbers[:, c]) for c in self._sites], 1)
-
     def to_module(self) -> DiagonalTT:
         """The ensemble as a residual train with diagonal cores, on one-hot vectors of each column's states."""
         tables, codes, constant = [], [], self._boxes.constant
@@ -88,30 +80,6 @@ class Trees:
         weights = torch.cat([g.weights for g in self._boxes.groups] or [torch.zeros_like(constant)[None]])
         code = torch.stack(codes, 1)
         return DiagonalTT(tables, code, torch.zeros(code.shape).double(), weights[None], constant=constant)
-
-    def labels(self, X: Any) -> np.ndarray:  # (B, C) object
-        """A table's values as a reader knows them."""
-        numbers = self._numbers(X)
-        labels = numbers.astype(object)
-        for column, names in self._level_names.items():
-            labels[:, column] = [_label(names, code) for code in numbers[:, column].tolist()]
-        return labels
-
-    def grid(self, site: int, given: Any) -> tuple[np.ndarray, np.ndarray]:  # (G,), (G,) states
-        """The values of a column, those given or both ends of every bin, and their states."""
-        index = self._sites[site]
-        column, levels = self._columns[index], self._level_names.get(index)
-        if given is None:
-            return _all_values(column, levels)
-        listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-        if levels is not None:
-            unknown = [value for value in listed if value == value and value not in levels]
-            if unknown:
-                raise ValueError(f"grid has {shown(unknown[0])}, which is not one of the levels {shown(levels)}")
-            codes = np.array([levels.index(value) if value == value else np.nan for value in listed], dtype=np.float64)
-            return np.array(listed, dtype=object), column.states(codes)
-        values = np.array(listed, dtype=np.float64)
-        return values, column.states(values)
 
 
 def _label(names: list[Any], code: float) -> Any:
@@ -144,11 +112,14 @@ class TreeSubject(Subject):
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I)
         """One-hot vectors of a table's states."""
-        states = torch.from_numpy(self.estimator.states(x, name))
-        if not len(states):
+        numbers = self.estimator._numbers(x)
+        if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
+            raise ValueError(f"{name} must be a table of {len(self.names)} columns, got {shown(x)}")
+        if not len(numbers):
             raise ValueError(f"{name} must have at least one row, got none")
+        states = np.stack([self.estimator._states[c].states(numbers[:, c]) for c in self.columns], 1)
         vectors = torch.zeros(*states.shape, self.module.feature_dim, dtype=torch.float64)
-        return vectors.scatter_(2, states[..., None], 1.0)
+        return vectors.scatter_(2, torch.from_numpy(states)[..., None], 1.0)
 
     def means(self, background: Any) -> Tensor:  # (N, I)
         """Shares of the background's rows in each state."""
@@ -173,13 +144,27 @@ class TreeSubject(Subject):
         return self.module.path_slopes(starts, way, nodes, weights)
 
     def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
-        """Values of a column and their site vectors."""
-        values, states = self.estimator.grid(site, given)
-        return values, torch.eye(self.module.feature_dim, dtype=torch.float64)[torch.from_numpy(np.asarray(states))]
+        """The values of a column, those given or both ends of every bin, and their site vectors."""
+        column, levels = self.estimator._states[self.columns[site]], self.estimator._levels.get(self.columns[site])
+        if given is None:
+            values, states = _all_values(column, levels)
+        else:
+            listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+            unknown = [value for value in listed if levels is not None and value == value and value not in levels]
+            if unknown:
+                raise ValueError(f"grid has {shown(unknown[0])}, which is not one of the levels {shown(levels)}")
+            codes = [levels.index(value) if levels is not None and value == value else value for value in listed]
+            values = np.array(listed, dtype=np.float64 if levels is None else object)
+            states = column.states(np.array(codes, dtype=np.float64))
+        return values, torch.eye(self.module.feature_dim, dtype=torch.float64)[torch.from_numpy(states)]
 
     def labels(self, x: Any) -> np.ndarray:  # (B, C) object
         """A table's values as a reader knows them."""
-        return self.estimator.labels(x)
+        numbers = self.estimator._numbers(x)
+        labels = numbers.astype(object)
+        for column, names in self.estimator._levels.items():
+            labels[:, column] = [_label(names, code) for code in numbers[:, column].tolist()]
+        return labels
 
     def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor:  # (B, N, I), (M, N, I) -> (B, N, D)
         """The mean over background rows of the Shapley values of the games between them and each row.

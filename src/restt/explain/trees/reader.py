@@ -60,19 +60,19 @@ class Split(NamedTuple):
 
 def nested_tree(root: Any, read: Callable[[Any], Split | np.ndarray], listed_left: bool = True) -> Tree:
     """A tree of nested nodes; ``read`` makes of each its split, or at a leaf its value (D,)."""
-    nodes, found = [root], []
+    nodes, parsed = [root], []
     for node in nodes:  # grows while it is read
-        found.append(read(node))
-        if isinstance(found[-1], Split):
-            nodes += [found[-1].left, found[-1].right]
-    inner = [place for place, node in enumerate(found) if isinstance(node, Split)]
-    size, outputs = len(found), len(next(node for node in found if not isinstance(node, Split)))
+        parsed.append(read(node))
+        if isinstance(parsed[-1], Split):
+            nodes += [parsed[-1].left, parsed[-1].right]
+    inner = [place for place, node in enumerate(parsed) if isinstance(node, Split)]
+    size, outputs = len(parsed), len(next(node for node in parsed if not isinstance(node, Split)))
     column, left, right = np.full(size, -1), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     threshold, missing_left, value = np.zeros(size), np.zeros(size, dtype=bool), np.zeros((size, outputs))
     codes = {}
     left[inner] = 1 + 2 * np.arange(len(inner))  # children are listed two by two, in the order of their parents
     right[inner] = left[inner] + 1
-    for place, node in enumerate(found):
+    for place, node in enumerate(parsed):
         if not isinstance(node, Split):
             value[place] = node
             continue
