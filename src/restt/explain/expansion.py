@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_int, check_positive
+from restt._common.errors import check_positive
 from restt.explain.dense import DenseTrain
 from restt.explain.subject import Subject
 
@@ -49,9 +49,9 @@ def order_spectrum(model: Any, x: Any, background: Any = None, max_order: int | 
     (torch.Size([7, 6, 1]), True)
     """
     subject = Subject.of(model)
-    highest = subject.sites if max_order is None else min(subject.sites, check_int("max_order", max_order, minimum=1))
     vectors, means = subject.vectors(x), subject.means(background)
-    return subject.train(means).spectrum(vectors if means is None else vectors - means, highest)
+    away = vectors if means is None else vectors - means
+    return subject.train(means).spectrum(away, subject.highest(max_order))
 
 
 @torch.no_grad()

@@ -117,6 +117,18 @@ class LocalExplanation(Scaled, Printed):
             term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
             return term.cpu().numpy(), row_term_deviations(self.subject, self.vectors, self.means, sites)
 
+    def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
+        """Shares of columns and of orders in the variance of these rows' predictions, on this scale.
+
+        The covariance of what each adds with the predictions, over their variance: columns sum to one, and orders where
+        all N are computed.
+        """
+        centred = self.predictions - self.predictions.mean(axis=0)
+        squares = (centred**2).sum(axis=0)
+        sums = [np.einsum("bkd,bd->kd", parts, centred) for parts in (self.values, self.orders)]
+        columns, orders = (np.divide(part, squares, out=np.zeros_like(part), where=squares > 0) for part in sums)
+        return columns, orders
+
     def to_frame(self, scale: str | None = None) -> Any:
         """One row per row, output and column: its value, and what it adds, in y's units unless ``scale="latent"``.
 
@@ -235,7 +247,6 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     """
     subject = Subject.of(model)
     vectors, means = subject.vectors(x), subject.required_means(background)
-    highest = min(subject.sites, ORDERS if max_order is None else check_int("max_order", max_order, minimum=1))
     values = subject.in_columns(along_paths(subject, vectors, means.expand_as(vectors)), 1)
     return LocalExplanation(
         subject.names,
@@ -243,7 +254,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         values.cpu().numpy(),
         subject.decide(means[None])[0].cpu().numpy(),
         subject.decide(vectors).cpu().numpy(),
-        subject.train(means).spectrum(vectors - means, highest).cpu().numpy(),
+        subject.train(means).spectrum(vectors - means, subject.highest(max_order, ORDERS)).cpu().numpy(),
         subject.labels(x),
         subject,
         vectors,

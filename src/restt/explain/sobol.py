@@ -61,10 +61,9 @@ def sobol_indices(model: Any, background: Any = None, max_order: int | None = No
     True
     """
     subject = Subject.of(model)
-    highest = subject.sites if max_order is None else min(subject.sites, check_int("max_order", max_order, minimum=1))
     means, covariances = subject.moments(background)
     moments = subject.train(means).moments(covariances)
-    variance, total, orders = moments.variances(highest)
+    variance, total, orders = moments.variances(subject.highest(max_order))
     pairs = subject.in_columns(subject.in_columns(moments.pairs, 0), 1)
     parts = (pairs.diagonal().T, subject.in_columns(total, 0), orders, pairs)
     mean = subject.decide(means[None])[0]  # the output is affine in each of the independent sites

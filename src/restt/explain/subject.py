@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt._common.errors import shown
+from restt._common.errors import check_int, shown
 from restt.diagonal import DiagonalTT
 from restt.explain.columns import estimator_grid, estimator_labels, module_grid
 from restt.explain.dense import DenseTrain
@@ -82,6 +82,11 @@ class Subject:
         """N, the number of site vectors."""
         sites: int = self.module.sites
         return sites
+
+    def highest(self, max_order: int | None, default: int | None = None) -> int:
+        """The highest order of a spectrum: at most N, by default all or ``default``."""
+        order = default if max_order is None else check_int("max_order", max_order, minimum=1)
+        return self.sites if order is None else min(self.sites, order)
 
     @property
     def nodes(self) -> int:
