@@ -26,7 +26,9 @@ from restt.prior.functionals import without_each
 class Lines(Protocol):
     """The distinct factor vectors of one site."""
 
-    width: int  # I_n
+    @property
+    def width(self) -> int:
+        """The width I_n of a site vector."""
 
     def __len__(self) -> int:
         """The number of vectors M_n."""

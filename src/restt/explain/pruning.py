@@ -14,7 +14,7 @@ from restt._common.errors import check_choice, check_positive
 from restt.diagonal import DiagonalTT
 from restt.explain.dense import DenseMoments, DenseTrain, transfer_left
 from restt.explain.gram import Gram
-from restt.explain.residual_form import as_residual, distance, rounded, unwhitened
+from restt.explain.residual_form import as_residual, distance, rounded
 from restt.explain.subject import Subject
 from restt.explain.sweeps import whitening
 from restt.explain.tables import Records
@@ -179,7 +179,7 @@ class Original:
             smaller = rounded(train, bond)
             if not self.accepts(self.lost + distance(train, smaller)):
                 continue
-            cores = unwhitened(smaller, whitening(self.covariances)[1], self.means)
+            cores = self._unwhitened(smaller)
             for floor in SETTINGS.floors:
                 residual = as_residual(cores, self.module, floor * min(self.tolerance, 1.0))
                 if _size(residual) >= _size(self.module):
@@ -187,6 +187,15 @@ class Original:
                 if self.accepts(self.errors(residual)) and self._is_sound(residual):
                     return [residual]
         return []
+
+    def _unwhitened(self, train: list[Tensor]) -> list[Tensor]:  # N of (left, 1+I, right)
+        """A whitened train as one over [1, x]."""
+        cores = []
+        for core, unmix, mean in zip(train, whitening(self.covariances)[1], self.means, strict=True):
+            features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
+            constant = core[:, :1] - torch.einsum("lir,i->lr", features, mean)[:, None]
+            cores.append(torch.cat([constant, features], dim=1))
+        return cores
 
     def _is_sound(self, module: ResTT) -> bool:
         """True where the module's forward pass agrees with its cores.

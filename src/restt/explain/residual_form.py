@@ -1,4 +1,4 @@
-"""Trains of smaller bond: rounding, exact distances, and any train written as a residual one."""
+"""Rounding of trains, exact distances between two, and any train written as a residual one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ def distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:  # (D,
     Orthogonal steps subtract nothing large, so differences down to rounding are seen; squared moments would stop at
     its square root.
     """
-    state = torch.cat([ours[0].new_ones(1, 1), ours[0].new_ones(1, 1)], dim=1)  # (k, both bonds)
-    for n, (core, other) in enumerate(zip(ours, theirs, strict=True)):
+    state = ours[0].new_ones(1, 2)  # (k, both bonds)
+    for core, other in zip(ours, theirs, strict=True):
         split = core.shape[0]
         one = torch.einsum("kl,ljr->kjr", state[:, :split], core)
         two = torch.einsum("kl,ljr->kjr", state[:, split:], other)
-        if n == len(ours) - 1:
-            return (one - two).flatten(0, 1).norm(dim=0)
         state = torch.linalg.qr(torch.cat([one, two], dim=-1).flatten(0, 1), mode="r").R
-    raise ValueError("a train has at least one core")
+    return (one - two).flatten(0, 1).norm(dim=0)
 
 
 def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
@@ -44,20 +42,6 @@ def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
         root = s[:bond].sqrt()
         cores[n] = (u[:, :bond] * root).reshape(left, width, -1)
         cores[n + 1] = torch.einsum("kr,rjt->kjt", root[:, None] * v[:bond], cores[n + 1])
-    return cores
-
-
-def unwhitened(
-    train: Sequence[Tensor],  # N of (left, 1+J, right) over [1, ψ]
-    unmixes: Sequence[Tensor],  # N of (I, J)
-    means: Tensor,  # (N, I)
-) -> list[Tensor]:
-    """A whitened train as one over [1, x]: N of (left, 1+I, right)."""
-    cores = []
-    for core, unmix, mean in zip(train, unmixes, means, strict=True):
-        features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
-        constant = core[:, 0] - torch.einsum("lir,i->lr", features, mean)
-        cores.append(torch.cat([constant[:, None], features], dim=1))
     return cores
 
 

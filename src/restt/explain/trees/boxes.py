@@ -109,11 +109,9 @@ def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[i
     merged: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     for tree in trees:
         for box, value in _leaves(tree, columns):
-            key = []
-            for column, states in sorted(box.items()):
-                site = place[column]
-                key.append((site, numbered[site].setdefault(states, len(numbered[site]))))
-            merged[tuple(key)] = merged.get(tuple(key), 0.0) + value
+            named = [(place[column], states) for column, states in sorted(box.items())]
+            key = tuple((n, numbered[n].setdefault(states, len(numbered[n]))) for n, states in named)
+            merged[key] = merged.get(key, 0.0) + value
     constant = constant + merged.pop((), 0.0)
     merged = {key: value for key, value in merged.items() if value.any()}
     sets = [_sets(columns[column], list(own)) for column, own in zip(sites, numbered, strict=True)]
