@@ -115,9 +115,6 @@ def interaction_index(
     >>> total = torch.triu(pairs[..., 0]).sum((1, 2))
     >>> torch.allclose(total, (model(x) - model(background.mean(0, keepdim=True)))[:, 0])
     True
-    >>> pairs = interaction_index(model, x, background, index="STII", background_mode="joint")
-    >>> torch.allclose(torch.triu(pairs[..., 0]).sum((1, 2)), (model(x) - model(background).mean(0))[:, 0])
-    True
     """
     check_choice("index", index, INDICES)
     check_choice("background_mode", background_mode, MODES)
