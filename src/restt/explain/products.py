@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,36 +23,22 @@ from restt.explain.sweeps import MEMORY, by_order, slices, whitening
 from restt.prior.functionals import without_each
 
 
-class Lines(Protocol):
-    """The distinct factor vectors of one site."""
-
-    @property
-    def width(self) -> int:
-        """The width I_n of a site vector."""
-
-    def __len__(self) -> int:
-        """The number of vectors M_n."""
-
-    def seen(self, x: Tensor) -> Tensor:  # (B, I_n) -> (M_n, B)
-        """Their products with site vectors."""
-
-
 @dataclass(frozen=True, eq=False)
-class Vectors:
-    """Factor vectors as they are."""
+class Lines:
+    """The distinct factor vectors of one site."""
 
     matrix: Tensor  # (M_n, I_n)
 
     @property
     def width(self) -> int:
-        """The width of a site vector."""
+        """The width I_n of a site vector."""
         return self.matrix.shape[1]
 
     def __len__(self) -> int:
         return len(self.matrix)
 
     def seen(self, x: Tensor) -> Tensor:  # (B, I_n) -> (M_n, B)
-        """Products with site vectors."""
+        """Products of the factor vectors with site vectors."""
         return self.matrix @ x.T
 
 
@@ -100,7 +86,7 @@ class Group:
 class Products:
     """A sum of products of lines' values and a constant, read like a module."""
 
-    lines: Sequence[Lines]  # N
+    lines: Sequence[Any]  # N of Lines, or of what has its methods
     groups: Sequence[Group]
     constant: Tensor  # (D,)
 
@@ -122,7 +108,7 @@ class Products:
         own = (starts + module.groups * counts)[:, None] + outputs  # (N, D)
         weights = torch.eye(len(outputs)).to(readout).repeat(module.sites, 1)
         alone = Group(sites.repeat_interleave(len(outputs))[:, None], own.reshape(-1, 1), weights)
-        return cls([Vectors(table) for table in tables], [products, alone], module.constant @ readout + offset)
+        return cls([Lines(table) for table in tables], [products, alone], module.constant @ readout + offset)
 
     @property
     def sites(self) -> int:
@@ -256,7 +242,7 @@ class ProductTrain:
         assert covariances is not None
         features = []
         for n, (lines, mix) in enumerate(zip(self.products.lines, whitening(covariances)[0], strict=True)):
-            assert isinstance(lines, Vectors)
+            assert isinstance(lines, Lines)
             table = lines.matrix @ mix[: lines.width]
             features.append(torch.cat([group.at(n, table, self.products.starts[n]) for group in self.products.groups]))
         return Gram(*self.parts(), lambda site, chosen: features[site][chosen])
