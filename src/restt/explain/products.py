@@ -242,7 +242,6 @@ class ProductTrain:
         assert covariances is not None
         features = []
         for n, (lines, mix) in enumerate(zip(self.products.lines, whitening(covariances)[0], strict=True)):
-            assert isinstance(lines, Lines)
             table = lines.matrix @ mix[: lines.width]
             features.append(torch.cat([group.at(n, table, self.products.starts[n]) for group in self.products.groups]))
         return Gram(*self.parts(), lambda site, chosen: features[site][chosen])

@@ -190,7 +190,6 @@ class BoxTrain(ProductTrain):
         def features(site: int, chosen: Tensor | slice) -> Tensor:  # (J, I)
             """Centred indicators of states, scaled such that their products sum to covariances."""
             sets, mean, own = self.products.lines[site], self.means[site], line[chosen, site]
-            assert isinstance(sets, Sets)
             inside = sets.members((own - self.products.starts[site]).clamp(min=0)) - absent[chosen, site, None]
             return inside * mean[: sets.width].clamp(min=0).sqrt() * (own >= 0)[:, None]
 
@@ -234,7 +233,6 @@ def sweep(boxes: Products, means: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
     low, high, missing, chosen = [], [], [], []
     table, tables, place = [], [np.zeros(0)], 0
     for sets, mean in zip(boxes.lines, means, strict=True):
-        assert isinstance(sets, Sets)
         own = mean[: sets.width]
         until = torch.nn.functional.pad(own[:-1].cumsum(0), (1, 0))
         low.append(until[sets.low])

@@ -15,7 +15,7 @@ from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.explain.products import Products
 from restt.explain.subject import Subject
-from restt.explain.trees.boxes import BoxTrain, Column, Sets, boxes_of, states_of
+from restt.explain.trees.boxes import BoxTrain, Column, boxes_of, states_of
 from restt.explain.trees.reader import Ensemble
 
 # Columns of a box whose pattern fits into one integer.
@@ -72,7 +72,6 @@ class Trees:
         """The ensemble as a residual train with diagonal cores, on one-hot vectors of each column's states."""
         tables, codes, constant = [], [], self._boxes.constant
         for n, (sets, start) in enumerate(zip(self._boxes.lines, self._boxes.starts, strict=True)):
-            assert isinstance(sets, Sets)
             every = torch.arange(len(sets))
             tables.append(torch.cat([torch.ones(1, sets.width).double(), sets.members(every)])[None])
             # Vector 0 is that of a box without a set in this column; without a split there is one box of weight 0.
