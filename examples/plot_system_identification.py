@@ -26,5 +26,5 @@ print("h0", round(model.intercept_, 3), "h1", model.kernels_[1].round(3))
 # %%
 # The second kernel is symmetric: the product's weight stands on both sides of the diagonal.
 _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-model.plot_kernel(1, axes[0])
-model.plot_kernel(2, axes[1])
+axes[0].stem(model.kernels_[1])
+axes[1].imshow(model.kernels_[2], cmap="coolwarm")

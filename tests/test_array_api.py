@@ -6,8 +6,8 @@ from packaging.version import Version
 
 from tests.estimators.test_checks import CLASSIFIERS, REGRESSORS
 from tests.restt_baselines.test_mlp import CHECKED as MLPS
+from tests.sequences.test_volterra import CHECKED as VOLTERRAS
 from tests.sklearn_checks import VERSION, assert_arrays_of_every_kind_pass
-from tests.test_volterra import CHECKED as VOLTERRAS
 
 
 def test_estimators_take_arrays_of_every_kind():

@@ -79,7 +79,7 @@ SURFACE = {
     "restt.prior": {
         *("Fitted", "Predictive", "Prior", "Rounding", "Settings", "Site", "Warp", "fit", "hat_map", "site_vectors"),
     },
-    "restt.sequences": {"ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier"},
+    "restt.sequences": {"ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier", "VolterraRegressor"},
     "restt.tasks": {"TASK", "Shared", "as_task", "join", "join_outputs", "shared"},
     "restt.testing": {"assert_multilinear"},
     "restt.train": {

@@ -28,7 +28,7 @@ from restt import ResTTRegressor
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 from restt.explain import variance_shares
-from restt.explain.shapley import legendre
+from restt.explain.sweeps import legendre
 from restt.prior.functionals import product_covariance
 from restt.prior.gp import Process
 from restt.prior.kernel import Kernel

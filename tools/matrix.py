@@ -39,7 +39,8 @@ SLOW = (
     "tests/restt_baselines", "tests/chain/cuda", "tests/chain/test_operators.py",
     "tests/estimators/test_checks.py", "tests/estimators/test_posterior.py", "tests/estimators/test_refinement.py",
     "tests/estimators/test_search.py", "tests/fuzz", "tests/prior", "tests/restt_app/pages/test_browser.py",
-    "tests/restt_app/workflow/test_fitting.py", "tests/restt_bench", "tests/restt_paper", "tests/test_volterra.py",
+    "tests/restt_app/workflow/test_fitting.py", "tests/restt_bench", "tests/restt_paper",
+    "tests/sequences/test_volterra.py",
 )  # fmt: skip
 # What torch says of itself, of Python 3.13.0 and of tensors it looks at; our own warnings stay errors.
 TORCHS_WARNINGS = (

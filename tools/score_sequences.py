@@ -22,7 +22,7 @@ from sklearn.linear_model import RidgeCV
 from restt import ResTTForecaster, ResTTSequenceClassifier, VolterraRegressor
 from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
-from restt.sequences.inputs import Scaling, read_sequences
+from restt.sequences.estimators import Scaling, read_sequences
 from restt.train import TrainConfig, train
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"

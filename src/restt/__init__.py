@@ -20,7 +20,7 @@ _LAZY = {
     "ResTTForecaster": "restt.sequences",
     "ResTTSequence": "restt.sequences",
     "ResTTSequenceClassifier": "restt.sequences",
-    "VolterraRegressor": "restt.volterra",
+    "VolterraRegressor": "restt.sequences",
     "load": "restt.estimators",
     "warm_up": "restt.first_use",
 }
@@ -103,9 +103,8 @@ if TYPE_CHECKING:
     )
     from restt.first_use import warm_up
     from restt.module import ResTT
-    from restt.sequences import ResTTForecaster, ResTTSequence, ResTTSequenceClassifier
+    from restt.sequences import ResTTForecaster, ResTTSequence, ResTTSequenceClassifier, VolterraRegressor
     from restt.topology import Topology
-    from restt.volterra import VolterraRegressor
 
 
 def __getattr__(name: str) -> Any:

@@ -103,17 +103,17 @@ def shared(model: BaseResTT) -> Shared:
     >>> rng = np.random.default_rng(0)
     >>> x = rng.uniform(-1, 1, (60, 1))
     >>> X, y = join({"a": (x, x[:, 0]), "b": (x, x[:, 0] + 5)})
-    >>> found = shared(ResTTRegressor(effort="quick", handle_unknown="error", random_state=0).fit(X, y))
-    >>> bool(found.level > 0.8), bool(found.own < 0.05)
+    >>> shares = shared(ResTTRegressor(effort="quick", handle_unknown="error", random_state=0).fit(X, y))
+    >>> bool(shares.level > 0.8), bool(shares.own < 0.05)
     (True, True)
     """
     names = list(getattr(model, "feature_names_in_", []))
     if TASK not in names:
         raise ValueError(f"model must be fitted to a table of restt.tasks.join, got one without a column {TASK!r}")
     place = names.index(TASK)
-    found = sobol_indices(model, max_order=1)
-    weights = found.variance / found.variance.sum()
-    first, total = (float((part[place] * weights).sum()) for part in (found.first, found.total))
+    indices = sobol_indices(model, max_order=1)
+    weights = indices.variance / indices.variance.sum()
+    first, total = (float((part[place] * weights).sum()) for part in (indices.first, indices.total))
     return Shared(1 - total, first, total - first)
 
 

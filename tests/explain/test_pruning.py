@@ -9,7 +9,7 @@ import torch
 
 import restt
 from restt.explain import prune
-from restt.explain.pruning import _without, _Work
+from restt.explain.pruning import Original, PruningSettings, without
 from restt.explain.subject import Subject
 from tests.explain import brute
 
@@ -53,7 +53,8 @@ def test_the_error_is_that_of_all_combinations_of_levels(case: str, way: str) ->
 
 
 def test_a_train_that_rounding_would_spoil_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("restt.explain.pruning.FLOORS", (2.5e-6,))  # lost directions come back too small to divide by
+    # Lost directions come back too small to divide by.
+    monkeypatch.setattr("restt.explain.pruning.SETTINGS", PruningSettings(floors=(2.5e-6,)))
     module = brute.random_module(**CASES["random 0"])
     levels = brute.random_rows(module, 4, seed=1, scale=0.5)
     found = prune(module, 0.4, levels, way="bond")
@@ -90,18 +91,17 @@ def test_connections_are_ranked_by_the_exact_cost_of_each() -> None:
     module = brute.random_module(**CASES["ragged"])
     levels = brute.random_rows(module, 4, seed=1, scale=0.5)
     subject = Subject.of(module)
-    work = _Work.of(subject, *subject.moments(levels), tolerance=0.4, runs=None)
-    costs = work._costs()
+    costs = Original(subject.module, *subject.moments(levels), tolerance=0.4).costs()
     assert {drop for _, drop in costs} == {(site, kind) for site in (1, 2, 3) for kind in ("chain", "linear", "skip")}
     for cost, drop in costs:
-        errors, _ = rms(module, _without(module, [drop]), levels)
+        errors, _ = rms(module, without(module, [drop]), levels)
         assert cost == pytest.approx(float(errors.square().sum()), rel=1e-8)
     # The list that is dropped goes as far as the tolerance allows, neither less nor more.
     ranked = [drop for _, drop in sorted(costs)]
     dropped = prune(module, 0.4, levels, way="topology").dropped
     assert dropped == tuple(ranked[: len(dropped)])
     for count, fits in ((len(dropped), True), (len(dropped) + 1, False)):
-        errors, spread = rms(module, _without(module, ranked[:count]), levels)
+        errors, spread = rms(module, without(module, ranked[:count]), levels)
         assert (float(errors.norm() / spread) <= 0.4) is fits
     assert len(prune(module, 1e3, levels, way="topology").dropped) == len(ranked)
 

@@ -93,7 +93,7 @@ def test_a_global_explanation_holds_what_the_functions_return(regressor: Fitted,
     assert whole.effect("size").names == ("size",)
 
 
-@pytest.mark.parametrize("kind", ["waterfall", "beeswarm", "dependence", "orders", "pixels"])
+@pytest.mark.parametrize("kind", ["waterfall", "beeswarm", "dependence", "orders"])
 def test_local_pictures(local: LocalExplanation, kind: str, pyplot: Any) -> None:
     axes = local.plot(kind)
     axes.figure.canvas.draw()
@@ -107,16 +107,12 @@ def test_local_pictures(local: LocalExplanation, kind: str, pyplot: Any) -> None
         assert [bar.get_height() for bar in axes.patches] == pytest.approx(
             np.abs(local.orders[:, 1:, 0]).mean(0).tolist()
         )
-    if kind == "pixels":
-        np.testing.assert_allclose(axes.images[0].get_array().flatten(), local.values[0, :, 0])
 
 
-@pytest.mark.parametrize("kind", ["columns", "orders", "heat_map", "network"])
+@pytest.mark.parametrize("kind", ["columns", "orders", "network"])
 def test_global_pictures(whole: GlobalExplanation, kind: str, pyplot: Any) -> None:
     axes = whole.plot(kind)
     axes.figure.canvas.draw()
-    if kind == "heat_map":
-        np.testing.assert_allclose(axes.images[0].get_array(), whole.sobol.pairs[..., 0])
     if kind == "network":
         assert {text.get_text() for text in axes.texts} == set(whole.names)
     if kind in ("columns", "orders"):
@@ -142,7 +138,7 @@ def test_a_module_is_explained_without_data(pyplot: Any) -> None:
     local = explain_local(module, x, x)
     assert local.data is None
     assert "value" not in local.to_frame()
-    for kind in ("waterfall", "beeswarm", "pixels"):
+    for kind in ("waterfall", "beeswarm"):
         local.plot(kind, output=1).figure.canvas.draw()
     assert explain_global(module, x, k=3).interactions.terms[0].names[0].startswith("site ")
 
@@ -154,5 +150,3 @@ def test_wrong_use_is_refused(local: LocalExplanation, whole: GlobalExplanation,
         whole.plot("columns", output=1)
     with pytest.raises(ValueError, match="row must be at most 19, got 99"):
         local.plot("waterfall", row=99)
-    with pytest.raises(ValueError, match=r"shape must have 4 pixels, got \(3, 3\)"):
-        local.plot("pixels", shape=(3, 3))

@@ -7,7 +7,7 @@ import torch
 
 import restt
 from restt.explain import interaction_index, shapley_values
-from restt.explain.memory import MEMORY
+from restt.explain.sweeps import MEMORY
 from tests.explain import brute
 
 CASES = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
 import torch
 
 import restt
 from restt.explain import interaction, top_interactions
-from restt.explain.dense_train import DenseTrain
-from restt.explain.search import DenseSearch, GramSearch, Search
+from restt.explain.dense import DenseTrain
+from restt.explain.search import Search, search_terms
 from restt.explain.subject import Subject
 from tests.explain import brute
 from tests.explain.test_sobol import enumerated
@@ -94,15 +92,8 @@ def searched(kind: str, sizes: dict[tuple[int, ...], float], k: int) -> Search:
     signs = torch.tensor([[1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)[:, None].expand(-1, sites, -1)
     subject = Subject.of(module)
     means, covariances = subject.moments(signs)
-    small = [(n,) for n in range(sites)] + list(combinations(range(sites), 2))
-    known = {members: torch.tensor([sizes.get(members, 0.0) ** 2], dtype=torch.float64) for members in small}
-    if kind == "dense":
-        train = DenseTrain(subject.cores(), means).moments(covariances).train
-        search: DenseSearch | GramSearch = DenseSearch(sites, k, known, train=train)
-    else:
-        search = GramSearch(sites, k, known, gram=subject.train(means).moments(covariances))
-    search.run(1000)
-    return search
+    train = DenseTrain(subject.cores(), means) if kind == "dense" else subject.train(means)
+    return search_terms(train.moments(covariances), sites, k, 1000)
 
 
 @pytest.mark.parametrize("kind", ["dense", "diagonal"])

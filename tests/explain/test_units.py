@@ -11,7 +11,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from restt import ResTTClassifier, ResTTRegressor
-from restt.explain import effect, explain_local
+from restt.explain import effect, explain_local, variance_shares
 from restt.explain.subject import Subject
 from tests.explain import brute
 from tests.hasty import hasty_solvers
@@ -117,7 +117,7 @@ def test_values_are_the_integral_along_the_straight_path(case):
     vectors, means = subject.vectors(frame[:2]), subject.required_means(None)
     steps = 2000
     times = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
-    link = found.paths.link
+    link = found.link
     for row in range(2):
         way = vectors[row] - means
         ends = {shift: means + (times + shift / steps)[:, None, None] * way for shift in (-0.5, 0.5)}
@@ -132,6 +132,19 @@ def test_values_are_the_integral_along_the_straight_path(case):
             expected = (moved[1] - moved[0]).sum(axis=0)
             size = np.abs(found.values[row]).sum()
             np.testing.assert_allclose(found.values[row, column], expected, atol=2e-5 * size + found.quadrature_error)
+
+
+def test_columns_and_orders_share_the_variance_of_predictions_in_ys_units(case):
+    model, frame = case
+    explanation = explain_local(model, frame).on("y")
+    columns, orders = explanation.variance_shares()
+    np.testing.assert_allclose(columns.sum(0), 1, atol=1e-8)
+    np.testing.assert_allclose(orders.sum(0), 1, atol=1e-8)
+    centred = predicted(model, frame) - predicted(model, frame).mean(0)
+    expected = (explanation.values[:, 1] * centred).sum(0) / (centred**2).sum(0)
+    np.testing.assert_allclose(columns[1], expected, atol=1e-8)
+    expected = variance_shares(model, frame, terms=["a"]).of_columns
+    np.testing.assert_allclose(explain_local(model, frame, frame).variance_shares()[0], expected, atol=1e-8)
 
 
 def test_the_quadrature_error_is_stated_and_small(case):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from restt import ResTTRegressor
-from restt.explain.shapley import legendre
+from restt.explain.sweeps import legendre
 from restt.prior import Predictive
 from restt.prior.functionals import path_deviations, posterior_draws, product_covariance, row_vectors
 from restt.prior.gp import Process

@@ -2,15 +2,13 @@
 
 from restt.explain.distillation import Distilled, distil
 from restt.explain.effects import Effect, effect
+from restt.explain.expansion import Polynomial, interaction, order_spectrum, polynomial
 from restt.explain.global_explanation import GlobalExplanation, explain_global
 from restt.explain.local_explanation import LocalExplanation, explain_local
-from restt.explain.orders import interaction, order_spectrum
-from restt.explain.polynomials import Polynomial, polynomial
 from restt.explain.pruning import Pruned, prune
 from restt.explain.shapley import interaction_index, shapley_values
 from restt.explain.shares import VarianceShares, variance_shares
-from restt.explain.sobol import SobolIndices, sobol_indices
-from restt.explain.terms import Term, TopInteractions, top_interactions
+from restt.explain.sobol import SobolIndices, Term, TopInteractions, sobol_indices, top_interactions
 from restt.explain.trees import Trees, from_trees
 
 __all__ = [

@@ -69,75 +69,62 @@ def distil(
 ) -> Distilled:
     """A black box as a train: fitted to its predictions of rows and of points between them.
 
-    Points between rows have some columns of one row and the others of another, as many of each as comes: those that
-    Shapley values ask a model about. Half of the points are rows, as far as there are so many.
+    Points between rows have some columns of one row and the others of another: those that Shapley values ask a model
+    about. Half of the points are rows, as far as there are so many.
 
     Parameters
     ----------
     predict : callable
-        From a table like X to numbers (B,) or (B, O): a model's ``predict``, ``predict_proba`` or
+        From a table like X to finite numbers (B,) or (B, O): a model's ``predict``, ``predict_proba`` or
         ``decision_function``.
-    X : table
-        numpy array or pandas data frame, of rows as the model meets them.
-    rows : int
-        Points to fit to. Scales are learned on up to 2,000 of them at ``effort="auto"``.
-    fresh : int
-        Other points, on which the error is measured.
+    X : numpy array or pandas data frame
+    rows, fresh : int
+        Points to fit to, and others on which the error is measured.
     max_error : float, optional
-        The largest ``error`` of any output that is accepted.
+        The largest ``error`` of any output that is accepted; beyond it a ValueError is raised.
     effort, categorical_features
         As in :class:`restt.ResTTRegressor`.
     random_state : int
         Of the points.
-
-    Returns
-    -------
-    Distilled
-
-    Raises
-    ------
-    ValueError
-        Where the error exceeds ``max_error``, or predictions are not finite numbers, one row of them for each of X.
 
     Examples
     --------
     >>> import numpy as np
     >>> from restt import explain
     >>> X = np.random.default_rng(0).random((100, 3))
-    >>> found = explain.distil(lambda rows: rows[:, 0] * rows[:, 1], X, rows=300, effort="quick")
-    >>> bool(found.error < 0.05)
+    >>> distilled = explain.distil(lambda rows: rows[:, 0] * rows[:, 1], X, rows=300, effort="quick")
+    >>> bool(distilled.error < 0.05)
     True
-    >>> found.explain_local(X[:2]).values.shape
+    >>> distilled.explain_local(X[:2]).values.shape
     (2, 3, 1)
     """
     if not callable(predict):
         raise TypeError(f"predict must be a function of a table, got {shown(predict)}")
     rows, fresh = check_int("rows", rows, minimum=10), check_int("fresh", fresh, minimum=10)
-    limit = None if max_error is None else check_positive("max_error", max_error)
+    limit = np.inf if max_error is None else check_positive("max_error", max_error)
     table = X if hasattr(X, "iloc") else np.asarray(X)
     if len(table.shape) != 2 or len(table) < 2:
         raise ValueError(f"X must be a table of at least 2 rows, got {shown(X)}")
     from restt import ResTTRegressor  # above this package
 
     rng = np.random.default_rng(random_state)
-    kept = min(len(table), rows // 2)
-    own = np.repeat(rng.permutation(len(table))[:kept, None], table.shape[1], axis=1)
-    points = _points(table, np.concatenate([own, _between(len(table), table.shape[1], rows - kept, rng)]))
-    points = points[~_repeated(points)]
+    own = rng.permutation(len(table))[: rows // 2, None]
+    between = _between(*table.shape, rows - len(own), rng)
+    points = _points(table, np.concatenate([np.broadcast_to(own, (len(own), table.shape[1])), between]))
     model = ResTTRegressor(effort=effort, categorical_features=categorical_features, random_state=random_state)
     targets = _predictions(predict, points)
     model.fit(points, targets[:, 0] if targets.shape[1] == 1 else targets)
-    others = _points(table, _between(len(table), table.shape[1], fresh, rng))
+    others = _points(table, _between(*table.shape, fresh, rng))
     wanted = _predictions(predict, others)
-    off = wanted - np.asarray(model.predict(others)).reshape(wanted.shape)
-    spread = wanted.std(0)
-    error = torch.from_numpy(np.sqrt((off**2).mean(0)) / np.where(spread > 0, spread, 1.0))
-    if limit is not None and float(error.max()) > limit:
+    deviation = wanted.std(0)
+    squares = (wanted - np.asarray(model.predict(others)).reshape(wanted.shape)) ** 2
+    error = np.sqrt(squares.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+    if error.max() > limit:
         raise ValueError(
-            f"max_error is {limit:g}, but the train is off by {float(error.max()):.3g} standard deviations of predict "
-            f"on {fresh} fresh points; more rows or a larger effort may help"
+            f"max_error is {limit:g}, but the train is off by {error.max():.3g} standard deviations of predict on "
+            f"{len(others)} fresh points; more rows or a larger effort may help"
         )
-    return Distilled(model, error, len(points), fresh)
+    return Distilled(model, torch.from_numpy(error), len(points), len(others))
 
 
 def _between(count: int, columns: int, points: int, rng: np.random.Generator) -> np.ndarray:  # (P, C) rows of the table
@@ -148,34 +135,27 @@ def _between(count: int, columns: int, points: int, rng: np.random.Generator) ->
 
 
 def _points(table: Any, places: np.ndarray) -> Any:  # (P, C)
+    """Points of the table's entries, each once: copies would count as rows seen twice."""
     if not hasattr(table, "iloc"):
-        return np.take_along_axis(table, places, 0)
+        points = np.take_along_axis(table, places, 0)
+        return points[np.sort(np.unique(points, axis=0, return_index=True)[1])]
     columns = [table.iloc[places[:, n], n].reset_index(drop=True) for n in range(places.shape[1])]
-    found = type(table)(dict(enumerate(columns)))
-    return found.set_axis(table.columns, axis=1)
-
-
-def _repeated(points: Any) -> np.ndarray:  # (P,) bool
-    """Points that are copies of earlier ones: they would count as rows seen twice."""
-    if hasattr(points, "iloc"):
-        return np.asarray(points.duplicated())
-    found = np.ones(len(points), dtype=bool)
-    found[np.unique(points, axis=0, return_index=True)[1]] = False
-    return found
+    return type(table)(dict(enumerate(columns))).set_axis(table.columns, axis=1).drop_duplicates(ignore_index=True)
 
 
 def _predictions(predict: Callable[[Any], Any], points: Any) -> np.ndarray:  # (P, O)
-    found = predict(points)
+    predicted = predict(points)
     try:
-        values = np.asarray(found, dtype=np.float64)
+        values = np.asarray(predicted, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeError(
-            f"predict must return numbers, got {shown(found)}; of classes, explain predict_proba or decision_function"
+            f"predict must return numbers, got {shown(predicted)}; of classes, explain predict_proba or "
+            "decision_function"
         ) from None
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != len(points) or not values.shape[1]:
         raise ValueError(
-            f"predict must return {len(points)} numbers, or rows of them, for as many rows, got {shown(found)}"
+            f"predict must return {len(points)} numbers, or rows of them, for as many rows, got {shown(predicted)}"
         )
     if not np.isfinite(values).all():
         raise ValueError(f"predict must return finite numbers, got {int((~np.isfinite(values)).sum())} NaN or infinite")

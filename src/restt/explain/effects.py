@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.explain.deviations import term_deviations
-from restt.explain.grids import grid_of
-from restt.explain.links import Link, check_scale, link_of, measured
+from restt.explain.links import Link, Scaled, link_of
+from restt.explain.paths import term_deviations
 from restt.explain.subject import Subject
-from restt.explain.tables import data_frame
+from restt.explain.tables import data_frame, records_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Effect:
+class Effect(Scaled):
     """A main effect's curve or a pair's surface on a grid of values.
 
     ``values`` is (G, O), for a pair (G, H, O); ``spread``, of the same shape, its standard deviation over what
@@ -33,24 +33,16 @@ class Effect:
     values: Tensor
     spread: Tensor
     spread_over: str
+    base: Tensor  # (O,): the mean row's prediction, on the latent scale
+    link: Link | None
     scale: str = "latent"
-    base: Tensor | None = None  # (O,): the mean row's prediction, on the latent scale
-    link: Link | None = None
-    latent: Effect | None = None  # of which this is another scale
+    latent: Effect | None = None
 
-    def on(self, scale: str | None = None) -> Effect:
-        """The effect on the scale ``"y"`` or ``"latent"``; by default in y's units.
-
-        There it is g(base + effect) - g(base), base the mean row's latent prediction and g the link to y; its spread is
-        multiplied by the link's slope at that point.
-        """
-        scale = check_scale(scale, self.link)
-        if scale == self.scale:
-            return self
-        if self.latent is not None:
-            return self.latent
+    @cached_property
+    def _y(self) -> Effect:
+        """g(base + effect) - g(base), g the link to y; its spread is multiplied by the link's slope at that point."""
         assert self.link is not None
-        if self.link.identical or self.base is None:
+        if self.link.identical:
             return replace(self, scale="y", latent=self)
         base = self.base.cpu().numpy()
         moved = base + self.values.cpu().numpy()
@@ -64,35 +56,20 @@ class Effect:
             latent=self,
         )
 
-    def measured(self, output: int) -> str:
-        """The quantity that an output's effect is measured in, for titles and axes."""
-        return measured(self.link, self.scale, self.outputs[output])
-
     def to_frame(self, scale: str | None = None) -> Any:
         """One row per point of the grid and output, in y's units unless ``scale="latent"``."""
-        found = self.on(scale)
-        frame = data_frame(found._records())
-        frame.attrs = {"scale": found.scale}
-        return frame
+        shown = self.on(scale)
+        places = list(np.ndindex(*shown.values.shape[:-1]))
+        labels = {
+            name: [np.asarray(grid, dtype=object)[place[axis]] for place in places]
+            for axis, (name, grid) in enumerate(zip(shown.names, shown.grids, strict=True))
+        }
+        numbers = {"effect": shown.values.flatten(0, -2), "spread": shown.spread.flatten(0, -2)}
+        return data_frame(records_of(labels, shown.outputs, numbers), scale=shown.scale)
 
     def __repr__(self) -> str:
         on, shape = ", ".join(map(self.measured, range(len(self.outputs)))), tuple(self.values.shape[:-1])
         return f"Effect of {' × '.join(self.names)} on {on}, scale={self.scale!r}, at {shape} points"
-
-    def _records(self) -> list[dict[str, Any]]:
-        return [
-            {
-                **{
-                    name: grid[place].item() if isinstance(grid[place], np.generic) else grid[place]
-                    for name, grid, place in zip(self.names, self.grids, places, strict=True)
-                },
-                "output": output,
-                "effect": float(self.values[places][o]),
-                "spread": float(self.spread[places][o]),
-            }
-            for o, output in enumerate(self.outputs)
-            for places in np.ndindex(*self.values.shape[:-1])
-        ]
 
     def plot(self, output: int = 0, axes: Any = None, scale: str | None = None) -> Any:
         """The curve or surface, in y's units unless ``scale="latent"``, on new axes or those given; returns them."""
@@ -110,9 +87,8 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     averaged, less the two main effects for a pair. Averaged over the background it is zero. Numbers are on the latent
     scale; :meth:`Effect.on` gives them in y's units, in which tables and pictures show them.
 
-    Its spread says how sure it is. A model in closed form has that of the same term of the function under its
-    prior given the rows of the fit, seen through its inducing rows. A model trained
-    by gradients has that over its members, which is how much the initial weights matter, not what rows leave open.
+    Its spread is for a model in closed form the posterior standard deviation of the same term, for a model trained by
+    gradients the standard deviation over its members: how much the initial weights matter, not what rows leave open.
 
     Parameters
     ----------
@@ -145,7 +121,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     ('posterior', True)
     """
     subject = Subject.of(model)
-    chosen = subject.sites(columns)
+    chosen = subject.sites_of(columns)
     if len(chosen) not in (1, 2):
         raise ValueError(f"columns must be one or two, got {len(chosen)}")
     means = subject.required_means(background)
@@ -153,9 +129,14 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     sides = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
     if len(sides) != len(chosen):
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(sides)}")
-    grids = [grid_of(subject, site, values, rows) for site, values in zip(chosen, sides, strict=True)]
+    grids = [subject.grid(site, values, rows) for site, values in zip(chosen, sides, strict=True)]
     points = {site: vectors for site, (_, vectors) in zip(chosen, grids, strict=True)}
-    members = _member_terms(subject, means, points)
+    train, away = subject.train(means), {site: vectors - means[site] for site, vectors in points.items()}
+    if len(away) == 1:
+        members = train.term(away)  # (S, G, D)
+    else:
+        (first, own), (second, others) = away.items()
+        members = torch.stack([train.term({first: r.expand_as(others), second: others}) for r in own], dim=1)
     posterior = term_deviations(subject, means, points)
     return Effect(
         tuple(subject.columns[site] for site in chosen),
@@ -165,16 +146,6 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
         members.mean(dim=0),
         members.std(dim=0, correction=0) if posterior is None else posterior,
         "members" if posterior is None else "posterior",
-        base=subject.decide(means[None])[0],
-        link=link_of(subject.estimator),
+        subject.decide(means[None])[0],
+        link_of(subject.estimator),
     )
-
-
-def _member_terms(subject: Subject, means: Tensor, points: dict[int, Tensor]) -> Tensor:
-    """The term of one site (S, G, D) or of two (S, G, H, D) on a grid, of each member."""
-    train = subject.train(means)
-    away = {site: vectors - means[site] for site, vectors in points.items()}
-    if len(away) == 1:
-        return train.term(away)
-    (first, rows), (second, columns) = away.items()
-    return torch.stack([train.term({first: row.expand_as(columns), second: columns}) for row in rows], dim=1)

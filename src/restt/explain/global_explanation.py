@@ -10,47 +10,38 @@ from torch import Tensor
 
 from restt._common.errors import check_choice
 from restt.explain.effects import Effect, effect
-from restt.explain.links import link_of, measured
+from restt.explain.links import Link, link_of, measured
 from restt.explain.local_explanation import ORDERS, distilled_note
 from restt.explain.shares import SETTINGS, VarianceShares, variance_shares
-from restt.explain.sobol import SobolIndices, sobol_indices
+from restt.explain.sobol import SobolIndices, TopInteractions, sobol_indices, top_interactions
 from restt.explain.subject import Subject
-from restt.explain.tables import Shown, Table
-from restt.explain.terms import TopInteractions, top_interactions
+from restt.explain.tables import Printed, Table
 
 # The largest interactions listed by default, and the most columns in one.
 TERMS, TERM_ORDER = 20, 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GlobalExplanation(Shown):
+class GlobalExplanation(Printed):
     """Explanation of a whole model: shares of the variance, the largest interactions, and the shape of any effect.
 
     ``shares`` are of the rows as they are, ``sobol`` and ``interactions`` of independent columns, exact; all on the
     latent scale, on which the model adds up. Prints as one table of a dozen lines.
     """
 
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
     sobol: SobolIndices
     interactions: TopInteractions
     model: Any
     background: Any
     subject: Subject
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self.sobol.names
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs."""
-        return self.sobol.outputs
+    link: Link | None
 
     @property
     def scale(self) -> str:
         """The scale of the variance that is shared: ``"y"`` where it is the latent one too."""
-        link = link_of(self.subject.estimator)
-        return "y" if link is not None and link.identical else "latent"
+        return "y" if self.link is not None and self.link.identical else "latent"
 
     @property
     def error(self) -> Tensor | None:  # (O,)
@@ -59,7 +50,7 @@ class GlobalExplanation(Shown):
 
     def measured(self, output: int) -> str:
         """The quantity whose variance is shared, for titles and axes."""
-        return measured(link_of(self.subject.estimator), self.scale, self.outputs[output])
+        return measured(self.link, self.scale, self.outputs[output])
 
     @cached_property
     def shares(self) -> VarianceShares | None:
@@ -104,21 +95,20 @@ class GlobalExplanation(Shown):
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
 
-        ``"columns"`` (shares alone and in all), ``"orders"``, ``"heat_map"`` of pairs, ``"network"`` of the largest
-        interactions, or ``"effect"`` (option ``columns``). Terms that are not known to have more than one per cent of
-        the variance are grey.
+        ``"columns"`` (shares alone and in all), ``"orders"``, ``"network"`` of the largest interactions, or
+        ``"effect"`` (option ``columns``). Terms that are not known to have more than one per cent of the variance are
+        grey.
         """
         from restt.explain import plots
 
-        if kind == "effect":
-            return self.effect(options.pop("columns")).plot(output, axes, **options)
         drawings = {
             "columns": plots.column_bars,
-            "orders": plots.order_bars,
-            "heat_map": plots.heat_map,
+            "orders": plots.global_orders,
             "network": plots.network,
         }
         check_choice("kind", kind, (*drawings, "effect"))
+        if kind == "effect":
+            return self.effect(options.pop("columns")).plot(output, axes, **options)
         return drawings[kind](self, output, axes, **options)
 
 
@@ -143,16 +133,16 @@ def explain_global(
     >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
     >>> model = ResTTNetRegressor(epochs=50, random_state=0).fit(X, X[:, 0] * X[:, 2])
-    >>> found = explain_global(model, X)
-    >>> sorted(term.label for term in found.interactions.terms[:3])
+    >>> explanation = explain_global(model, X)
+    >>> sorted(term.label for term in explanation.interactions.terms[:3])
     ['x0', 'x0 × x2', 'x2']
     """
     subject = Subject.of(model)
-    sites = subject.module.sites
-    highest = min(sites, TERM_ORDER) if max_order is None else max_order
+    highest = min(subject.sites, TERM_ORDER) if max_order is None else max_order
     interactions = top_interactions(model, background, k, highest)
-    sobol = sobol_indices(model, background, max_order=min(sites, ORDERS))
-    return GlobalExplanation(sobol, interactions, model, background, subject)
+    sobol = sobol_indices(model, background, max_order=min(subject.sites, ORDERS))
+    link = link_of(subject.estimator)
+    return GlobalExplanation(subject.names, subject.outputs, sobol, interactions, model, background, subject, link)
 
 
 def _percents(shares: list[float]) -> list[str]:

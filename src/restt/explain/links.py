@@ -8,7 +8,8 @@ has no part in it; of a classifier the softmax.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -16,23 +17,8 @@ from scipy.special import softmax
 from restt._common.errors import shown
 from restt.prior import Warp
 
-SCALES = ("y", "latent")
 # Of a central difference of slopes, in standard deviations of the transformed y.
 _STEP = 1e-4
-
-
-def check_scale(scale: Any, link: Link | None) -> str:
-    """The scale, by default y's units where there is a link to them; a ValueError that names the two there are."""
-    if scale is None:
-        return "latent" if link is None else "y"
-    if scale not in SCALES:
-        raise ValueError(f'scale must be "y" (y\'s units, or probabilities) or "latent", got {shown(scale)}')
-    if scale == "y" and link is None:
-        raise ValueError(
-            'scale="y" needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again, or ask for '
-            'scale="latent"'
-        )
-    return str(scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +45,6 @@ class Link:
         """Derivative of each prediction by each latent value."""
         return np.broadcast_to(np.eye(latent.shape[-1]), (*latent.shape, latent.shape[-1]))
 
-    def bends(self, latent: np.ndarray) -> np.ndarray:  # (…, D) -> (…, D)
-        """Second derivative of each prediction by its own latent value."""
-        return np.zeros_like(latent)
-
 
 @dataclass(frozen=True, eq=False)
 class WarpLink(Link):
@@ -76,22 +58,21 @@ class WarpLink(Link):
 
     def __call__(self, latent: np.ndarray) -> np.ndarray:
         """Predictions in y's units."""
-        found = self.target.decode(self._outputs(latent))
-        return np.asarray(found).reshape(latent.shape)
+        return np.asarray(self.target.decode(self._outputs(latent))).reshape(latent.shape)
 
     def slopes(self, latent: np.ndarray) -> np.ndarray:
         """Derivative of each prediction by each latent value, 0 off the diagonal."""
         return self._slope(latent)[..., None] * np.eye(latent.shape[-1])
 
-    def bends(self, latent: np.ndarray) -> np.ndarray:
+    def bends(self, latent: np.ndarray) -> np.ndarray:  # (…, D) -> (…, D)
         """Second derivative of each prediction by its own latent value, by central differences."""
         step = _STEP * np.where(self.target.scale > 0, self.target.scale, 1.0)
         return (self._slope(latent + step) - self._slope(latent - step)) / (2 * step)
 
     def _slope(self, latent: np.ndarray) -> np.ndarray:  # (…, D)
         warp: Warp = self.target.model
-        found = warp.prediction_slope(self._outputs(latent)) / (warp.std * warp.width)
-        return np.where(self.target.scale > 0, found, 0.0)
+        slope = warp.prediction_slope(self._outputs(latent)) / (warp.std * warp.width)
+        return np.where(self.target.scale > 0, slope, 0.0)
 
     def _outputs(self, latent: np.ndarray) -> np.ndarray:
         scale = self.target.scale
@@ -111,14 +92,7 @@ class SoftmaxLink(Link):
     def slopes(self, latent: np.ndarray) -> np.ndarray:
         """Derivative of each probability by each latent value."""
         p = self(latent)
-        if latent.shape[-1] == 1:
-            return (p * (1 - p))[..., None]
         return p[..., None] * (np.eye(p.shape[-1]) - p[..., None, :])
-
-    def bends(self, latent: np.ndarray) -> np.ndarray:
-        """Second derivative of each probability by its own latent value."""
-        p = self(latent)
-        return p * (1 - p) * (1 - 2 * p)
 
 
 def link_of(estimator: Any) -> Link | None:
@@ -128,8 +102,7 @@ def link_of(estimator: Any) -> Link | None:
     """
     target: Any = getattr(estimator, "target_", None)
     if hasattr(target, "classes"):
-        latent = "log-odds" if len(target.classes) == 2 else "logit"
-        return SoftmaxLink("probability", latent)
+        return SoftmaxLink("probability", "log-odds" if len(target.classes) == 2 else "logit")
     label = getattr(target, "label", "y")
     if label == "y":
         return Link()
@@ -137,7 +110,40 @@ def link_of(estimator: Any) -> Link | None:
 
 
 def measured(link: Link | None, scale: str, output: str) -> str:
-    """The quantity that an output is measured in on a scale, for titles and axes."""
+    """The quantity that an output is measured in on a scale."""
     if isinstance(link, SoftmaxLink):
         return f"{link.unit if scale == 'y' else link.latent} of {output}"
     return output if scale == "y" or link is None or link.identical else f"{output} (latent scale)"
+
+
+class Scaled:
+    """A result on the latent scale or in y's units, either of which leads to the other."""
+
+    outputs: tuple[str, ...]
+    scale: str
+    latent: Any  # the result on the latent scale, of one in y's units
+    link: Link | None
+
+    @cached_property
+    def _y(self) -> Self:
+        raise NotImplementedError
+
+    def on(self, scale: str | None = None) -> Self:
+        """The same on the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units."""
+        if scale is None:
+            scale = "latent" if self.link is None else "y"
+        if scale not in ("y", "latent"):
+            raise ValueError(f'scale must be "y" (y\'s units, or probabilities) or "latent", got {shown(scale)}')
+        if scale == self.scale:
+            return self
+        if self.link is None:
+            raise ValueError(
+                'scale="y" needs a model of restt 0.9 or later, and this one was saved by 0.8: fit it again, or ask '
+                'for scale="latent"'
+            )
+        result: Self = self._y if self.latent is None else self.latent
+        return result
+
+    def measured(self, output: int) -> str:
+        """The quantity that an output is measured in, for titles and axes."""
+        return measured(self.link, self.scale, self.outputs[output])

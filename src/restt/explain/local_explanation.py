@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
-from restt.explain.deviations import latent_deviations, row_term_deviations, y_deviations
-from restt.explain.grids import labels_of
-from restt.explain.links import Link, check_scale, link_of, measured
-from restt.explain.orders import spectrum_of
-from restt.explain.paths import aumann_shapley
+from restt.explain.links import Link, Scaled, link_of
+from restt.explain.paths import aumann_shapley, row_term_deviations, value_deviations
 from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
-from restt.explain.tables import Shown, Table, data_frame, short
+from restt.explain.tables import Printed, Table, data_frame, short
 
 # Orders that are computed by default; a spectrum of all N costs N times as much as a prediction.
 ORDERS = 8
@@ -27,18 +24,8 @@ ORDERS = 8
 LINES = 12
 
 
-@dataclass(frozen=True, eq=False)
-class _Paths:
-    """Site vectors of rows, for another scale and for error bars."""
-
-    subject: Subject
-    vectors: Tensor  # (B, N, I)
-    means: Tensor  # (N, I)
-    link: Link | None
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class LocalExplanation(Shown):
+class LocalExplanation(Scaled, Printed):
     """Explanation of single rows: values of columns that sum to prediction - base, and the part of each order.
 
     Arrays are numpy's, on the scale that ``scale`` names. :func:`explain_local` makes them on the latent scale: exact
@@ -53,10 +40,13 @@ class LocalExplanation(Shown):
     predictions: np.ndarray  # (B, O)
     orders: np.ndarray  # (B, highest+1, O), index = order
     data: np.ndarray | None  # (B, N) the rows as they came; None for a module
-    paths: _Paths
+    subject: Subject
+    vectors: Tensor  # (B, N, I) site vectors
+    means: Tensor  # (N, I) of absent sites
+    link: Link | None
     scale: str = "latent"
     quadrature_error: float = 0.0  # of the values; 0 on the latent scale
-    latent: LocalExplanation | None = None  # of which this is another scale
+    latent: LocalExplanation | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -71,58 +61,37 @@ class LocalExplanation(Shown):
             predictions=self.predictions[one],
             orders=self.orders[one],
             data=None if self.data is None else self.data[one],
-            paths=replace(self.paths, vectors=self.paths.vectors[one]),
+            vectors=self.vectors[one],
             latent=None if self.latent is None else self.latent[place],
         )
 
     @property
     def method(self) -> str:
         """The name of the values."""
-        link = self.paths.link
-        latent = self.scale == "latent" or link is None or link.identical
-        return "Shapley value" if latent else "Aumann–Shapley value"
+        exact = self.scale == "latent" or self.link is None or self.link.identical
+        return "Shapley value" if exact else "Aumann–Shapley value"
 
     @property
     def error(self) -> Tensor | None:  # (O,)
         """The error of a distilled model, see :class:`restt.explain.Distilled`; None for others."""
-        return self.paths.subject.error
-
-    def measured(self, output: int) -> str:
-        """The quantity that an output's values are measured in, for titles and axes."""
-        return measured(self.paths.link, self.scale, self.outputs[output])
-
-    def on(self, scale: str | None = None) -> LocalExplanation:
-        """The explanation on the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units.
-
-        >>> import numpy as np
-        >>> from restt import ResTTRegressor
-        >>> X = np.random.default_rng(0).random((40, 2))
-        >>> model = ResTTRegressor(effort="quick", random_state=0).fit(X, np.exp(3 * X[:, 0]))
-        >>> found = explain_local(model, X).on("y")
-        >>> bool(np.allclose(found.base + found.values.sum(1)[:, 0], model.predict(X)))
-        True
-        """
-        scale = check_scale(scale, self.paths.link)
-        if scale == self.scale:
-            return self
-        return self._in_y if self.latent is None else self.latent
+        return self.subject.error
 
     @cached_property
-    def _in_y(self) -> LocalExplanation:
-        link, paths = self.paths.link, self.paths
-        assert link is not None
-        if link.identical:
+    def _y(self) -> LocalExplanation:
+        assert self.link is not None
+        if self.link.identical:
             return replace(self, scale="y", latent=self)
-        integrals = aumann_shapley(paths.subject, paths.vectors, paths.means, link, self.orders.shape[1] - 1)
+        highest = self.orders.shape[1] - 1
+        values, orders, error = aumann_shapley(self.subject, self.vectors, self.means, self.link, highest)
         return replace(
             self,
-            outputs=link.outputs(self.outputs),
-            values=integrals.values,
-            base=link(self.base[None])[0],
-            predictions=link(self.predictions),
-            orders=integrals.orders,
+            outputs=self.link.outputs(self.outputs),
+            values=values,
+            base=self.link(self.base[None])[0],
+            predictions=self.link(self.predictions),
+            orders=orders,
             scale="y",
-            quadrature_error=integrals.error,
+            quadrature_error=error,
             latent=self,
         )
 
@@ -133,23 +102,32 @@ class LocalExplanation(Shown):
         Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. None for a
         model without a closed-form posterior: classifiers, trained models, modules and trees.
         """
-        rows = self.paths.subject, self.paths.vectors, self.paths.means
-        if self.scale == "latent" or self.paths.link is None:
-            return latent_deviations(*rows)
-        return y_deviations(*rows, self.paths.link)
+        link = None if self.scale == "latent" else self.link
+        return value_deviations(self.subject, self.vectors, self.means, link)
 
     def interaction(self, columns: Any) -> tuple[np.ndarray, np.ndarray | None]:  # (B, O), (B, O)
         """The centred term of some columns in each row, and its posterior standard deviation where there is one.
 
         On the latent scale, where terms of all sets of columns sum to the prediction.
         """
-        subject, away = self.paths.subject, self.paths.vectors - self.paths.means
-        sites = subject.sites(columns)
+        away, sites = self.vectors - self.means, self.subject.sites_of(columns)
         if not sites:
             raise ValueError("columns must be one or more, got none: base is the term of no column")
         with torch.no_grad():
-            term = subject.train(self.paths.means).term({n: away[:, n] for n in sites}).mean(dim=0)
-            return term.cpu().numpy(), row_term_deviations(subject, self.paths.vectors, self.paths.means, sites)
+            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
+            return term.cpu().numpy(), row_term_deviations(self.subject, self.vectors, self.means, sites)
+
+    def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
+        """Shares of columns and of orders in the variance of these rows' predictions, on this scale.
+
+        The covariance of what each adds with the predictions, over their variance: columns sum to one, and orders where
+        all N are computed.
+        """
+        centred = self.predictions - self.predictions.mean(axis=0)
+        squares = (centred**2).sum(axis=0)
+        sums = [np.einsum("bkd,bd->kd", parts, centred) for parts in (self.values, self.orders)]
+        columns, orders = (np.divide(part, squares, out=np.zeros_like(part), where=squares > 0) for part in sums)
+        return columns, orders
 
     def to_frame(self, scale: str | None = None) -> Any:
         """One row per row, output and column: its value, and what it adds, in y's units unless ``scale="latent"``.
@@ -158,58 +136,44 @@ class LocalExplanation(Shown):
         standard deviation where the model has one. ``frame.attrs`` says scale, method and quadrature error.
         """
         shown = self.on(scale)
-        frame = data_frame(shown._records())
-        frame.attrs = {"scale": shown.scale, "method": shown.method, "quadrature_error": shown.quadrature_error}
-        return frame
-
-    def _records(self) -> list[dict[str, Any]]:
-        std = self.std
-        return [
+        std = shown.std
+        records = [
             {
                 "row": row,
                 "output": output,
                 "column": name,
-                **({} if self.data is None else {"value": self.data[row, n]}),
-                "shapley": float(self.values[row, n, o]),
+                **({} if shown.data is None else {"value": shown.data[row, n]}),
+                "shapley": float(shown.values[row, n, o]),
                 **({} if std is None else {"std": float(std[row, n, o])}),
             }
-            for row in range(len(self))
-            for o, output in enumerate(self.outputs)
-            for n, name in enumerate(self.names)
+            for row in range(len(shown))
+            for o, output in enumerate(shown.outputs)
+            for n, name in enumerate(shown.names)
         ]
+        described = {"scale": shown.scale, "method": shown.method, "quadrature_error": shown.quadrature_error}
+        return data_frame(records, **described)
 
     def _table(self) -> Table:
+        """The values of one row, or the mean size of those of several, the largest first."""
         shown = self.on()
-        return shown._row_table() if len(shown) == 1 else shown._mean_table()
-
-    def _row_table(self) -> Table:
-        """The values of one row, the largest first."""
-        measured, values, std = [self.measured(o) for o in range(len(self.outputs))], self.values[0], self.std
+        single, count = len(shown) == 1, len(shown.outputs)
+        values = shown.values[0] if single else np.abs(shown.values).mean(axis=0)  # (N, O)
+        std, data = (shown.std, shown.data) if single else (None, None)
         ranked = np.argsort(-np.abs(values).sum(axis=1), kind="stable")
         rows = []
         for n in ranked[:LINES]:
-            errors = [""] * len(measured) if std is None else [f" ± {error:.2g}" for error in std[0, n]]
-            own = [] if self.data is None else [short(self.data[0, n])]
-            rows.append([self.names[n], *own, *map(str.__add__, map(short, values[n].tolist()), errors)])
-        if left := len(ranked) - LINES if len(ranked) > LINES else 0:
-            own = [] if self.data is None else [""]
-            rows.append([f"{left} others", *own, *map(short, values[ranked[LINES:]].sum(axis=0).tolist())])
-        ends = zip(measured, self.base, self.predictions[0], strict=True)
-        sums = [f"{name}: {base:.4g} + these = {prediction:.4g}" for name, base, prediction in ends]
-        header = ["column", *([] if self.data is None else ["value"]), *measured]
-        return Table(f"{self.method}s", header, rows, "; ".join([*sums, *distilled_note(self.paths.subject)]))
-
-    def _mean_table(self) -> Table:
-        """The mean size of the values over rows, the largest first."""
-        sizes = np.abs(self.values).mean(axis=0)  # (N, O)
-        ranked = np.argsort(-sizes.sum(axis=1), kind="stable")
-        rows = [[self.names[n], *map(short, sizes[n].tolist())] for n in ranked[:LINES]]
+            errors = [""] * count if std is None else [f" ± {error:.2g}" for error in std[0, n]]
+            own = [] if data is None else [short(data[0, n])]
+            rows.append([shown.names[n], *own, *map(str.__add__, map(short, values[n].tolist()), errors)])
         if len(ranked) > LINES:
-            others = sizes[ranked[LINES:]].sum(axis=0).tolist()
-            rows.append([f"{len(ranked) - LINES} others", *map(short, others)])
-        header = ["column", *(self.measured(o) for o in range(len(self.outputs)))]
-        title = f"Mean size of the {self.method}s of {len(self)} rows"
-        return Table(title, header, rows, "; ".join(distilled_note(self.paths.subject)))
+            others = map(short, values[ranked[LINES:]].sum(axis=0).tolist())
+            rows.append([f"{len(ranked) - LINES} others", *([] if data is None else [""]), *others])
+        measured = [shown.measured(o) for o in range(count)]
+        ends = zip(measured, shown.base, shown.predictions[0], strict=True) if single else ()
+        sums = [f"{name}: {base:.4g} + these = {prediction:.4g}" for name, base, prediction in ends]
+        title = f"{shown.method}s" if single else f"Mean size of the {shown.method}s of {len(shown)} rows"
+        header = ["column", *([] if data is None else ["value"]), *measured]
+        return Table(title, header, rows, "; ".join([*sums, *distilled_note(shown.subject)]))
 
     def to_shap(self, scale: str | None = None) -> Any:
         """A ``shap.Explanation`` for shap's plots, in y's units unless ``scale="latent"``.
@@ -244,9 +208,8 @@ class LocalExplanation(Shown):
     ) -> Any:
         """Draw on new axes or those given, which are returned; in y's units unless ``scale="latent"``.
 
-        ``"waterfall"`` (option ``row``), ``"beeswarm"``, ``"dependence"`` (option ``column``), ``"orders"``, or
-        ``"pixels"`` (options ``shape``, ``row``) for columns that are the pixels of an image. Values within two
-        posterior standard deviations of 0 are grey.
+        ``"waterfall"`` (option ``row``), ``"beeswarm"``, ``"dependence"`` (option ``column``), or
+        ``"orders"``. Values within two posterior standard deviations of 0 are grey.
         """
         from restt.explain import plots
 
@@ -254,8 +217,7 @@ class LocalExplanation(Shown):
             "waterfall": plots.waterfall,
             "beeswarm": plots.beeswarm,
             "dependence": plots.dependence,
-            "orders": plots.order_bars,
-            "pixels": plots.pixel_map,
+            "orders": plots.local_orders,
         }
         check_choice("kind", kind, tuple(drawings))
         return drawings[kind](self.on(scale), output, axes, **options)
@@ -279,14 +241,12 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     >>> from restt import ResTTNetRegressor
     >>> X = np.random.default_rng(0).random((80, 3))
     >>> model = ResTTNetRegressor(epochs=20, random_state=0).fit(X, X[:, 0])
-    >>> found = explain_local(model, X[:5])
-    >>> bool(np.allclose(found.base + found.values.sum(1)[:, 0], model.predict(X[:5])))
+    >>> explanation = explain_local(model, X[:5])
+    >>> bool(np.allclose(explanation.base + explanation.values.sum(1)[:, 0], model.predict(X[:5])))
     True
     """
     subject = Subject.of(model)
     vectors, means = subject.vectors(x), subject.required_means(background)
-    sites = subject.module.sites
-    highest = min(sites, ORDERS if max_order is None else check_int("max_order", max_order, minimum=1))
     values = subject.in_columns(along_paths(subject, vectors, means.expand_as(vectors)), 1)
     return LocalExplanation(
         subject.names,
@@ -294,9 +254,12 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         values.cpu().numpy(),
         subject.decide(means[None])[0].cpu().numpy(),
         subject.decide(vectors).cpu().numpy(),
-        spectrum_of(subject, vectors, means, highest).cpu().numpy(),
-        labels_of(subject, x),
-        _Paths(subject, vectors, means, link_of(subject.estimator)),
+        subject.train(means).spectrum(vectors - means, subject.highest(max_order, ORDERS)).cpu().numpy(),
+        subject.labels(x),
+        subject,
+        vectors,
+        means,
+        link_of(subject.estimator),
     )
 
 

@@ -1,4 +1,4 @@
-"""Aumann–Shapley values: what each column adds to a prediction in y's units or to a probability.
+"""Aumann–Shapley values, what each column adds to a prediction in y's units or a probability; and error bars.
 
 On the latent scale the Shapley value is an integral along the straight line of site vectors from the background's mean
 to the row, φ_n = ∫ ∂f/∂x(n)·z(n) dt. With a link g from the latent value to y the same line gives
@@ -8,21 +8,27 @@ to the row, φ_n = ∫ ∂f/∂x(n)·z(n) dt. With a link g from the latent valu
 and for the terms of order d, whose sum along the line is t^d f_d, ∫ g'(f(t)) d t^(d-1) f_d dt. g' is no polynomial, so
 nodes are doubled until the values no longer move; what is left between their sum and the difference of the predictions
 is added in proportion to their size, so that they sum to it exactly.
+
+Each explanation is a linear functional of the function under the posterior of a closed-form regressor, so its standard
+deviation is exact on the latent scale, given the hyper-parameters and the inducing rows. In y's units it is that of the
+functional linearised at the posterior mean.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.explain.links import Link
-from restt.explain.memory import row_chunks
-from restt.explain.orders import spectrum_of
-from restt.explain.shapley import legendre
+from restt.explain.links import Link, WarpLink
 from restt.explain.subject import Subject
+from restt.explain.sweeps import legendre, row_chunks
+from restt.prior import Predictive
+from restt.prior.functionals import path_deviations
 
 
 @dataclass(frozen=True)
@@ -40,15 +46,6 @@ class Quadrature:
 
 
 QUADRATURE = Quadrature()
-
-
-@dataclass(frozen=True, eq=False)
-class PathValues:
-    """Values (B, C, D) and orders (B, highest+1, D) in y's units, and the largest quadrature error of a value."""
-
-    values: np.ndarray
-    orders: np.ndarray
-    error: float
 
 
 def along(
@@ -75,55 +72,42 @@ def aumann_shapley(
     link: Link,
     highest: int,
     settings: Quadrature = QUADRATURE,
-) -> PathValues:
-    """Values of every column and order, summing to the difference of the predictions of row and background."""
-    spectrum = spectrum_of(subject, vectors, start, highest).cpu().numpy()
-    module = subject.module
-    numbers = settings.most * module.sites * (4 * module.feature_dim + subject.state_numbers)
-    parts, orders, error = [], [], 0.0
-    for rows in row_chunks(len(vectors), numbers, vectors.device):
-        found = _doubled(subject, vectors[rows] - start, start, link, spectrum[rows], settings)
-        parts.append(found.values)
-        orders.append(found.orders)
-        error = max(error, found.error)
-    return PathValues(np.concatenate(parts), np.concatenate(orders), error)
-
-
-def _doubled(
-    subject: Subject, way: Tensor, start: Tensor, link: Link, spectrum: np.ndarray, settings: Quadrature
-) -> PathValues:
-    """Twice the nodes for the rows whose values still move."""
-    count, left = settings.first, np.arange(len(way))
-    values, orders = _integrals(subject, way, start, link, spectrum, count)
-    moves = np.full(len(way), np.inf)
-    while len(left) and count < settings.most:
-        count *= 2
-        finer, of_orders = _integrals(subject, way[left], start, link, spectrum[left], count)
-        moves[left] = np.abs(finer - values[left]).max(axis=(1, 2))
-        sizes = np.abs(finer).sum(axis=(1, 2))
-        values[left], orders[left] = finer, of_orders
-        left = left[moves[left] > settings.tolerance * sizes]
-    ends = subject.decide(torch.cat([start[None], start + way])).cpu().numpy()
-    predicted = link(ends)
+) -> tuple[np.ndarray, np.ndarray, float]:  # (B, C, D), (B, highest+1, D)
+    """Values of every column and order, summing to the difference of predictions; and the largest error of a value."""
+    spectrum = subject.train(start).spectrum(vectors - start, highest).cpu().numpy()
+    columns = len(subject.names)
+    integrals = np.empty((len(vectors), columns + highest + 1, spectrum.shape[2]))
+    moves = np.full(len(vectors), np.inf)
+    for chunk in row_chunks(len(vectors), settings.most * subject.numbers, vectors.device):
+        count, left = settings.first, np.arange(chunk.start, chunk.stop)
+        integrals[left] = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
+        while len(left) and count < settings.most:  # twice the nodes for the rows whose values still move
+            count *= 2
+            finer = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
+            moves[left] = np.abs(finer - integrals[left])[:, :columns].max(axis=(1, 2))
+            integrals[left] = finer
+            left = left[moves[left] > settings.tolerance * np.abs(finer[:, :columns]).sum(axis=(1, 2))]
+    values, orders = integrals[:, :columns], integrals[:, columns:]
+    predicted = link(subject.decide(torch.cat([start[None], vectors])).cpu().numpy())
     gap = predicted[1:] - predicted[0]
     error = max(float(moves.max(initial=0.0)), float(np.abs(gap - values.sum(axis=1)).max(initial=0.0)))
-    values = completed(values, gap)
-    if orders.shape[1] > len(subject.columns):  # all orders are there, and sum to the prediction too
+    if highest >= subject.sites:  # all orders are there, and sum to the prediction too
         orders[:, 1:] = completed(orders[:, 1:], gap)
     orders[:, 0] = predicted[0]
-    return PathValues(values, orders, error)
+    return completed(values, gap), orders, error
 
 
 def _integrals(
     subject: Subject, way: Tensor, start: Tensor, link: Link, spectrum: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:  # (B, C, D), (B, highest+1, D)
+) -> np.ndarray:  # (B, C + highest+1, D)
+    """Integrals of every column, then of every order."""
     nodes, weights = legendre(count, way)
     levels, slopes = along(subject, start, way, nodes)
     by_latent = weights.cpu().numpy()[:, None, None, None] * link.slopes(levels)  # (K, B, D, D)
     degrees = np.arange(spectrum.shape[1])
     powers = degrees * nodes.cpu().numpy()[:, None] ** np.maximum(degrees - 1, 0)  # (K, highest+1)
     values = np.einsum("kbpd,kbnd->bnp", by_latent, slopes)
-    return values, np.einsum("kbpd,kh,bhd->bhp", by_latent, powers, spectrum)
+    return np.concatenate([values, np.einsum("kbpd,kh,bhd->bhp", by_latent, powers, spectrum)], axis=1)
 
 
 def completed(values: np.ndarray, total: np.ndarray) -> np.ndarray:  # (B, N, D), (B, D) -> (B, N, D)
@@ -136,3 +120,84 @@ def completed(values: np.ndarray, total: np.ndarray) -> np.ndarray:  # (B, N, D)
     whole = sizes.sum(axis=1)
     share = np.divide(missing, whole, out=np.zeros_like(missing), where=whole > 0)
     return values + share[:, None] * sizes
+
+
+def posterior_of(model: Any) -> Predictive | None:
+    """The posterior of a closed-form regressor, None for a model without one."""
+    posterior = getattr(model, "spread_", None)
+    return posterior if isinstance(posterior, Predictive) else None
+
+
+def by_column(subject: Subject, values: Tensor) -> list[Tensor]:  # (…, N, I) -> C of (…, I_n)
+    """Site vectors in the order of the table's columns, without padding, as the posterior reads them."""
+    places = {column: site for site, column in enumerate(subject.columns)}
+    widths = subject.module.feature_dims
+    return [values[..., places[n], : widths[places[n]]].cpu() for n in range(len(subject.columns))]
+
+
+def value_deviations(
+    subject: Subject,
+    vectors: Tensor,  # (B, N, I)
+    start: Tensor,  # (N, I)
+    link: Link | None,
+) -> np.ndarray | None:  # (B, C, D)
+    """Posterior standard deviation of Shapley values, with a link of Aumann–Shapley values, to first order."""
+    posterior = posterior_of(subject.estimator)
+    if posterior is None:
+        return None
+    sizes = torch.linalg.vector_norm(subject.readout, dim=0).cpu().numpy()  # of one deviation of the warped target
+    like = torch.zeros((), dtype=torch.float64)
+    if not isinstance(link, WarpLink):
+        nodes, weights = legendre(subject.nodes, like)
+        paths = by_column(subject, start), by_column(subject, vectors - start)
+        deviations = path_deviations(posterior, *paths, nodes, weights.expand(len(vectors), -1))
+        return deviations[..., None].numpy() * sizes
+    nodes, weights = legendre(QUADRATURE.of_deviations, like)
+    parts = [
+        _linearised(subject, posterior, vectors[rows] - start, start, link, nodes, weights)
+        for rows in row_chunks(len(vectors), len(nodes) * subject.numbers, vectors.device)
+    ]
+    return np.concatenate(parts) * sizes
+
+
+def _linearised(
+    subject: Subject, posterior: Predictive, way: Tensor, start: Tensor, link: WarpLink, nodes: Tensor, weights: Tensor
+) -> np.ndarray:  # (B, C, D)
+    """Deviation of ∫ g'(f) ∂δf/∂x(n)·z(n) + g''(f) ∂f/∂x(n)·z(n) δf dt, for a deviation δf from the mean f."""
+    levels, slopes = along(subject, start, way, nodes.to(way))
+    paths = by_column(subject, start), by_column(subject, way)
+    weight = weights.numpy()[:, None]
+    by_latent, bends = link.slopes(levels), link.bends(levels)
+    deviations = []
+    for d in range(levels.shape[-1]):
+        first = (weight * by_latent[..., d, d]).T  # (B, K)
+        second = ((weight * bends[..., d])[..., None] * slopes[..., d]).transpose(1, 0, 2)  # (B, K, C)
+        given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
+        deviations.append(path_deviations(posterior, *paths, nodes, *given))
+    return torch.stack(deviations, -1).numpy()
+
+
+def term_deviations(
+    subject: Subject,
+    means: Tensor,  # (N, I)
+    points: Mapping[int, Tensor],  # site -> (G, I)
+) -> Tensor | None:  # (G of the first site, of the second, …, D)
+    """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
+    posterior = getattr(subject.estimator, "spread_", None)
+    if posterior is None or not hasattr(posterior, "term_deviations"):  # trained, or of 0.8
+        return None
+    widths = subject.module.feature_dims
+    at = {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}
+    deviations = posterior.term_deviations(at, by_column(subject, means))
+    return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)
+
+
+def row_term_deviations(
+    subject: Subject,
+    vectors: Tensor,  # (B, N, I)
+    means: Tensor,  # (N, I)
+    members: Sequence[int],
+) -> np.ndarray | None:  # (B, D)
+    """Posterior standard deviation of the centred term of some sites in each row."""
+    rows = [term_deviations(subject, means, {n: row[n, None] for n in members}) for row in vectors]
+    return np.stack([row.flatten().cpu().numpy() for row in rows if row is not None]) if rows[0] is not None else None

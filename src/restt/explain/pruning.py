@@ -12,23 +12,31 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_positive
 from restt.diagonal import DiagonalTT
-from restt.explain.dense_moments import moment_sweeps, total_variance, transfer_left, whitened, whitening
-from restt.explain.dense_train import centred, merged
+from restt.explain.dense import DenseMoments, DenseTrain, transfer_left
 from restt.explain.gram import Gram
-from restt.explain.orders import spectrum_of
-from restt.explain.residual_form import as_residual, distance, rounded, unwhitened
+from restt.explain.residual_form import as_residual, distance, rounded
 from restt.explain.subject import Subject
+from restt.explain.sweeps import whitening
 from restt.explain.tables import Records
 from restt.module import ROLES, ResTT
+from restt.prior.rounding import round_products
 from restt.topology import Topology
 
 PRUNING_METHODS = ("auto", "bond", "topology")
-# Directions that a constant slice loses come back at this share of the tolerance, the first that costs little enough.
-FLOORS = (0.3, 0.03, 0.003)
-# Bonds of the dense train that takes the place of diagonal cores, the first that is close enough.
-BONDS = (16, 48, 128)
-# Rows on which the forward pass of a rewritten train is compared with its cores.
-PROBES = 32
+Drop = tuple[int, str]  # a site from 0, "chain" | "linear" | "skip"
+
+
+@dataclass(frozen=True)
+class PruningSettings:
+    """Numbers behind a smaller bond."""
+
+    # Directions that a constant slice loses come back at this share of the tolerance, the first that costs little.
+    floors: tuple[float, ...] = (0.3, 0.03, 0.003)
+    largest_bond: int = 128  # of the dense train that takes the place of diagonal cores
+    probes: int = 32  # rows on which the forward pass of a rewritten train is compared with its cores
+
+
+SETTINGS = PruningSettings()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,7 +55,7 @@ class Pruned(Records):
     error_by_output: Tensor
     parameters_before: int
     parameters: int
-    dropped: tuple[tuple[int, str], ...]  # (site from 0, "chain" | "linear" | "skip")
+    dropped: tuple[Drop, ...]
 
     def _records(self) -> list[dict[str, Any]]:
         sizes = {"parameters": self.parameters, "before": self.parameters_before}
@@ -85,37 +93,34 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
     >>> with torch.no_grad():  # a large model that holds a small one
     ...     for ours, theirs in zip(large.parameters(), small.parameters()):
     ...         ours.zero_()[tuple(slice(0, width) for width in theirs.shape)] = theirs
-    >>> found = prune(large, tolerance=1e-6)
-    >>> found.module.bond_dim, found.error < 1e-6
+    >>> pruned = prune(large, tolerance=1e-6)
+    >>> pruned.module.bond_dim, pruned.error < 1e-6
     (3, True)
     """
     tolerance = check_positive("tolerance", tolerance)
     check_choice("way", way, PRUNING_METHODS)
     subject = Subject.of(model).require_module()
-    bare = Subject.of(subject.module)  # the module's own outputs, which the smaller one must give
-    work = _Work.of(bare, *_moments(subject, background), tolerance, runs=subject.module.runs)
-    found: list[tuple[ResTT | DiagonalTT, str, tuple[tuple[int, str], ...]]] = [(subject.module, "none", ())]
-    if subject.module.sites > 1 and way in ("auto", "bond"):
-        found += [(module, "bond", ()) for module in work.smaller_bond()]
-    if isinstance(subject.module, ResTT) and subject.module.sites > 1 and way in ("auto", "topology"):
-        found += [(module, "topology", dropped) for module, dropped in work.smaller_topology()]
-    module, taken, dropped = min(found, key=lambda candidate: _size(candidate[0]))
-    bare_model = isinstance(model, (ResTT, DiagonalTT))
-    original = model if bare_model else model.module_
-    errors = work.lost
-    if taken == "none":
-        module, errors = original, torch.zeros_like(errors)
+    means, covariances = _moments(subject, background)
+    original = Original(subject.module, means, covariances, tolerance)
+    candidates: list[tuple[ResTT | DiagonalTT, str, tuple[Drop, ...]]] = [(subject.module, "none", ())]
+    if subject.sites > 1 and way in ("auto", "bond"):
+        candidates += [(module, "bond", ()) for module in original.smaller_bond()]
+    if isinstance(subject.module, ResTT) and subject.sites > 1 and way in ("auto", "topology"):
+        candidates += [(module, "topology", dropped) for module, dropped in original.smaller_topology()]
+    module, taken, dropped = min(candidates, key=lambda candidate: _size(candidate[0]))
+    given = model if isinstance(model, (ResTT, DiagonalTT)) else model.module_
+    if isinstance(module, DiagonalTT) or taken == "none":
+        module, errors = given, torch.zeros_like(original.lost)
     else:
-        assert isinstance(module, ResTT)
-        errors = work.errors(module)
-        module = module.to(original.dtype).requires_grad_(True)
+        errors = original.errors(module)
+        module = module.to(given.dtype).requires_grad_(True)
     return Pruned(
-        module if bare_model else _refitted(model, module),
+        module if given is model else _with_module(model, module),
         module,
         taken,
-        float(errors.norm() / work.spread),
+        float(errors.norm() / original.spread),
         errors,
-        _size(original),
+        _size(given),
         _size(module),
         dropped,
     )
@@ -127,7 +132,9 @@ def _size(module: ResTT | DiagonalTT) -> int:
 
 def _moments(subject: Subject, background: Any) -> tuple[Tensor, Tensor]:
     if background is not None or getattr(subject.estimator, "site_covariances_", None) is not None:
-        return subject.moments(background)
+        means, covariances = subject.moments(background)
+        assert covariances is not None
+        return means, covariances
     module = subject.module
     widths = torch.tensor(module.feature_dims)
     real = (torch.arange(module.feature_dim) < widths[:, None]).double()
@@ -137,117 +144,123 @@ def _moments(subject: Subject, background: Any) -> tuple[Tensor, Tensor]:
     return covariances.new_zeros(covariances.shape[:2]), covariances
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """One model to be pruned, as a whitened train, and the distribution under which errors count."""
+class Original:
+    """A module to be pruned, as a whitened train, and the distribution under which errors count."""
 
-    subject: Subject
-    means: Tensor  # (N, I)
-    covariances: Tensor  # (N, I, I)
-    tolerance: float
-    runs: int | None
-    train: list[Tensor]  # whitened
-    unmixes: list[Tensor]
-    spread: Tensor  # () root of the summed variance of the outputs
-    lost: Tensor  # (O,) distance of the whitened train from the model
-
-    @classmethod
-    def of(cls, subject: Subject, means: Tensor, covariances: Tensor, tolerance: float, runs: int | None) -> _Work:
-        if isinstance(subject.module, DiagonalTT):
-            train, lost = _dense(subject, means, covariances, tolerance)
-            unmixes = whitening(covariances)[1]
+    def __init__(self, module: Any, means: Tensor, covariances: Tensor, tolerance: float) -> None:
+        self.module, self.means, self.covariances, self.tolerance = module, means, covariances, tolerance
+        self.lost = means.new_zeros(module.outputs)  # (O,): distance of the whitened train from the module
+        if isinstance(module, DiagonalTT) and module.bond_dim > SETTINGS.largest_bond:
+            gram = Subject.of(module).train(means).moments(covariances)
+            assert isinstance(gram, Gram)
+            self.moments, self.lost = _compressed(gram, tolerance)
         else:
-            train, unmixes = whitened(merged(centred(subject.cores(), means)), covariances)
-            lost = train[-1].new_zeros(subject.module.outputs)
-        spread = total_variance(train).sum().sqrt()
-        if not bool(spread > 0):
+            self.moments = self._whitened(module)
+        self.spread = self.moments.variance.sum().sqrt()  # of all outputs
+        if not bool(self.spread > 0):
             raise ValueError("model must vary over the background to be pruned, got the same outputs for all rows")
-        return cls(subject, means, covariances, tolerance, runs, train, unmixes, spread, lost)
+
+    def _whitened(self, module: Any) -> DenseMoments:
+        return DenseTrain(Subject.of(module).cores(), self.means).moments(self.covariances)
 
     def errors(self, module: ResTT) -> Tensor:  # (O,)
         """Root mean square difference of each output, exact where nothing was lost before."""
-        other = Subject.of(module)
-        return self.lost + distance(
-            self.train, whitened(merged(centred(other.cores(), self.means)), self.covariances)[0]
-        )
+        return self.lost + distance(self.moments.train, self._whitened(module).train)
 
-    def accepts(self, module: ResTT) -> bool:
-        error = float(self.errors(module).norm() / self.spread)
+    def accepts(self, errors: Tensor) -> bool:  # (O,)
+        """True where errors are within the tolerance."""
+        error = float(errors.norm() / self.spread)
         return math.isfinite(error) and error <= self.tolerance
 
     def smaller_bond(self) -> list[ResTT]:
         """The residual train of the smallest bond that is close enough, if any is smaller than the model."""
-        module = self.subject.module
-        for bond in range(1, max(core.shape[-1] for core in self.train[:-1]) + 1):
-            train = rounded(self.train, bond)
-            if float((self.lost + distance(self.train, train)).norm() / self.spread) > self.tolerance:
+        train = self.moments.train
+        for bond in range(1, max(core.shape[-1] for core in train[:-1]) + 1):
+            smaller = rounded(train, bond)
+            if not self.accepts(self.lost + distance(train, smaller)):
                 continue
-            cores = unwhitened(train, self.unmixes, self.means)
-            for floor in FLOORS:
-                made = as_residual(cores, module, self.runs, floor * min(self.tolerance, 1.0))
-                if _size(made) >= _size(module):
+            cores = self._unwhitened(smaller)
+            for floor in SETTINGS.floors:
+                residual = as_residual(cores, self.module, floor * min(self.tolerance, 1.0))
+                if _size(residual) >= _size(self.module):
                     return []
-                if self.accepts(made) and self._sound(made):
-                    return [made]
+                if self.accepts(self.errors(residual)) and self._is_sound(residual):
+                    return [residual]
         return []
 
-    def _sound(self, module: ResTT) -> bool:
+    def _unwhitened(self, train: list[Tensor]) -> list[Tensor]:  # N of (left, 1+I, right)
+        """A whitened train as one over [1, x]."""
+        cores = []
+        for core, unmix, mean in zip(train, whitening(self.covariances)[1], self.means, strict=True):
+            features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
+            constant = core[:, :1] - torch.einsum("lir,i->lr", features, mean)[:, None]
+            cores.append(torch.cat([constant, features], dim=1))
+        return cores
+
+    def _is_sound(self, module: ResTT) -> bool:
         """True where the module's forward pass agrees with its cores.
 
         A train that had to divide by tiny singular values has huge weights that cancel.
         """
         generator = torch.Generator().manual_seed(0)
-        white = torch.randn(PROBES, *self.means.shape, generator=generator, dtype=torch.float64).to(self.means)
+        white = torch.randn(SETTINGS.probes, *self.means.shape, generator=generator, dtype=torch.float64).to(self.means)
         values, directions = torch.linalg.eigh(self.covariances)
-        x = self.means + torch.einsum("bnj,nij,nj->bni", white, directions, values.clamp(min=0).sqrt())
+        away = torch.einsum("bnj,nij,nj->bni", white, directions, values.clamp(min=0).sqrt())
         subject = Subject.of(module)
-        gap = subject.decide(x) - spectrum_of(subject, x, self.means, subject.module.sites).sum(dim=1)
+        orders = subject.train(self.means).spectrum(away, subject.sites)
+        gap = subject.decide(self.means + away) - orders.sum(dim=1)
         return float(gap.abs().max()) <= 1e-3 * self.tolerance * float(self.spread)
 
-    def smaller_topology(self) -> list[tuple[ResTT, tuple[tuple[int, str], ...]]]:
+    def smaller_topology(self) -> list[tuple[ResTT, tuple[Drop, ...]]]:
         """The longest list of connections, cheapest first, that can be dropped together."""
-        ranked = [drop for _, drop in sorted(self._costs())]
-        assert isinstance(self.subject.module, ResTT)
+        ranked = [drop for _, drop in sorted(self.costs())]
         fits, fails = 0, len(ranked) + 1
-        best: list[tuple[ResTT, tuple[tuple[int, str], ...]]] = []
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            module = _without(self.subject.module, ranked[:middle])
-            if self.accepts(module):
-                fits, best = middle, [(module, tuple(ranked[:middle]))]
+            if self.accepts(self.errors(without(self.module, ranked[:middle]))):
+                fits = middle
             else:
                 fails = middle
-        return best
+        return [(without(self.module, ranked[:fits]), tuple(ranked[:fits]))] if fits else []
 
-    def _costs(self) -> list[tuple[float, tuple[int, str]]]:
+    def costs(self) -> list[tuple[float, Drop]]:
         """Squared error of dropping each connection alone: a train that differs at one site, between two moments."""
-        module, (left, right) = self.subject.module, moment_sweeps(self.train)
-        assert isinstance(module, ResTT)
+        left, right = self.moments.sweeps
         costs = []
         for kind in ("chain", "linear", "skip"):
-            drops = [(site, kind) for site in range(1, module.sites) if _has(module.topology, site, kind)]
+            drops = [(n, kind) for n in range(1, self.module.sites) if _has(self.module.topology, n, kind)]
             # A core depends on its own site's connections alone, so one copy without any of the kind serves all.
-            other = Subject.of(_without(module, drops))
-            train = whitened(merged(centred(other.cores(), self.means)), self.covariances)[0]
+            other = self._whitened(without(self.module, drops)).train
             for site, _ in drops:
-                lost = transfer_left(left[site], self.train[site] - train[site])
+                lost = transfer_left(left[site], self.moments.train[site] - other[site])
                 costs.append((float(torch.einsum("ab,dab->", lost, right[site + 1])), (site, kind)))
         return costs
 
 
-def _dense(
-    subject: Subject, means: Tensor, covariances: Tensor, tolerance: float
-) -> tuple[list[Tensor], Tensor]:  # N of (left, 1+K, right), (O,)
-    """Diagonal cores as a whitened dense train, well within the tolerance if a bond of ours is, and its error."""
-    gram = subject.train(means).moments(covariances)
-    assert isinstance(gram, Gram)
-    states = len(gram.weights) + 1
-    spread = float(gram.variances(1)[0].sum().sqrt())
-    for bond in (states,) if states <= BONDS[-1] else BONDS:
-        train, lost = gram.compressed(bond, 0.0 if bond == states else 0.1 * tolerance * spread)
-        if float(lost.norm()) <= 0.3 * tolerance * spread:
-            break
-    return train, lost
+def _compressed(gram: Gram, tolerance: float) -> tuple[DenseMoments, Tensor]:  # its distance by output, (O,)
+    """A sum of products as a whitened dense train of bounded bond, closer than a tenth of the tolerance if it can be.
+
+    The distance is the root of E(f - g)² = E f² - 2 E f g + E g²: below 1e-8 of f it is rounding.
+    """
+    spread = float(gram.variance.sum().sqrt())
+    weights = torch.cat([gram.weights, gram.constant[None]])
+    absent = torch.cat([gram.absent, torch.ones_like(gram.absent[:1])])
+    factors = []
+    for n in range(gram.sites):
+        features = gram.features(n, slice(None))
+        features = torch.cat([features, torch.zeros_like(features[:1])])
+        factors.append(torch.cat([absent[:, n, None], features], 1))
+    ones = [torch.ones_like(factor[0]) for factor in factors]
+    cores, _ = round_products(weights, factors, ones, SETTINGS.largest_bond, 0.1 * tolerance * spread)
+    train = [core.to(weights) for core in cores]
+    state, own = weights.new_ones(len(weights), 1), weights.new_ones(1, 1)
+    for core, factor in zip(train, factors, strict=True):
+        state = torch.einsum("jl,ji,lir->jr", state, factor, core)
+        own = transfer_left(own, core)
+    mean = gram.absent.prod(1) @ gram.weights + gram.constant
+    square = gram.variance + mean.square()
+    lost = (square - 2 * (state * weights).sum(0) + own.diagonal()).clamp(min=0).sqrt()
+    return DenseMoments(train), lost
 
 
 def _has(topology: Topology, site: int, kind: str) -> bool:
@@ -261,13 +274,13 @@ def _has(topology: Topology, site: int, kind: str) -> bool:
     return topology.skips[site - 1] == "full"
 
 
-def _without(module: ResTT, drops: list[tuple[int, str]]) -> ResTT:
+def without(module: ResTT, drops: list[Drop]) -> ResTT:
     """A copy of the module with fewer connections."""
     topology = module.topology
     edits = {"chain": Topology.without_chain, "linear": Topology.without_linear, "skip": Topology.without_skip}
     for site, kind in drops:
         topology = edits[kind](topology, site + 1)
-    made = ResTT(
+    smaller = ResTT(
         module.sites,
         list(module.feature_dims),
         module.bond_dim,
@@ -280,16 +293,16 @@ def _without(module: ResTT, drops: list[tuple[int, str]]) -> ResTT:
         device=module.first.device,
     )
     for role in (*ROLES, "bias"):
-        if getattr(made, role) is not None:
-            getattr(made, role).copy_(getattr(module, role))
-    return made
+        if getattr(smaller, role) is not None:
+            getattr(smaller, role).copy_(getattr(module, role))
+    return smaller
 
 
-def _refitted(estimator: Any, module: ResTT) -> Any:
+def _with_module(estimator: Any, module: ResTT | DiagonalTT) -> Any:
     """A copy of a fitted estimator with another module, and the parameters that describe it."""
-    made = copy.copy(estimator)
-    made.module_ = module
+    pruned = copy.copy(estimator)
+    pruned.module_ = module
     changed = {"bond_dim": module.bond_dim, "runs": module.runs, "topology": module.topology}
-    for name in changed.keys() & made.get_params(deep=False).keys():
-        setattr(made, name, changed[name])
-    return made
+    for name in changed.keys() & pruned.get_params(deep=False).keys():
+        setattr(pruned, name, changed[name])
+    return pruned

@@ -1,8 +1,9 @@
-"""Trains of smaller bond: rounding, exact distances, and any train written as a residual one."""
+"""Rounding of trains, exact distances between two, and any train written as a residual one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,15 +18,13 @@ def distance(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:  # (D,
     Orthogonal steps subtract nothing large, so differences down to rounding are seen; squared moments would stop at
     its square root.
     """
-    state = torch.cat([ours[0].new_ones(1, 1), ours[0].new_ones(1, 1)], dim=1)  # (k, both bonds)
-    for n, (core, other) in enumerate(zip(ours, theirs, strict=True)):
+    state = ours[0].new_ones(1, 2)  # (k, both bonds)
+    for core, other in zip(ours, theirs, strict=True):
         split = core.shape[0]
         one = torch.einsum("kl,ljr->kjr", state[:, :split], core)
         two = torch.einsum("kl,ljr->kjr", state[:, split:], other)
-        if n == len(ours) - 1:
-            return (one - two).flatten(0, 1).norm(dim=0)
         state = torch.linalg.qr(torch.cat([one, two], dim=-1).flatten(0, 1), mode="r").R
-    raise ValueError("a train has at least one core")
+    return (one - two).flatten(0, 1).norm(dim=0)
 
 
 def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
@@ -46,24 +45,9 @@ def rounded(train: Sequence[Tensor], bond: int) -> list[Tensor]:
     return cores
 
 
-def unwhitened(
-    train: Sequence[Tensor],  # N of (left, 1+J, right) over [1, ψ]
-    unmixes: Sequence[Tensor],  # N of (I, J)
-    means: Tensor,  # (N, I)
-) -> list[Tensor]:
-    """A whitened train as one over [1, x]: N of (left, 1+I, right)."""
-    cores = []
-    for core, unmix, mean in zip(train, unmixes, means, strict=True):
-        features = torch.einsum("ljr,ij->lir", core[:, 1:], unmix)
-        constant = core[:, 0] - torch.einsum("lir,i->lr", features, mean)
-        cores.append(torch.cat([constant[:, None], features], dim=1))
-    return cores
-
-
 def as_residual(
     cores: Sequence[Tensor],  # N of (left, 1+I, right), N ≥ 2, bonds that rise and then fall
     like: ResTT | DiagonalTT,
-    runs: int | None,
     floor: float,
 ) -> ResTT:
     """A residual train of the largest bond among ``cores``, with a bias, that computes what they do.
@@ -75,65 +59,42 @@ def as_residual(
     """
     bond = max(core.shape[-1] for core in cores[:-1])
     first, last = cores[0], cores[-1]
-    made = ResTT(
+    residual = ResTT(
         len(cores),
         list(like.feature_dims),
         bond,
         last.shape[-1],
         second_moment=1.0 if isinstance(like, DiagonalTT) else like.second_moment,
         bias=True,
-        runs=runs and 1,
+        runs=like.runs and 1,
         dtype=first.dtype,
         device=first.device,
     )
-    weights = made.weights()
-    assert weights.last_chain is not None
-    assert weights.last_linear is not None
-    assert weights.last_skip is not None
-    assert made.bias is not None
-    widths = made.feature_dims
-    for parameter in made.parameters():
+    for parameter in residual.parameters():
         parameter.zero_()
-    start = torch.eye(first.shape[-1], bond, dtype=first.dtype, device=first.device)
-    constant = first[0, 0] @ start  # c
-    weights.first[0, : widths[0]] = first[0, 1 : 1 + widths[0]] @ start
-    # P(n) (right, bond); None once bonds fall, when only the way back, t = s down (bond, right), is left.
-    up: Tensor | None = start
-    down = torch.linalg.pinv(start)
+    weights: Any = residual.weights()
+    widths = residual.feature_dims
+    constant = _padded(first[:, 0], 1, bond)[0]  # c
+    weights.first[0, : widths[0]] = _padded(first[0, 1 : 1 + widths[0]], widths[0], bond)
+    up = torch.eye(bond, dtype=first.dtype, device=first.device)  # P(n)
+    down = up  # and its inverse
     for n, core in enumerate(cores[1:-1]):
-        assert weights.chain is not None
-        assert weights.linear is not None
+        u, s, v = torch.linalg.svd(_padded(core[:, 0], bond, bond))
+        s = s.clamp(min=floor * float(s[0]))
+        s[min(core.shape[0], core.shape[2]) :] = s[0]  # directions of the padding, which no state has
+        after = (v.T / s) @ (u.T @ up)
         features = core[:, 1 : 1 + widths[n + 1]].transpose(0, 1)  # (I, left, right)
-        slice0 = _floored(core[:, 0], floor)
-        if core.shape[2] >= core.shape[0] and up is not None:
-            up = _completed(torch.linalg.pinv(slice0) @ up, slice0, bond)
-            after, back = torch.linalg.pinv(up), up
-        else:
-            up = None
-            after = down @ slice0
-            back = torch.linalg.pinv(after)
-        chain = down @ features @ back
+        chain = down @ _padded(features, bond, bond) @ after
         weights.chain[0, n, : widths[n + 1]] = chain
         weights.linear[0, n, : widths[n + 1]] = constant @ chain
-        down = after
+        up, down = after, down @ (u * s) @ v
+    down = down[:, : last.shape[0]]
     weights.last_chain[0, : widths[-1]] = down @ last[:, 1 : 1 + widths[-1]].transpose(0, 1)
     weights.last_linear[0, : widths[-1]] = constant @ weights.last_chain[0, : widths[-1]]
     weights.last_skip[0] = down @ last[:, 0]
-    made.bias.copy_((constant @ weights.last_skip[0]).expand_as(made.bias))
-    return made
+    residual.bias.copy_((constant @ weights.last_skip[0]).expand_as(residual.bias))
+    return residual
 
 
-def _floored(matrix: Tensor, floor: float) -> Tensor:
-    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    return (u * s.clamp(min=floor * float(s.amax()))) @ v
-
-
-def _completed(up: Tensor, slice0: Tensor, bond: int) -> Tensor:
-    """``up`` (right, bond) made of full row rank by adding, in slice0's null space, directions not yet in use."""
-    left, right = slice0.shape
-    if right == left:
-        return up
-    null = torch.linalg.svd(slice0)[2][left:].T  # (right, right - left)
-    unused = torch.linalg.svd(up)[2][left:]  # (bond - left, bond)
-    scale = up.norm() / max(1, left) ** 0.5
-    return up + scale * null @ unused[: right - left]
+def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    return torch.nn.functional.pad(matrix, (0, columns - matrix.shape[-1], 0, rows - matrix.shape[-2]))

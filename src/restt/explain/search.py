@@ -1,4 +1,4 @@
-"""Searches for the terms of three sites or more with the largest variance."""
+"""Searches for the terms of three sites or more with the largest variance under independent sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations, count
 import torch
 from torch import Tensor
 
-from restt.explain.dense_moments import output_moments, transfer_left, transfer_right
+from restt.explain.dense import DenseMoments, transfer_left, transfer_right
 from restt.explain.gram import Gram
 
 Sites = tuple[int, ...]
@@ -21,7 +21,7 @@ class SearchSettings:
     """Limits of a search, and the slack of its proof."""
 
     nodes: int = 20_000  # of a dense train; each costs two products of (r+1)×(r+1) matrices
-    work: float = 3e10  # products of numbers for a sum of products
+    work: float = 3e10  # multiplications for a sum of products
     sets: int = 500_000  # of sites that are compared in one order, for a sum of products
     # Bounds and variances are sums of the same numbers in another order: they agree to this share of the whole.
     rounding: float = 1e-12
@@ -32,97 +32,103 @@ SETTINGS = SearchSettings()
 
 @dataclass(eq=False)
 class Search:
-    """The best terms so far, and whether they are proven to be the best of all."""
+    """The k terms of largest variance so far, and whether they are proven to be the best of all."""
 
     highest: int
     k: int
-    variances: dict[Sites, Tensor]  # by sites, (D,): those of one and two sites at the start
-    settings: SearchSettings = SETTINGS
+    variances: dict[Sites, Tensor] = field(default_factory=dict)  # by sites, (D,)
     complete: bool = True
     bound: float = 0.0  # the most that an unseen term can have, where the list is not proven
     nodes: int = 0
-    best: list[float] = field(init=False)  # the k largest variances, falling
+    best: list[float] = field(default_factory=list)  # the k largest variances, falling
 
-    def __post_init__(self) -> None:
-        self.best = sorted((float(variance.sum()) for variance in self.variances.values()), reverse=True)[: self.k]
-
-    def _record(self, members: Sites, variance: Tensor) -> None:
+    def record(self, members: Sites, variance: Tensor) -> None:
+        """Add a term."""
         self.variances[members] = variance
         self.best = sorted([*self.best, float(variance.sum())], reverse=True)[: self.k]
 
-    def _threshold(self) -> float:
+    @property
+    def threshold(self) -> float:
         """The variance that a term must exceed to be listed."""
         return self.best[-1] if len(self.best) == self.k else -1.0
 
 
-@dataclass(eq=False)
-class DenseSearch(Search):
-    """Best-first over which sites take part, decided along the chain of a whitened dense train.
+def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = SETTINGS.nodes) -> Search:
+    """The k terms of largest variance of at most ``highest`` sites: all singles and pairs, larger ones by a search."""
+    search = Search(highest, k)
+    for order in range(1, min(highest, 2) + 1):
+        for members in combinations(range(len(moments.pairs)), order):
+            search.record(members, moments.pairs[members[0], members[-1]])
+    if highest >= LEAST:
+        (_search_dense if isinstance(moments, DenseMoments) else _search_products)(search, moments, nodes)  # type: ignore[arg-type]
+    return search
 
-    A node has decided the sites before ``n``: it holds E[state stateᵀ] of its partial product. Its bound is the sum of
-    the variances of all its descendants of admissible order, so the node with the largest bound is opened first, and
-    the search is over when that bound is below the k-th best term.
-    """
 
-    train: list[Tensor] = field(kw_only=True)
-    duals: list[Tensor] = field(init=False)
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A choice of which sites before ``site`` take part, and E[state stateᵀ] of its partial product."""
 
-    def run(self, budget: int) -> None:
-        """Open nodes until the k best terms are proven, or the limit of opened nodes is reached."""
-        if self.highest < LEAST:
-            return
-        self.duals = remaining_duals(self.train, self.highest)
-        number, start = count(), self.train[0].new_ones(1, 1)
-        whole = self._bound(0, 0, start)
-        slack = self.settings.rounding * whole
-        heap: list[tuple[float, int, int, Sites, Tensor]] = [(-whole, next(number), 0, (), start)]
-        while heap and -heap[0][0] > self._threshold() + slack:
-            if self.nodes >= budget:
-                self.complete, self.bound = False, -heap[0][0]
-                for node in heapq.nsmallest(self.k, heap):
-                    self._dive(*node[2:])
-                return
-            _, _, n, members, moment = heapq.heappop(heap)
-            self.nodes += 1
-            for child in self._children(n, members, moment):
-                if child[0] == len(self.train):
-                    self._record(child[1], child[2].diagonal().clone())
-                elif (bound := self._bound(child[0], len(child[1]), child[2])) > self._threshold() + slack:
-                    heapq.heappush(heap, (-bound, next(number), *child))
+    site: int
+    members: Sites
+    moment: Tensor
 
-    def _children(self, n: int, members: Sites, moment: Tensor) -> list[tuple[int, Sites, Tensor]]:
-        core = self.train[n]
-        children = []
-        if len(members) + len(self.train) - n - 1 >= LEAST:
-            children.append((n + 1, members, transfer_left(moment, core[:, :1])))
-        if len(members) < self.highest:
-            children.append((n + 1, (*members, n), transfer_left(moment, core[:, 1:])))
+    def children(self, train: list[Tensor], highest: int) -> list[_Node]:
+        """The next site left out or taken in, where terms of an admissible order remain."""
+        core, children = train[self.site], []
+        if len(self.members) + len(train) - self.site - 1 >= LEAST:
+            children.append(_Node(self.site + 1, self.members, transfer_left(self.moment, core[:, :1])))
+        if len(self.members) < highest:
+            moment = transfer_left(self.moment, core[:, 1:])
+            children.append(_Node(self.site + 1, (*self.members, self.site), moment))
         return children
 
-    def _bound(self, n: int, chosen: int, moment: Tensor) -> float:
-        dual = self.duals[n][min(chosen, len(self.duals[n]) - 1)]
-        return float((moment * dual).sum())
-
-    def _dive(self, n: int, members: Sites, moment: Tensor) -> None:
-        """The better child each time, down to a whole term: what an unfinished search can still offer."""
-        while n < len(self.train):
-            children = self._children(n, members, moment)
-            n, members, moment = max(children, key=lambda child: self._bound(child[0], len(child[1]), child[2]))
-        self._record(members, moment.diagonal().clone())
+    def bound(self, duals: list[Tensor]) -> float:
+        """The variance of all admissible terms that begin with this choice."""
+        dual = duals[self.site]
+        return float((self.moment * dual[min(len(self.members), len(dual) - 1)]).sum())
 
 
-def remaining_duals(train: list[Tensor], highest: int) -> list[Tensor]:
+def _search_dense(search: Search, moments: DenseMoments, budget: int) -> None:
+    """Best-first over which sites take part, decided along the chain of a whitened train.
+
+    A node's bound is the sum of the variances of all its descendants of admissible order, so the node with the largest
+    bound is opened first, and the search is over when that bound is below the k-th best term. A search cut short
+    follows the better child of the best nodes down to whole terms.
+    """
+    train, number = moments.train, count()
+    duals = _remaining_duals(moments, search.highest)
+    root = _Node(0, (), train[0].new_ones(1, 1))
+    slack = SETTINGS.rounding * root.bound(duals)
+    heap = [(-root.bound(duals), next(number), root)]
+    while heap and -heap[0][0] > search.threshold + slack:
+        if search.nodes >= budget:
+            search.complete, search.bound = False, -heap[0][0]
+            for _, _, node in heapq.nsmallest(search.k, heap):
+                while node.site < len(train):
+                    node = max(node.children(train, search.highest), key=lambda child: child.bound(duals))
+                search.record(node.members, node.moment.diagonal().clone())
+            return
+        search.nodes += 1
+        for child in heapq.heappop(heap)[2].children(train, search.highest):
+            if child.site == len(train):
+                search.record(child.members, child.moment.diagonal().clone())
+            elif (bound := child.bound(duals)) > search.threshold + slack:
+                heapq.heappush(heap, (-bound, next(number), child))
+
+
+def _remaining_duals(moments: DenseMoments, highest: int) -> list[Tensor]:
     """For each n and number of sites chosen before it, the dual (left, left) of all admissible ways to go on.
 
     Admissible are terms of three to ``highest`` sites in all. Where every order is, a term of three or more chosen
     sites may go on in any way, so one last entry stands for all larger numbers.
     """
-    unlimited = highest >= len(train)
+    unlimited = highest >= len(moments.train)
     top = LEAST if unlimited else highest
+    end = moments.ends.sum(dim=0)
     # ways[d]: exactly d more sites; the last one: d or more where the order is not limited.
-    ways = torch.cat([output_moments(train[-1]).sum(dim=0)[None], train[-1].new_zeros(top, *[train[-1].shape[-1]] * 2)])
+    ways = torch.cat([end[None], end.new_zeros(top, *end.shape)])
     duals = []
-    for core in [None, *reversed(train)]:
+    for core in [None, *reversed(moments.train)]:
         if core is not None:
             grown = transfer_right(ways, core[:, 1:])
             ways = transfer_right(ways, core[:, :1])
@@ -137,51 +143,44 @@ def remaining_duals(train: list[Tensor], highest: int) -> list[Tensor]:
     return duals[::-1]
 
 
-@dataclass(eq=False)
-class GramSearch(Search):
+def _search_products(search: Search, gram: Gram, budget: int) -> None:
     """Order by order over sets of sites of a sum of products.
 
     The variance of all terms that contain a pair of sites bounds each of them; what is already known of them is
     subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
     """
-
-    gram: Gram = field(kw_only=True)
-
-    def run(self, budget: int) -> None:
-        """Look at sets of three sites or more until the best are proven, or nodes or work are spent."""
-        if self.highest < LEAST:
-            return
-        rest, work = self.gram.containing().sum(-1), self.settings.work
-        slack = self.settings.rounding * float(rest.max())
-        for members, variance in self.variances.items():
-            _subtract(rest, members, variance)
-        for order in range(LEAST, self.highest + 1):
-            candidates = self._candidates(rest, order, self._threshold() + slack)
-            for bound, members in candidates:
-                if bound <= self._threshold() + slack:
-                    break
-                work -= self.gram.cost(members)
-                if len(candidates) > self.settings.sets or self.nodes >= budget or work < 0:
-                    self.complete, self.bound = False, float(rest.max())
-                    return
-                self.nodes += 1
-                self._record(members, self.gram.term(members))
-                _subtract(rest, members, self.variances[members])
-            if float(rest.max()) <= self._threshold() + slack:
+    rest, work = gram.containing().sum(-1), SETTINGS.work
+    slack = SETTINGS.rounding * float(rest.max())
+    for members, variance in search.variances.items():
+        _subtract(rest, members, variance)
+    for order in range(LEAST, search.highest + 1):
+        candidates = _candidates(rest, order, search.threshold + slack)
+        for bound, members in candidates:
+            if bound <= search.threshold + slack:
+                break
+            work -= gram.cost(members)
+            if len(candidates) > SETTINGS.sets or search.nodes >= budget or work < 0:
+                search.complete, search.bound = False, float(rest.max())
                 return
+            search.nodes += 1
+            search.record(members, gram.term(members))
+            _subtract(rest, members, search.variances[members])
+        if float(rest.max()) <= search.threshold + slack:
+            return
 
-    def _candidates(self, rest: Tensor, order: int, least: float) -> list[tuple[float, Sites]]:
-        """Sets all of whose pairs have more left than ``least``, by the least that a pair of theirs has."""
-        table = rest.tolist()
-        sites = [n for n in range(self.gram.sites) if sum(value > least for value in table[n]) >= order - 1]
-        candidates = []
-        for members in combinations(sites, order):
-            bound = min(table[n][m] for n, m in combinations(members, 2))
-            if bound > least:
-                candidates.append((bound, members))
-                if len(candidates) > self.settings.sets:
-                    break
-        return sorted(candidates, reverse=True)
+
+def _candidates(rest: Tensor, order: int, least: float) -> list[tuple[float, Sites]]:
+    """Sets all of whose pairs have more left than ``least``, by the least that a pair of theirs has."""
+    table = rest.tolist()
+    sites = [n for n, row in enumerate(table) if sum(value > least for value in row) >= order - 1]
+    candidates = []
+    for members in combinations(sites, order):
+        bound = min(table[n][m] for n, m in combinations(members, 2))
+        if bound > least:
+            candidates.append((bound, members))
+            if len(candidates) > SETTINGS.sets:
+                break
+    return sorted(candidates, reverse=True)
 
 
 def _subtract(rest: Tensor, members: Sites, variance: Tensor) -> None:

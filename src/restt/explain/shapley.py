@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.explain.subject import Subject
+from restt.explain.sweeps import legendre
 
 MODES = ("marginal", "joint")
 INDICES = ("SII", "STII")
@@ -75,14 +75,7 @@ def along_paths(
     starts: Tensor,  # (B, N, I)
 ) -> Tensor:  # (B, N, D)
     """Shapley values of the games between two points: ∫ ∂f/∂x(n) · (end - start)(n) over the line between them."""
-    nodes, weights = legendre((subject.degree + 1) // 2, ends)
-    return subject.path_slopes(starts, ends - starts, nodes, weights)
-
-
-def legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:  # (K,), (K,)
-    """Gauss–Legendre nodes and weights on [0, 1], exact up to the polynomial degree 2·count - 1."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return torch.from_numpy((nodes + 1) / 2).to(like), torch.from_numpy(weights / 2).to(like)
+    return subject.path_slopes(starts, ends - starts, *legendre(subject.nodes, ends))
 
 
 @torch.no_grad()
@@ -122,9 +115,6 @@ def interaction_index(
     >>> total = torch.triu(pairs[..., 0]).sum((1, 2))
     >>> torch.allclose(total, (model(x) - model(background.mean(0, keepdim=True)))[:, 0])
     True
-    >>> pairs = interaction_index(model, x, background, index="STII", background_mode="joint")
-    >>> torch.allclose(torch.triu(pairs[..., 0]).sum((1, 2)), (model(x) - model(background).mean(0))[:, 0])
-    True
     """
     check_choice("index", index, INDICES)
     check_choice("background_mode", background_mode, MODES)
@@ -152,7 +142,7 @@ def _pair_indices(
     Mixed derivatives are differences of slopes, exact since the decision is affine in each site.
     """
     way, sites = ends - starts, ends.shape[1]
-    nodes, weights = legendre((subject.degree + 1) // 2, way)
+    nodes, weights = legendre(subject.nodes, way)
     if index == "SII":
         pair_weights = single_weights = weights
     else:  # one more node, t = 0, for what a site does alone
@@ -160,12 +150,12 @@ def _pair_indices(
         pair_weights = torch.cat([2 * (1 - nodes[:-1]) * weights, nodes.new_zeros(1)])
         single_weights = torch.cat([torch.zeros_like(weights), nodes.new_ones(1)])
     slopes = subject.path_slopes(starts, way, nodes, pair_weights)
-    found = way.new_empty(len(way), sites, sites, slopes.shape[-1])
+    indices = way.new_empty(len(way), sites, sites, slopes.shape[-1])
     for n in range(sites):
         moved = starts.clone()
         moved[:, n] += way[:, n]
-        found[:, n] = subject.path_slopes(moved, way, nodes, pair_weights) - slopes
-    found = (found + found.transpose(1, 2)) / 2  # equal but for rounding
+        indices[:, n] = subject.path_slopes(moved, way, nodes, pair_weights) - slopes
+    indices = (indices + indices.transpose(1, 2)) / 2  # equal but for rounding
     alone = subject.path_slopes(starts, way, nodes, single_weights)
-    found.diagonal(dim1=1, dim2=2).copy_(alone.transpose(1, 2))
-    return found
+    indices.diagonal(dim1=1, dim2=2).copy_(alone.transpose(1, 2))
+    return indices

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int
-from restt.explain.deviations import by_column, posterior_of
 from restt.explain.links import link_of
-from restt.explain.orders import spectrum_of
+from restt.explain.paths import by_column, posterior_of
 from restt.explain.shapley import along_paths
+from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
-from restt.explain.tables import Records, data_frame
-from restt.explain.terms import top_interactions
+from restt.explain.tables import Records, data_frame, records_of
 from restt.prior import Predictive
 from restt.prior.functionals import posterior_draws
 
@@ -58,7 +57,7 @@ class ShareErrors(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VarianceShares(Records):
-    """Shares of the variance of the predictions over rows; on the latent scale, float64.
+    """Shares of the variance of the predictions over rows, on the latent scale, float64.
 
     ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
     model without one. Those of columns are of ``total``, for the twenty of largest share; others are NaN.
@@ -88,43 +87,21 @@ class VarianceShares(Records):
         """One row per term (or with ``of="columns"`` per column) and output."""
         if of not in ("terms", "columns"):
             raise ValueError(f'of must be "terms" or "columns", got {of!r}')
-        return data_frame(self._records() if of == "terms" else self._column_records())
+        if of == "terms":
+            return data_frame(self._records())
+        numbers = {"share": self.of_columns, "alone": self.alone, "total": self.total, **_errors(self.column_errors)}
+        return data_frame(records_of({"column": self.names}, self.outputs, numbers))
 
     def _title(self) -> tuple[str, str]:
         return "Shares of the variance of the rows", f"over {self.rows} rows as they are, on the {self.scale} scale"
 
     def _records(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "term": self.label(k),
-                "order": len(columns),
-                "output": output,
-                "share": float(self.of_terms[k, o]),
-                **_errors(self.term_errors, k, o),
-            }
-            for o, output in enumerate(self.outputs)
-            for k, columns in enumerate(self.terms)
-        ]
-
-    def _column_records(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "column": name,
-                "output": output,
-                "share": float(self.of_columns[n, o]),
-                "alone": float(self.alone[n, o]),
-                "total": float(self.total[n, o]),
-                **_errors(self.column_errors, n, o),
-            }
-            for o, output in enumerate(self.outputs)
-            for n, name in enumerate(self.names)
-        ]
+        labels = {"term": list(map(self.label, range(len(self.terms)))), "order": list(map(len, self.terms))}
+        return records_of(labels, self.outputs, {"share": self.of_terms, **_errors(self.term_errors)})
 
 
-def _errors(errors: ShareErrors | None, place: int, output: int) -> dict[str, float]:
-    if errors is None:
-        return {}
-    return {"std": float(errors.std[place, output]), "probability": float(errors.probability[place, output])}
+def _errors(errors: ShareErrors | None) -> dict[str, np.ndarray]:
+    return {} if errors is None else errors._asdict()
 
 
 @torch.no_grad()
@@ -153,14 +130,15 @@ def variance_shares(
     --------
     >>> import restt, torch
     >>> model = restt.ResTT(sites=4, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
-    >>> found = variance_shares(model, torch.rand(50, 4, 2, dtype=torch.float64))
-    >>> [round(float(part.sum()), 9) for part in (found.of_columns, found.of_orders)]
+    >>> shares = variance_shares(model, torch.rand(50, 4, 2, dtype=torch.float64))
+    >>> [round(float(part.sum()), 9) for part in (shares.of_columns, shares.of_orders)]
     [1.0, 1.0]
     """
     subject = Subject.of(model)
     rows = subject.rows(background)
-    means = rows.mean(dim=0) if subject.estimator is None else subject.required_means(background)
-    chosen = _terms(subject, model, rows if subject.estimator is None else background, terms, settings)
+    is_module = subject.estimator is None
+    means = rows.mean(dim=0) if is_module else subject.required_means(background)
+    chosen = _terms(subject, model, rows if is_module else background, terms, settings)
     train = subject.train(means)
     away = rows - means
     latent = subject.decide(rows)
@@ -174,13 +152,12 @@ def variance_shares(
     def of_sites(members: list[tuple[int, ...]]) -> Tensor:  # (B, K, D)
         return torch.stack([train.term({n: away[:, n] for n in sites}).mean(0) for sites in members], 1)
 
-    sites = subject.module.sites
     of_terms = shares(of_sites(chosen))
-    orders = shares(spectrum_of(subject, rows, means, min(sites, check_int("orders", settings.orders, minimum=1))))
+    orders = shares(train.spectrum(away, min(subject.sites, check_int("orders", settings.orders, minimum=1))))
     orders[0] = 0.0
     shapley = along_paths(subject, rows, means.expand_as(rows))
-    whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(sites)], 1)
-    columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(sites)]), whole)]
+    whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(subject.sites)], 1)
+    columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(subject.sites)]), whole)]
     of_columns, alone, total = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns)
     posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
@@ -210,9 +187,9 @@ def _terms(
 ) -> list[tuple[int, ...]]:
     """Sites of the terms to list."""
     if terms is not None:
-        return [subject.sites(columns, "terms") for columns in terms]
-    found = top_interactions(model, background, settings.terms, min(subject.module.sites, settings.term_order))
-    return [tuple(subject.columns.index(column) for column in term.columns) for term in found.terms]
+        return [subject.sites_of(columns, "terms") for columns in terms]
+    largest = top_interactions(model, background, settings.terms, min(subject.sites, settings.term_order))
+    return [tuple(subject.columns.index(column) for column in term.columns) for term in largest.terms]
 
 
 def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:
@@ -231,44 +208,36 @@ def _posterior_errors(
     sites: Sequence[int],
     settings: ShareSettings,
 ) -> tuple[ShareErrors, ShareErrors]:
-    """Posterior errors of the shares of terms, and of all terms with each of some columns."""
-    count = min(len(rows), settings.rows)
-    place = np.random.default_rng(settings.seed).permutation(len(rows))[:count]
+    """Posterior errors of the shares of terms, and of all terms with each of some columns, on a sample of the rows."""
+    place = np.random.default_rng(settings.seed).permutation(len(rows))[: settings.rows]
     sample = rows[torch.from_numpy(place).to(rows.device)]
     size = torch.linalg.vector_norm(subject.readout, dim=0)
-    train, away, still = subject.train(means), sample - means, means.expand_as(sample)
-    latent = subject.decide(sample)
+    unit = size.where(size > 0, 1.0)
+    train, away, latent = subject.train(means), sample - means, subject.decide(sample)
+
+    def drawn(product: Tensor, value: Tensor) -> np.ndarray:  # (B, N, I), (B, D) -> (2, D)
+        """Standard deviation of the share of a part, and how probable it is that it exceeds the least.
+
+        A part is given by its site vectors and its posterior mean.
+        """
+        products = by_column(subject, torch.cat([product, sample]))
+        centre = (torch.cat([value, latent]) / unit).cpu()
+        draws = posterior_draws(posterior, products, centre, settings.draws, settings.seed)
+        part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)
+        part, whole = part - part.mean(dim=1, keepdim=True), whole - whole.mean(dim=1, keepdim=True)
+        variance = whole.square().sum(1)
+        known = (variance > 0) & (size > 0).cpu()
+        ratios = [torch.where(known, (part * of).sum(1) / variance.where(known, 1.0), 0.0) for of in (whole, part)]
+        share, own = ratios
+        return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()
+
     of_terms, of_columns = [], np.full((2, len(subject.names), latent.shape[1]), np.nan)
     for members in terms:
-        mask = torch.zeros(len(means), dtype=torch.bool)
-        mask[list(members)] = True
-        product = torch.where(mask[:, None].to(sample.device), away, still)
-        value = train.term({n: away[:, n] for n in members}).mean(dim=0)
-        of_terms.append(_drawn(posterior, subject, product, value, sample, latent, size, settings))
+        product = means.expand_as(sample).clone()
+        product[:, list(members)] = away[:, list(members)]
+        of_terms.append(drawn(product, train.term({n: away[:, n] for n in members}).mean(dim=0)))
     for n in sites:
-        product, value = _at(sample, n, away[:, n]), latent - subject.decide(_at(sample, n, means[n]))
-        of_columns[:, subject.columns[n]] = _drawn(posterior, subject, product, value, sample, latent, size, settings)
+        of_columns[:, subject.columns[n]] = drawn(
+            _at(sample, n, away[:, n]), latent - subject.decide(_at(sample, n, means[n]))
+        )
     return ShareErrors(*np.stack(of_terms, axis=1)), ShareErrors(*of_columns)
-
-
-def _drawn(
-    posterior: Predictive,
-    subject: Subject,
-    product: Tensor,  # (B, N, I): site vectors of the part
-    value: Tensor,  # (B, D): its posterior mean
-    sample: Tensor,  # (B, N, I)
-    latent: Tensor,  # (B, D)
-    size: Tensor,  # (D,)
-    settings: ShareSettings,
-) -> np.ndarray:  # (2, D)
-    """Standard deviation of the share of a part, and how probable it is that it exceeds the least."""
-    centre = torch.cat([value, latent]) / size.where(size > 0, 1.0)
-    products = by_column(subject, torch.cat([product, sample]))
-    draws = posterior_draws(posterior, products, centre.cpu(), settings.draws, settings.seed)
-    part, whole = draws.split([len(value), len(latent)], dim=1)  # (draws, B, D)
-    whole = whole - whole.mean(dim=1, keepdim=True)
-    variance = whole.square().sum(1)
-    known = (variance > 0) & (size > 0).cpu()
-    own = (part - part.mean(dim=1, keepdim=True)).square().sum(1)
-    share, own = (torch.where(known, sums / variance.where(known, 1.0), 0.0) for sums in ((part * whole).sum(1), own))
-    return torch.stack([share.std(dim=0, correction=0), (own > settings.least).double().mean(dim=0)]).numpy()

@@ -1,4 +1,4 @@
-"""Sobol indices: shares of the variance of the predictions under independent columns."""
+"""Variances under independent columns: Sobol indices, and the interactions of largest variance."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int
+from restt.explain.search import SETTINGS, search_terms
 from restt.explain.subject import Subject
-from restt.explain.tables import Records
+from restt.explain.tables import Records, records_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,16 +28,7 @@ class SobolIndices(Records):
     pairs: Tensor  # (N, N, O) what two columns do together, first-order indices on the diagonal
 
     def _records(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "column": name,
-                "output": output,
-                "first": float(self.first[n, o]),
-                "total": float(self.total[n, o]),
-            }
-            for o, output in enumerate(self.outputs)
-            for n, name in enumerate(self.names)
-        ]
+        return records_of({"column": self.names}, self.outputs, {"first": self.first, "total": self.total})
 
     def _title(self) -> tuple[str, str]:
         return "Sobol indices", "exact under independent columns"
@@ -62,20 +54,119 @@ def sobol_indices(model: Any, background: Any = None, max_order: int | None = No
     --------
     >>> import restt, torch
     >>> model = restt.ResTT(sites=4, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
-    >>> found = sobol_indices(model, torch.rand(50, 4, 2, dtype=torch.float64))
-    >>> torch.allclose(found.by_order.sum(0), torch.ones(1, dtype=torch.float64))
+    >>> indices = sobol_indices(model, torch.rand(50, 4, 2, dtype=torch.float64))
+    >>> torch.allclose(indices.by_order.sum(0), torch.ones(1, dtype=torch.float64))
     True
-    >>> bool((found.total >= found.first).all())
+    >>> bool((indices.total >= indices.first).all())
     True
     """
     subject = Subject.of(model)
-    sites = subject.module.sites
-    highest = sites if max_order is None else min(sites, check_int("max_order", max_order, minimum=1))
     means, covariances = subject.moments(background)
     moments = subject.train(means).moments(covariances)
-    variance, total, orders = moments.variances(highest)
+    variance, total, orders = moments.variances(subject.highest(max_order))
     pairs = subject.in_columns(subject.in_columns(moments.pairs, 0), 1)
     parts = (pairs.diagonal().T, subject.in_columns(total, 0), orders, pairs)
-    shares = [torch.where(variance > 0, part / variance.where(variance > 0, 1.0), 0.0) for part in parts]
     mean = subject.decide(means[None])[0]  # the output is affine in each of the independent sites
-    return SobolIndices(subject.names, subject.outputs, mean, variance, *shares)
+    return SobolIndices(subject.names, subject.outputs, mean, variance, *(_share(part, variance) for part in parts))
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:  # (…, D), (D,)
+    """The ratio, 0 where nothing varies."""
+    return torch.where(whole > 0, part / whole.where(whole > 0, 1.0), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One centred (ANOVA) term: the columns in it, its variance and share of the whole by output, (O,) each."""
+
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    variance: Tensor
+    share: Tensor
+
+    @property
+    def label(self) -> str:
+        """The names of the columns."""
+        return " × ".join(self.names)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TopInteractions(Records):
+    """Terms by falling variance, summed over outputs.
+
+    ``complete``: no term outside the list has a larger variance than one in it. Otherwise the search ended early, and
+    ``bound`` is the most that an unseen term can have.
+    """
+
+    terms: tuple[Term, ...]
+    outputs: tuple[str, ...]
+    complete: bool
+    bound: float
+    nodes: int
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __getitem__(self, place: int) -> Term:
+        return self.terms[place]
+
+    def _records(self) -> list[dict[str, Any]]:
+        names = ["share"] if len(self.outputs) == 1 else [f"share of {output}" for output in self.outputs]
+        return [
+            {
+                "term": term.label,
+                "order": len(term.columns),
+                "variance": float(term.variance.sum()),
+                **dict(zip(names, term.share.tolist(), strict=True)),
+            }
+            for term in self.terms
+        ]
+
+    def _title(self) -> tuple[str, str]:
+        note = "proven complete" if self.complete else f"not proven: an unseen term has at most {self.bound:.3g}"
+        return "Interactions by variance under independent columns", note
+
+
+@torch.no_grad()
+def top_interactions(
+    model: Any, background: Any = None, k: int = 10, max_order: int | None = None, nodes: int = SETTINGS.nodes
+) -> TopInteractions:
+    """The k interactions with the largest variance under independent sites, of any order up to ``max_order``.
+
+    Single sites and pairs are all computed. Larger terms are searched best-first: the variance of all terms that begin
+    with the same choices along the chain is one exact number, and bounds each of them; with diagonal cores it is that
+    of all terms that contain a pair of sites, and the search also ends after a fixed amount of work.
+
+    Parameters
+    ----------
+    model : restt.ResTT or fitted estimator
+    background : (M, N, I) site vectors for a module, a table for an estimator
+    k : int
+        How many.
+    max_order : int, optional
+        The most sites in a term; by default all N.
+    nodes : int
+        How far to search; where it does not suffice, ``complete`` is False.
+
+    Examples
+    --------
+    >>> import restt, torch
+    >>> model = restt.ResTT(sites=6, feature_dim=2, bond_dim=3, outputs=1, dtype=torch.float64)
+    >>> top = top_interactions(model, torch.rand(50, 6, 2, dtype=torch.float64), k=3)
+    >>> len(top), top.complete
+    (3, True)
+    """
+    k = check_int("k", k, minimum=1)
+    nodes = check_int("nodes", nodes, minimum=1)
+    subject = Subject.of(model)
+    sites = subject.sites
+    highest = sites if max_order is None else check_int("max_order", max_order, minimum=1, maximum=sites)
+    means, covariances = subject.moments(background)
+    moments = subject.train(means).moments(covariances)
+    search = search_terms(moments, highest, k, nodes)
+    terms = []
+    for members, variance in sorted(search.variances.items(), key=lambda item: -float(item[1].sum()))[:k]:
+        columns = tuple(sorted(subject.columns[site] for site in members))
+        names = tuple(subject.names[column] for column in columns)
+        terms.append(Term(columns, names, variance, _share(variance, moments.variance)))
+    return TopInteractions(tuple(terms), subject.outputs, search.complete, search.bound, search.nodes)

@@ -1,7 +1,7 @@
 """A module or a fitted estimator as one function of site vectors on the decision scale.
 
-Everything below this file sees a :class:`Subject` and no longer asks where it came from. Members are averaged on the
-decision scale, which is affine in their outputs, so the average is as multilinear as each of them.
+All other files read a :class:`Subject`. Members are averaged on the decision scale, which is affine in their outputs,
+so the average is as multilinear as each of them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt._common.errors import shown
+from restt._common.errors import check_int, shown
 from restt.diagonal import DiagonalTT
-from restt.explain.dense_train import DenseTrain
-from restt.explain.diagonal_train import DiagonalTrain
-from restt.explain.memory import row_chunks
+from restt.explain.columns import estimator_grid, estimator_labels, module_grid
+from restt.explain.dense import DenseTrain
+from restt.explain.products import Products, ProductTrain
+from restt.explain.sweeps import row_chunks
 from restt.module import ResTT
 
 
@@ -31,7 +31,7 @@ class Subject:
     Sites are in the module's order. Results are in the order of ``names``: for estimators that of the table's columns.
     """
 
-    module: ResTT | DiagonalTT
+    module: Any  # ResTT, DiagonalTT or Products
     columns: tuple[int, ...]  # N: the place of each site in results
     names: tuple[str, ...]  # C
     outputs: tuple[str, ...]  # D
@@ -74,17 +74,32 @@ class Subject:
     @property
     def device(self) -> torch.device:
         """The device of the module's numbers."""
-        return self.module.device
+        device: torch.device = self.module.device
+        return device
 
     @property
-    def state_numbers(self) -> int:
-        """Numbers that a row holds at each site while its gradient is computed; diagonal cores are read in blocks."""
-        return 0 if isinstance(self.module, DiagonalTT) else (self.module.runs or 1) * self.module.bond_dim
+    def sites(self) -> int:
+        """N, the number of site vectors."""
+        sites: int = self.module.sites
+        return sites
 
-    @cached_property
-    def degree(self) -> int:
-        """The highest order of interaction the topology holds, at least 1."""
-        return max(self.module.topology.orders(), default=1)
+    def highest(self, max_order: int | None, default: int | None = None) -> int:
+        """The highest order of a spectrum: at most N, by default all or ``default``."""
+        order = default if max_order is None else check_int("max_order", max_order, minimum=1)
+        return self.sites if order is None else min(self.sites, order)
+
+    @property
+    def nodes(self) -> int:
+        """Gauss–Legendre nodes that integrate derivatives along a line exactly."""
+        module = self.module
+        degree = module.degree if isinstance(module, Products) else max(module.topology.orders(), default=1)
+        return (degree + 1) // 2
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that a row needs while its gradient is computed; products are read in blocks."""
+        states = (self.module.runs or 1) * self.module.bond_dim if isinstance(self.module, ResTT) else 0
+        return self.sites * (4 * self.module.feature_dim + states)
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I) float64
         """Site vectors of a module's features (B, N, I) or of an estimator's table; padding is zero."""
@@ -145,7 +160,7 @@ class Subject:
         vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(numbers))
         return vectors.to(device=self.device, dtype=torch.float64)
 
-    def moments(self, background: Any) -> tuple[Tensor, Tensor]:  # (N, I), (N, I, I)
+    def moments(self, background: Any) -> tuple[Tensor, Tensor | None]:  # (N, I), (N, I, I)
         """Mean and covariance of each site under the background, or as an estimator learned them."""
         if background is None:
             stored = getattr(self.estimator, "site_covariances_", None)
@@ -173,10 +188,10 @@ class Subject:
         cores[-1][:, -1, 0] += self.offset
         return cores
 
-    def train(self, means: Tensor | None) -> DenseTrain | DiagonalTrain:  # (N, I)
+    def train(self, means: Tensor | None) -> DenseTrain | ProductTrain:  # (N, I)
         """The decision as a train in which an absent site is at its mean, 0 without means."""
         if isinstance(self.module, DiagonalTT):
-            return DiagonalTrain(self.module, means, self.readout, self.offset)
+            return ProductTrain(Products.of(self.module, self.readout, self.offset), means)
         return DenseTrain(self.cores(), means)
 
     def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
@@ -202,9 +217,8 @@ class Subject:
         weights: Tensor,  # (K,)
     ) -> Tensor:  # (B, N, D)
         """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
-        numbers = len(nodes) * self.module.sites * (3 * self.module.feature_dim + self.state_numbers)
         parts = []
-        for rows in row_chunks(len(way), numbers, way.device):
+        for rows in row_chunks(len(way), len(nodes) * self.numbers, way.device):
             points = (starts[rows] + nodes[:, None, None, None] * way[rows]).flatten(0, 1)
             slopes = [
                 torch.einsum("k,kbni,bni->bn", weights, gradient.unflatten(0, (len(nodes), -1)), way[rows])
@@ -212,6 +226,17 @@ class Subject:
             ]
             parts.append(torch.stack(slopes, dim=-1))
         return torch.cat(parts)
+
+    def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+        """The values of a site's column, those given or all of interest, and their site vectors."""
+        if self.estimator is None:
+            return module_grid(self.module, site, given, rows)
+        values, vectors = estimator_grid(self.estimator, site, given)
+        return values, vectors.to(self.device)
+
+    def labels(self, x: Any) -> np.ndarray | None:  # (B, C) object
+        """A table's values as a reader knows them; None for a module."""
+        return None if self.estimator is None else estimator_labels(self.estimator, x)
 
     def require_module(self) -> Subject:
         """Return itself; subjects without a module of dense or diagonal cores raise a TypeError."""
@@ -228,7 +253,7 @@ class Subject:
         places = torch.tensor(self.columns, device=values.device)
         return values.new_zeros(shape).index_copy(dim, places, values)
 
-    def sites(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
+    def sites_of(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
         """The sites of columns given by name or number: distinct ones, in the order given."""
         single = isinstance(columns, (str, int, np.integer)) and not isinstance(columns, bool)
         chosen = [columns] if single else list(columns) if isinstance(columns, Iterable) else None

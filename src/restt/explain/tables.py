@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ class Table(NamedTuple):
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"
 
 
-class Shown:
+class Printed:
     """A result that prints as one table, as text and in notebooks."""
 
     def _table(self) -> Table:
@@ -58,7 +58,7 @@ class Shown:
         return self._table().html()
 
 
-class Records(Shown):
+class Records(Printed):
     """A result of records that all have the same keys: one row each, in print and as a data frame."""
 
     def _records(self) -> list[dict[str, Any]]:
@@ -80,15 +80,38 @@ class Records(Shown):
         return Table(title, list(records[0] if records else ()), rows, "; ".join(notes))
 
 
+def records_of(
+    labels: Mapping[str, Sequence[Any]],  # of K entries each
+    outputs: Sequence[str],
+    numbers: Mapping[str, Any],  # (K, O) each
+) -> list[dict[str, Any]]:
+    """One record per output and entry: its labels, the output, its numbers.
+
+    >>> records_of({"column": ["a", "b"]}, ["y"], {"share": [[0.2], [0.8]]})[1]
+    {'column': 'b', 'output': 'y', 'share': 0.8}
+    """
+    return [
+        {
+            **{name: values[k] for name, values in labels.items()},
+            "output": output,
+            **{name: float(values[k][o]) for name, values in numbers.items()},
+        }
+        for o, output in enumerate(outputs)
+        for k in range(len(next(iter(labels.values()))))
+    ]
+
+
 def short(value: Any) -> str:
     """A number in four digits, anything else as it is."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def data_frame(records: Sequence[dict[str, Any]]) -> Any:
-    """A pandas data frame, or an ImportError that says what to install."""
+def data_frame(records: Sequence[dict[str, Any]], **attributes: Any) -> Any:
+    """A pandas data frame with these ``attrs``, or an ImportError that says what to install."""
     try:
         import pandas as pd
     except ImportError as missing:
         raise ImportError("to_frame needs pandas: pip install pandas") from missing
-    return pd.DataFrame(list(records))
+    frame = pd.DataFrame(list(records))
+    frame.attrs = attributes
+    return frame

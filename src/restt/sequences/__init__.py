@@ -1,4 +1,4 @@
-"""Sequences: a residual train whose core is the same at every time step, and estimators on it.
+"""Sequences: a residual train whose core is the same at every time step, estimators on it, and Volterra series.
 
 >>> import torch
 >>> from restt.sequences import ResTTSequence
@@ -9,5 +9,6 @@ torch.Size([3, 1])
 
 from restt.sequences.estimators import ResTTForecaster, ResTTSequenceClassifier
 from restt.sequences.module import ResTTSequence
+from restt.sequences.volterra import VolterraRegressor
 
-__all__ = ["ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier"]
+__all__ = ["ResTTForecaster", "ResTTSequence", "ResTTSequenceClassifier", "VolterraRegressor"]

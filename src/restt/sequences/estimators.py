@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +13,66 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from restt._common.errors import check_int
-from restt.sequences.inputs import Scaling, read_sequences
 from restt.sequences.module import ResTTSequence
 from restt.train import TrainConfig, train
 
 # The last windows of a series, which choose the epoch.
 HELD_OUT_SHARE = 0.2
+# Standardised values beyond this many standard deviations are clipped: products over steps would grow with them.
+LARGEST = 3.0
+
+
+def read_sequences(X: Any) -> list[np.ndarray]:  # B of (T, channels)
+    """Sequences from an array (B, T) or (B, T, channels), or from a list of (T,) or (T, channels) of any lengths."""
+    if isinstance(X, np.ndarray) and X.dtype != object and X.ndim not in (2, 3):
+        raise ValueError(f"X must have shape (B, T) or (B, T, channels), or be a list of sequences, got {X.shape}")
+    sequences: list[np.ndarray] = []
+    for place, sequence in enumerate(X):
+        values = np.asarray(sequence, dtype=np.float64)
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2:
+            raise ValueError(f"sequence {place} of X must have shape (T,) or (T, channels), got {values.shape}")
+        if values.size == 0:
+            raise ValueError(f"sequence {place} of X must have at least one step and channel, got length 0")
+        if not np.isfinite(values).all():
+            raise ValueError(f"sequence {place} of X must be finite, got {values[~np.isfinite(values)][0]}")
+        if sequences and values.shape[1] != (channels := sequences[0].shape[1]):
+            raise ValueError(f"sequence {place} of X has {values.shape[1]} channels, the first has {channels}")
+        sequences.append(values)
+    if not sequences:
+        raise ValueError("X must hold at least one sequence, got none")
+    return sequences
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Mean and standard deviation of each channel, and of its changes from step to step."""
+
+    mean: np.ndarray  # (channels,)
+    std: np.ndarray  # (channels,)
+    change: np.ndarray  # (channels,)
+
+    @classmethod
+    def fit(cls, sequences: Sequence[np.ndarray]) -> Scaling:
+        """From the steps of all sequences."""
+        steps = np.concatenate(list(sequences))
+        changes = np.concatenate([np.diff(values, axis=0, prepend=values[:1]) for values in sequences])
+        return cls(steps.mean(axis=0), _positive(steps.std(axis=0)), _positive(changes.std(axis=0)))
+
+    def features(self, sequences: Sequence[np.ndarray]) -> torch.Tensor:  # (B, T, 1 + 2 channels)
+        """One, the values and their changes, within ±1, of each step; zeros beyond the end of a sequence."""
+        if sequences[0].shape[1] != len(self.mean):
+            raise ValueError(f"X must have {len(self.mean)} channels, as in the fit, got {sequences[0].shape[1]}")
+        features = torch.zeros(len(sequences), max(map(len, sequences)), 1 + 2 * len(self.mean))
+        for place, values in enumerate(sequences):
+            change = np.diff(values, axis=0, prepend=values[:1]) / self.change
+            parts = [np.full((len(values), 1), LARGEST), (values - self.mean) / self.std, change]
+            features[place, : len(values)] = torch.from_numpy(np.hstack(parts).clip(-LARGEST, LARGEST) / LARGEST)
+        return features
+
+
+def _positive(std: np.ndarray) -> np.ndarray:
+    return np.where(std > 0, std, 1.0)
 
 
 class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
@@ -156,15 +212,15 @@ class ResTTForecaster(BaseEstimator):
         values = self._read(series, self.memory)
         for _ in range(check_int("steps", steps, minimum=1)):
             values = np.concatenate([values, self._next(values[None, -self.memory :])])
-        found = values[-steps:]
-        return found[:, 0] if np.ndim(series) == 1 else found
+        forecast = values[-steps:]
+        return forecast[:, 0] if np.ndim(series) == 1 else forecast
 
     @torch.no_grad()
     def predict_ahead(self, series: Any) -> np.ndarray:  # (T - memory,) or (T - memory, channels)
         """One step ahead: each value from the ``memory`` measured ones before it."""
         check_is_fitted(self)
-        found = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
-        return found[:, 0] if np.ndim(series) == 1 else found
+        ahead = self._next(self._windows(self._read(series, self.memory + 1)[:-1]))
+        return ahead[:, 0] if np.ndim(series) == 1 else ahead
 
     def _next(self, windows: np.ndarray) -> np.ndarray:  # (B, memory, channels) -> (B, channels)
         changes = self.module_(self.scaling_.features(list(windows))).double().numpy()

@@ -145,23 +145,14 @@ class ResTTSequence(nn.Module):
     ) -> tuple[Tensor, Tensor]:  # (B, O), (B, r)
         """The output after more steps, and the state to carry on; without a state from the start."""
         if state is None:
-            found = self.state(x)
+            state = self.state(x)
         else:
-            found = self.states(x, state)[:, -1]
-        return found @ self.head + self.bias, found
-
-    def states(self, x: Tensor, state: Tensor | None = None) -> Tensor:  # (B, T, r)
-        """The state after every step, one step after the other."""
-        self._check(x)
-        if state is None:
-            state = self.start.expand(len(x), -1)
-        if state.shape != (len(x), self.bond_dim):
-            raise ValueError(f"state must have shape {(len(x), self.bond_dim)}, got {tuple(state.shape)}")
-        entries, found = x @ self.entry, []
-        for t in range(x.shape[1]):
-            state = state + torch.einsum("bk,bi,ikl->bl", state, x[:, t], self.core) + entries[:, t]
-            found.append(state)
-        return torch.stack(found, dim=1)
+            self._check(x)
+            if state.shape != (len(x), self.bond_dim):
+                raise ValueError(f"state must have shape {(len(x), self.bond_dim)}, got {tuple(state.shape)}")
+            for step in x.unbind(1):
+                state = state + torch.einsum("bk,bi,ikl->bl", state, step, self.core) + step @ self.entry
+        return state @ self.head + self.bias, state
 
     def _check(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[2] != self.feature_dim:
@@ -176,10 +167,6 @@ class ResTTSequence(nn.Module):
             wrong = int(lengths[(lengths < 1) | (lengths > x.shape[1])][0])
             raise ValueError(f"lengths must be between 1 and {x.shape[1]}, got {wrong}")
         return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]
-
-    def num_parameters(self) -> int:
-        """Trainable numbers."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def extra_repr(self) -> str:
         """Sizes, for torch's representation."""

@@ -113,7 +113,7 @@ def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
     for trees, background in ((forest[1], forest[3]), (categories, x)):
         found, pairs = explain.sobol_indices(trees, background), _containing(trees, background)
         with monkeypatch.context() as patch:
-            patch.setattr("restt.explain.trees.box_gram.sweep", lambda *_: None)
+            patch.setattr("restt.explain.trees.boxes.sweep", lambda *_: None)
             plain, slow = explain.sobol_indices(trees, background), _containing(trees, background)
         for name in ("variance", "total", "by_order"):
             torch.testing.assert_close(getattr(found, name), getattr(plain, name), **TIGHT)

@@ -1,20 +1,38 @@
 """Trees as a sum of products over binned columns: a leaf is a box, one set of states in each column it constrains.
 
 A column of numbers has a state for each bin between all thresholds of the ensemble, a column of categories one for each
-code that some split names and one for all others; the last state of either is a missing value.
+code that some split names and one for all others; the last state of either is a missing value. The lines of
+:class:`Products` are indicators of sets of states. Variances are sums over all pairs of boxes, in C: a pair shares few
+columns, so most sites cost nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.explain.memory import MEMORY, slices
-from restt.prior.functionals import without_each
+from restt.chain.cpu import build
+from restt.explain.gram import Gram
+from restt.explain.products import Group, Products, ProductTrain
+from restt.explain.trees.reader import Tree
+
+SOURCE = Path(__file__).parent / "boxes.c"
+# Columns of a box, and boxes of one call.
+MOST, _CHUNK = 64, 64
+
+_INTEGERS = ("count", "sites", "outputs", "first", "last")
+_POINTERS = (
+    *("start", "site", "set", "low", "high", "missing", "alone", "table", "sets", "tables", "weights"),
+    *("whole", "totals", "orders", "pairs"),
+)
 
 # A set of states while a tree is read: bins low … high - 1 and the missing value, or a mask of a category's states.
 Interval = tuple[int, int, bool]
@@ -22,48 +40,23 @@ Mask = bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
-    """One tree as arrays over its nodes; ``column`` is -1 at a leaf.
-
-    A number goes left where it is not above the threshold. A category goes left where its code is in the node's list,
-    or, without ``listed_left``, where it is not.
-    """
-
-    column: np.ndarray  # (K,) int
-    left: np.ndarray  # (K,) int
-    right: np.ndarray  # (K,) int
-    threshold: np.ndarray  # (K,) float64
-    missing_left: np.ndarray  # (K,) bool
-    value: np.ndarray  # (K, D) of leaves
-    codes: dict[int, np.ndarray] = field(default_factory=dict)  # by node
-    listed_left: bool = True
-
-
-@dataclass(frozen=True, eq=False)
 class Column:
     """The states of one column."""
 
-    thresholds: np.ndarray | None  # (K,) growing; None for categories
-    codes: np.ndarray | None = None  # (K,) growing
+    cuts: np.ndarray  # (K,) growing: thresholds of numbers, codes of categories
+    categorical: bool
 
     @property
     def width(self) -> int:
         """States: bins or codes and others, then missing."""
-        known = self.thresholds if self.thresholds is not None else self.codes
-        assert known is not None
-        return len(known) + 2
+        return len(self.cuts) + 2
 
     def states(self, numbers: np.ndarray) -> np.ndarray:  # (B,) float64 -> (B,) int
         """The state of each value."""
-        missing = np.isnan(numbers)
-        if self.thresholds is not None:
-            found = np.searchsorted(self.thresholds, numbers, side="left")
-        else:
-            assert self.codes is not None
-            found = np.searchsorted(self.codes, numbers, side="left")
-            known = np.append(self.codes, np.nan)[found] == numbers
-            found = np.where(known, found, len(self.codes))
-        return np.where(missing, self.width - 1, found)
+        place = np.searchsorted(self.cuts, numbers, side="left")
+        if self.categorical:
+            place = np.where(np.append(self.cuts, np.nan)[place] == numbers, place, len(self.cuts))
+        return np.where(np.isnan(numbers), self.width - 1, place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +69,10 @@ class Sets:
     missing: Tensor  # (M,) whether a missing value is in
     table: Tensor | None = None  # (M, I) of categories, in place of the above
 
-    def mass(self, x: Tensor) -> Tensor:  # (B, I) -> (M, B)
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def seen(self, x: Tensor) -> Tensor:  # (B, I) -> (M, B)
         """The mass of site vectors in each set: 0 or 1 of a row, the probability of a mean."""
         if self.table is not None:
             return self.table @ x.T
@@ -92,138 +88,40 @@ class Sets:
         inside[:, -1] = self.missing[chosen]
         return inside.double()
 
-    def overlap(self, ours: Tensor, theirs: Tensor, mean: Tensor) -> Tensor:  # (J,), (K,), (I,) -> (J, K)
-        """The probability of each pair's intersection."""
-        if self.table is not None:
-            return (self.table[ours] * mean) @ self.table[theirs].T
-        until = torch.nn.functional.pad(mean[:-1].cumsum(0), (1, 0))
-        low = torch.maximum(until[self.low[ours]][:, None], until[self.low[theirs]])
-        found = torch.minimum(until[self.high[ours]][:, None], until[self.high[theirs]]).sub_(low).clamp_(min=0)
-        return found.addr_(self.missing[ours] * mean[-1], self.missing[theirs].double())
 
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Boxes that constrain the same number of columns d."""
-
-    site: Tensor  # (J, d)
-    line: Tensor  # (J, d) the set, counted over all sites
-    weights: Tensor  # (J, D)
-
-    def blocks(self, numbers: int) -> Iterator[Group]:
-        """Parts of so many boxes that ``numbers`` of each fit into memory."""
-        for part in slices(len(self.site), max(16, MEMORY.block // (8 * max(1, numbers)))):
-            yield Group(self.site[part], self.line[part], self.weights[part])
-
-
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """A sum of weighted boxes and a constant."""
-
-    sets: tuple[Sets, ...]  # N
-    groups: tuple[Group, ...]
-    constant: Tensor  # (D,)
-
-    @property
-    def degree(self) -> int:
-        """The most columns that one box constrains."""
-        return max((group.site.shape[1] for group in self.groups), default=1)
-
-    @property
-    def count(self) -> int:
-        """The number of boxes."""
-        return sum(len(group.site) for group in self.groups)
-
-    @property
-    def starts(self) -> list[int]:  # N
-        """The first line of each site."""
-        return [0, *np.cumsum([len(each.low) for each in self.sets]).tolist()[:-1]]
-
-    def lines(self, x: Tensor) -> Tensor:  # (B, N, I) -> (L, B)
-        """The mass of site vectors in the sets of all sites."""
-        return torch.cat([each.mass(x[:, n, : each.width]) for n, each in enumerate(self.sets)])
-
-    def values(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
-        """The sum at site vectors; gradients flow to x."""
-        lines, total = self.lines(x), self.constant.expand(len(x), -1)
-        for group in self.groups:
-            for part in group.blocks(len(x) * group.site.shape[1]):
-                inside = lines[part.line[:, 0]]
-                for place in range(1, part.line.shape[1]):
-                    inside = inside * lines[part.line[:, place]]
-                total = total + inside.T @ part.weights
-        return total
-
-    def row_slices(self, rows: int) -> Iterator[slice]:
-        """Slices of rows, fewer at once where there are many distinct sets."""
-        lines = sum(len(each.low) for each in self.sets)
-        return slices(rows, max(1, min(MEMORY.rows, 2 * MEMORY.cpu // max(1, lines))))
-
-    def path_slopes(
-        self,
-        starts: Tensor,  # (B, N, I)
-        way: Tensor,  # (B, N, I)
-        nodes: Tensor,  # (K,)
-        weights: Tensor,  # (K,)
-    ) -> Tensor:  # (B, N, D)
-        """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
-        found = way.new_zeros(len(way), len(self.sets), len(self.constant))
-        for rows in self.row_slices(len(way)):
-            at, along, total = self.lines(starts[rows]), self.lines(way[rows]), found[rows].transpose(0, 1)  # (N, B, D)
-            for group in self.groups:
-                for part in group.blocks(at.shape[1]):
-                    start, moved = ([lines[line] for line in part.line.T] for lines in (at, along))  # d of (J, B)
-                    slopes = [torch.zeros_like(each) for each in moved]
-                    for t, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-                        values = [torch.add(a, v, alpha=t) for a, v in zip(start, moved, strict=True)]
-                        for slope, rest in zip(slopes, without_each(values), strict=True):
-                            slope.add_(rest, alpha=weight)
-                    for site, slope, v in zip(part.site.T, slopes, moved, strict=True):
-                        slope.mul_(v)
-                        for d in range(total.shape[-1]):
-                            total[:, :, d].index_add_(0, site, slope * part.weights[:, d, None])
-        return found
-
-
-def states_of(trees: Sequence[Tree], columns: int, categories: Sequence[int] = ()) -> list[Column]:
+def states_of(trees: Sequence[Tree], columns: int) -> list[Column]:
     """The states of each column: bins between all thresholds, codes of all lists."""
-    thresholds: list[set[float]] = [set() for _ in range(columns)]
+    cuts: list[set[float]] = [set() for _ in range(columns)]
+    categorical = set()
     for tree in trees:
         for node in np.flatnonzero(tree.column >= 0).tolist():
-            named = tree.codes[node].tolist() if node in tree.codes else [tree.threshold[node]]
-            thresholds[tree.column[node]].update(named)
-    sorted_ = [np.array(sorted(found), dtype=np.float64) for found in thresholds]
-    return [Column(None, found) if n in categories else Column(found) for n, found in enumerate(sorted_)]
+            column = int(tree.column[node])
+            cuts[column].update(tree.codes[node].tolist() if node in tree.codes else [tree.threshold[node]])
+            if node in tree.codes:
+                categorical.add(column)
+    return [Column(np.array(sorted(own), dtype=np.float64), n in categorical) for n, own in enumerate(cuts)]
 
 
-def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[int], constant: np.ndarray) -> Boxes:
+def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[int], constant: np.ndarray) -> Products:
     """The leaves of all trees, equal boxes once; ``sites`` are the columns that some split reads."""
     place = {column: site for site, column in enumerate(sites)}
     numbered: list[dict[Interval | Mask, int]] = [{} for _ in sites]
     merged: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
-    constant = np.array(constant, dtype=np.float64)
     for tree in trees:
         for box, value in _leaves(tree, columns):
-            key = []
-            for column, states in sorted(box.items()):
-                site = place[column]
-                key.append((site, numbered[site].setdefault(states, len(numbered[site]))))
-            if not key:
-                constant += value
-            elif tuple(key) in merged:
-                merged[tuple(key)] = merged[tuple(key)] + value
-            else:
-                merged[tuple(key)] = value
+            named = [(place[column], states) for column, states in sorted(box.items())]
+            key = tuple((n, numbered[n].setdefault(states, len(numbered[n]))) for n, states in named)
+            merged[key] = merged.get(key, 0.0) + value
+    constant = constant + merged.pop((), 0.0)
     merged = {key: value for key, value in merged.items() if value.any()}
-    sets = tuple(_sets(columns[column], list(found)) for column, found in zip(sites, numbered, strict=True))
-    starts = [0, *np.cumsum([len(found) for found in numbered]).tolist()]
+    sets = [_sets(columns[column], list(own)) for column, own in zip(sites, numbered, strict=True)]
+    starts = torch.tensor([0, *map(len, sets)]).cumsum(0)
     groups = []
     for size in sorted({len(key) for key in merged}):
-        keys = torch.tensor([key for key in merged if len(key) == size])  # (J, d, 2)
-        weights = np.stack([merged[key] for key in merged if len(key) == size])
-        line = keys[..., 1] + torch.tensor(starts)[keys[..., 0]]
-        groups.append(Group(keys[..., 0].contiguous(), line.contiguous(), torch.from_numpy(weights)))
-    return Boxes(sets, tuple(groups), torch.from_numpy(constant))
+        keys = [key for key in merged if len(key) == size]
+        site, line = torch.tensor(keys).unbind(-1)  # (J, d)
+        groups.append(Group(site, line + starts[site], torch.from_numpy(np.stack([merged[key] for key in keys]))))
+    return Products(sets, groups, torch.from_numpy(np.array(constant, dtype=np.float64)))
 
 
 def _leaves(tree: Tree, columns: Sequence[Column]) -> Iterator[tuple[dict[int, Interval | Mask], np.ndarray]]:
@@ -233,52 +131,145 @@ def _leaves(tree: Tree, columns: Sequence[Column]) -> Iterator[tuple[dict[int, I
         node, box = stack.pop()
         index = int(tree.column[node])
         if index < 0:
-            yield {n: states for n, states in box.items() if not _is_all(columns[n], states)}, tree.value[node]
+            yield {n: states for n, states in box.items() if states != _all(columns[n])}, tree.value[node]
             continue
         column = columns[index]
-        held = box.get(index, _all(column))
-        for child, states in zip((tree.left[node], tree.right[node]), _split(tree, node, column, held), strict=True):
+        parts = _split(tree, node, column, box.get(index, _all(column)))
+        for child, states in zip((tree.left[node], tree.right[node]), parts, strict=True):
             if states is not None:
                 stack.append((int(child), {**box, index: states}))
 
 
 def _all(column: Column) -> Interval | Mask:
-    return (0, column.width - 1, True) if column.thresholds is not None else b"\1" * column.width
-
-
-def _is_all(column: Column, states: Interval | Mask) -> bool:
-    return states == _all(column)
+    return b"\1" * column.width if column.categorical else (0, column.width - 1, True)
 
 
 def _split(
-    tree: Tree, node: int, column: Column, held: Interval | Mask
+    tree: Tree, node: int, column: Column, states: Interval | Mask
 ) -> tuple[Interval | Mask | None, Interval | Mask | None]:
     """The states that go left and right; None for none at all."""
     missing_left = bool(tree.missing_left[node])
-    if column.thresholds is not None:
-        assert not isinstance(held, bytes)
-        low, high, missing = held
-        cut = int(np.searchsorted(column.thresholds, tree.threshold[node])) + 1
+    if not isinstance(states, bytes):
+        low, high, missing = states
+        cut = int(np.searchsorted(column.cuts, tree.threshold[node])) + 1
         left = (low, max(low, min(high, cut)), missing and missing_left)
         right = (min(high, max(low, cut)), high, missing and not missing_left)
         # An empty interval is one set, wherever it lies.
         parts = [(0, 0, each[2]) if each[0] >= each[1] else each for each in (left, right)]
         return tuple(None if each == (0, 0, False) else each for each in parts)  # type: ignore[return-value]
-    assert isinstance(held, bytes)
-    assert column.codes is not None
     goes_left = np.full(column.width, not tree.listed_left)
-    goes_left[np.searchsorted(column.codes, tree.codes[node])] = tree.listed_left
+    goes_left[np.searchsorted(column.cuts, tree.codes[node])] = tree.listed_left
     goes_left[-1] = missing_left
-    inside = np.frombuffer(held, dtype=bool)
+    inside = np.frombuffer(states, dtype=bool)
     masks = (inside & goes_left, inside & ~goes_left)
     return tuple(mask.tobytes() if mask.any() else None for mask in masks)  # type: ignore[return-value]
 
 
-def _sets(column: Column, found: list[Interval | Mask]) -> Sets:
-    if column.thresholds is None:
-        masks = [np.frombuffer(mask, dtype=bool) for mask in found if isinstance(mask, bytes)]
+def _sets(column: Column, listed: list[Interval | Mask]) -> Sets:
+    if column.categorical:
+        masks = [np.frombuffer(mask, dtype=bool) for mask in listed if isinstance(mask, bytes)]
         table = np.stack(masks) if masks else np.zeros((0, column.width), dtype=bool)
         none = torch.zeros(len(table), dtype=torch.int64)
         return Sets(column.width, none, none, none.bool(), torch.from_numpy(table).double())
-    parts = torch.tensor([[int(part) for part in each] for each in found], dtype=torch.int64).reshape(-1, 3)
+    parts = torch.tensor([[int(part) for part in each] for each in listed], dtype=torch.int64).reshape(-1, 3)
     return Sets(column.width, parts[:, 0], parts[:, 1], parts[:, 2].bool())
+
+
+class _Arguments(ctypes.Structure):
+    """``struct boxes`` of boxes.c."""
+
+    _fields_ = [*((name, ctypes.c_int64) for name in _INTEGERS), *((name, ctypes.c_void_p) for name in _POINTERS)]
+
+
+class BoxTrain(ProductTrain):
+    """Boxes centred at the probabilities (N, I) of their columns' states."""
+
+    def moments(self, covariances: Tensor | None) -> BoxGram:
+        """Variances under independent sites; the covariances of states follow from their means."""
+
+        def features(site: int, chosen: Tensor | slice) -> Tensor:  # (J, I)
+            """Centred indicators of states, scaled such that their products sum to covariances."""
+            sets, mean, own = self.products.lines[site], self.means[site], line[chosen, site]
+            inside = sets.members((own - self.products.starts[site]).clamp(min=0)) - absent[chosen, site, None]
+            return inside * mean[: sets.width].clamp(min=0).sqrt() * (own >= 0)[:, None]
+
+        weights, absent, line, constant = self.parts()
+        return BoxGram(weights, absent, line, constant, features, self.products, self.means)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxGram(Gram):
+    """:class:`Gram` of indicators, in C where there is a compiler."""
+
+    boxes: Products
+    means: Tensor  # (N, I)
+
+    @cached_property
+    def _swept(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        return sweep(self.boxes, self.means)
+
+    def variances(self, highest: int) -> tuple[Tensor, Tensor, Tensor]:  # (D,), (N, D), (highest+1, D)
+        """The variance, that of all terms with each site, and that of all terms of each order; 0 for order 0."""
+        if self._swept is None:
+            return super().variances(highest)
+        whole, totals, orders, _ = self._swept
+        missing = max(0, highest + 1 - len(orders))
+        return whole, totals, torch.nn.functional.pad(orders, (0, 0, 0, missing))[: highest + 1]
+
+    def containing(self) -> Tensor:  # (N, N, D)
+        """The variance of all terms that contain both sites of each pair."""
+        return super().containing() if self._swept is None else self._swept[3]
+
+
+def sweep(boxes: Products, means: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """The variance (D,), that of terms with each site (N, D), of each order (MOST+1, D), with each pair (N, N, D).
+
+    None without a compiler, or where a box has too many columns.
+    """
+    library = build.library(SOURCE)
+    if library is None or boxes.degree > MOST or not boxes.groups:
+        return None
+    sites, outputs = boxes.sites, len(boxes.constant)
+    low, high, missing, chosen = [], [], [], []
+    table, tables, place = [], [np.zeros(0)], 0
+    for sets, mean in zip(boxes.lines, means, strict=True):
+        own = mean[: sets.width]
+        until = torch.nn.functional.pad(own[:-1].cumsum(0), (1, 0))
+        low.append(until[sets.low])
+        high.append(until[sets.high])
+        missing.append(sets.missing * own[-1].clamp(min=0).sqrt())
+        chosen.append(torch.arange(len(sets)))
+        table.append(-1 if sets.table is None else place)
+        if sets.table is not None:
+            tables.append(((sets.table * own) @ sets.table.T).numpy().ravel())
+            place += len(tables[-1])
+    line = torch.cat([group.line.flatten() for group in boxes.groups])
+    sizes = [group.site.shape[1] for group in boxes.groups for _ in range(len(group.site))]
+    given = {
+        "start": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        "site": torch.cat([group.site.flatten() for group in boxes.groups]).numpy(),
+        "set": torch.cat(chosen)[line].numpy(),
+        **{
+            name: torch.cat(parts)[line].double().contiguous().numpy()
+            for name, parts in (("low", low), ("high", high), ("missing", missing))
+        },
+        "alone": boxes.seen(means[None])[line, 0].contiguous().numpy(),
+        "table": np.array(table, dtype=np.int64),
+        "sets": np.array([len(sets) for sets in boxes.lines], dtype=np.int64),
+        "tables": np.concatenate(tables),
+        "weights": torch.cat([group.weights for group in boxes.groups]).contiguous().numpy(),
+    }
+    shapes = {"whole": (outputs,), "totals": (sites, outputs), "orders": (MOST + 1, outputs)}
+    shapes["pairs"] = (sites, sites, outputs)
+
+    def part(first: int) -> list[np.ndarray]:
+        results = {name: np.zeros(shape) for name, shape in shapes.items()}
+        pointers = [{**given, **results}[name].ctypes.data for name in _POINTERS]
+        last = min(first + _CHUNK, len(sizes))
+        library.box_variances(ctypes.byref(_Arguments(len(sizes), sites, outputs, first, last, *pointers)))
+        return list(results.values())
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        parts = list(pool.map(part, range(0, len(sizes), _CHUNK)))
+    whole, totals, orders, pairs = (torch.from_numpy(np.sum(each, axis=0)) for each in zip(*parts, strict=True))
+    return whole, totals, orders, pairs + pairs.transpose(0, 1)

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from restt.explain.trees.boxes import Tree
-from restt.explain.trees.columns import columns_of, frame_names, numbers_of
-from restt.explain.trees.model import Ensemble
+from restt.explain.trees.reader import Ensemble, Split, columns_of, nested_tree, numbers_of, output_names
 
 KINDS = ("CatBoost",)
 # Losses whose raw score is y.
 _IDENTITY = (
-    "RMSE",
-    "MAE",
-    "MAPE",
-    "Quantile",
-    "Huber",
-    "LogCosh",
-    "Lq",
-    "MultiRMSE",
-    "MultiQuantile",
+    *("RMSE", "MAE", "MAPE", "Quantile", "Huber", "LogCosh", "Lq", "MultiRMSE", "MultiQuantile"),
     "RMSEWithUncertainty",
 )
 
@@ -39,172 +30,109 @@ def read(model: Any, kind: str) -> Ensemble:
     for other in ("text_features", "embedding_features"):
         if info.get(other):
             raise ValueError(f"model must read numbers and categories, got CatBoost with {other.replace('_', ' ')}")
-    floats, hashed = info.get("float_features", []), info.get("categorical_features", [])
     scale, bias = stored["scale_and_bias"]
     bias = np.atleast_1d(np.asarray(bias, dtype=np.float64))
-    place_of = {
-        "FloatFeature": {each["feature_index"]: each["flat_feature_index"] for each in floats},
-        "OneHotFeature": {each["feature_index"]: each["flat_feature_index"] for each in hashed},
-    }
-    values = {each["flat_feature_index"]: list(each.get("values") or []) for each in hashed}
-    right = {each["flat_feature_index"] for each in floats if each["nan_value_treatment"] == "AsTrue"}
-    if "oblivious_trees" in stored:
-        trees = [_oblivious(tree, place_of, values, right, scale, len(bias)) for tree in stored["oblivious_trees"]]
-    else:
-        trees = [_nested(tree, place_of, values, right, scale, len(bias)) for tree in stored["trees"]]
-    asked = tuple(sorted({int(tree.column[node]) for tree in trees for node in tree.codes}))
-    if asked and "oblivious_trees" not in stored:
+    splits = _Splits(info, scale, len(bias))
+    oblivious = stored.get("oblivious_trees")
+    roots = stored["trees"] if oblivious is None else [_nested(t["splits"] or [], t["leaf_values"]) for t in oblivious]
+    trees = [nested_tree(root, splits.read, listed_left=False) for root in roots]
+    if oblivious is None and any(tree.codes for tree in trees):
         raise ValueError(
             "model must have oblivious trees where it reads categories, got another grow_policy of CatBoost"
         )
-    names, _ = frame_names(model.feature_names_, len(model.feature_names_))
-    classes = getattr(model, "classes_", None)
-    labels = () if classes is None else tuple(map(str, np.asarray(classes).tolist()))
-    outputs = labels[1:] if len(labels) == 2 and len(bias) == 1 else labels
-    if len(outputs) != len(bias):
-        outputs = ("y",) if len(bias) == 1 else tuple(f"y{place}" for place in range(len(bias)))
+    names = tuple(map(str, model.feature_names_))
     loss = str(stored["model_info"].get("params", {}).get("loss_function", {}).get("type", ""))
     return Ensemble(
         "CatBoost",
         names,
-        outputs,
+        output_names(getattr(model, "classes_", None), len(bias)),
         "y" if loss in _IDENTITY else "raw score",
         trees,
         bias,
-        _Numbers(model, names, tuple(each["flat_feature_index"] for each in hashed), asked, stored, place_of, values),
-        asked,
+        _Numbers(model, names, splits, oblivious or []),
     )
 
 
-def _asked(
-    split: dict[str, Any], place_of: dict[str, dict[int, int]], values: dict[int, list[int]]
-) -> tuple[int, float, int | None]:
-    """The column of a split, and its border or the place of its level."""
-    kind = split["split_type"]
-    if kind not in place_of:
-        raise ValueError(
-            f"model must split on numbers and one-hot categories, got CatBoost's {kind}: counters of categories are no "
-            "sums over columns' states; a larger one_hot_max_size avoids them"
-        )
-    if kind == "FloatFeature":
-        return place_of[kind][split["float_feature_index"]], float(np.float32(split["border"])), None
-    column = place_of[kind][split["cat_feature_index"]]
-    if split["value"] not in values[column]:
-        values[column].append(split["value"])
-    return column, 0.0, values[column].index(split["value"])
+def _nested(splits: list[Any], values: list[float], leaf: int = 0, depth: int = 0) -> dict[str, Any]:
+    """An oblivious tree, one split per level, as nested nodes: bit i of a leaf's number is split i."""
+    if depth == len(splits):
+        outputs = len(values) >> depth
+        return {"value": values[leaf * outputs : (leaf + 1) * outputs]}
+    left, right = (_nested(splits, values, leaf | side << depth, depth + 1) for side in (0, 1))
+    return {"split": splits[depth], "left": left, "right": right}
 
 
-def _oblivious(
-    tree: dict[str, Any],
-    place_of: dict[str, dict[int, int]],
-    values: dict[int, list[int]],
-    missing_right: set[int],
-    scale: float,
-    outputs: int,
-) -> Tree:
-    """A tree with one split per level: node k has the children 2k + 1 and 2k + 2, bit i of a leaf is split i."""
-    splits = [_asked(split, place_of, values) for split in tree["splits"] or []]
-    depth = len(splits)
-    inner, size = 2**depth - 1, 2 ** (depth + 1) - 1
-    level = np.log2(np.arange(inner) + 1).astype(int)
-    column, threshold, value = np.full(size, -1), np.zeros(size), np.zeros((size, outputs))
-    column[:inner] = np.array([split[0] for split in splits], dtype=int)[level]
-    threshold[:inner] = np.array([split[1] for split in splits])[level]
-    path = np.arange(2**depth)  # the first split is the highest bit of a path
-    leaf = sum(((path >> (depth - 1 - bit)) & 1) << bit for bit in range(depth)) if depth else path
-    value[inner:] = scale * np.reshape(tree["leaf_values"], (-1, outputs))[leaf]
-    codes = {node: np.array([splits[level[node]][2]]) for node in range(inner) if splits[level[node]][2] is not None}
-    return _as_tree(column, threshold, value, codes, missing_right, 2 * np.arange(size) + 1, 2 * np.arange(size) + 2)
+class _Splits:
+    """Nodes of the model's JSON; categories are numbered in the order in which splits name their hashes."""
 
+    def __init__(self, info: dict[str, Any], scale: float, outputs: int) -> None:
+        floats, hashed = info.get("float_features", []), info.get("categorical_features", [])
+        self.scale, self.outputs = scale, outputs
+        self.numbers = {each["feature_index"]: each["flat_feature_index"] for each in floats}
+        self.categories = {each["feature_index"]: each["flat_feature_index"] for each in hashed}
+        self.missing_right = {e["flat_feature_index"] for e in floats if e["nan_value_treatment"] == "AsTrue"}
+        self.hashes: dict[int, list[int]] = {column: [] for column in self.categories.values()}
 
-def _nested(
-    root: dict[str, Any],
-    place_of: dict[str, dict[int, int]],
-    values: dict[int, list[int]],
-    missing_right: set[int],
-    scale: float,
-    outputs: int,
-) -> Tree:
-    nodes = [root]
-    for node in nodes:  # grows while it is read
-        nodes += [node[side] for side in ("left", "right") if side in node]
-    place, size = {id(node): number for number, node in enumerate(nodes)}, len(nodes)
-    column, threshold, value = np.full(size, -1), np.zeros(size), np.zeros((size, outputs))
-    left, right = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    codes = {}
-    for number, node in enumerate(nodes):
+    def read(self, node: dict[str, Any]) -> Split | np.ndarray:
+        """A node's split, or at a leaf its value."""
         if "split" not in node:
-            value[number] = scale * np.asarray(node["value"])
-            continue
-        column[number], threshold[number], level = _asked(node["split"], place_of, values)
-        left[number], right[number] = place[id(node["left"])], place[id(node["right"])]
-        if level is not None:
-            codes[number] = np.array([level])
-    return _as_tree(column, threshold, value, codes, missing_right, left, right)
+            return self.scale * np.broadcast_to(np.asarray(node["value"], dtype=np.float64), self.outputs)
+        split, children = node["split"], (node["left"], node["right"])
+        if split["split_type"] == "FloatFeature":
+            column = self.numbers[split["float_feature_index"]]
+            border = float(np.float32(split["border"]))
+            return Split(column, *children, border, column not in self.missing_right)
+        column, code = self.level(split)
+        return Split(column, *children, missing_left=True, codes=[code])
+
+    def level(self, split: dict[str, Any]) -> tuple[int, int]:
+        """The column and the number of the category that a one-hot split asks for."""
+        if split["split_type"] != "OneHotFeature":
+            raise ValueError(
+                f"model must split on numbers and one-hot categories, got CatBoost's {split['split_type']}: counters "
+                "of categories are no sums over columns' states; a larger one_hot_max_size avoids them"
+            )
+        column = self.categories[split["cat_feature_index"]]
+        if split["value"] not in self.hashes[column]:
+            self.hashes[column].append(split["value"])
+        return column, self.hashes[column].index(split["value"])
 
 
-def _as_tree(
-    column: np.ndarray,
-    threshold: np.ndarray,
-    value: np.ndarray,
-    codes: dict[int, np.ndarray],
-    missing_right: set[int],
-    left: np.ndarray,
-    right: np.ndarray,
-) -> Tree:
-    missing_left = ~np.isin(column, sorted(missing_right))
-    return Tree(column, left, right, threshold, missing_left, value, codes, listed_left=False)
-
-
+@dataclass(eq=False)
 class _Numbers:
     """Tables as the splits compare them. A level's hash is not public: the model itself says which leaf it goes to."""
 
-    def __init__(
-        self,
-        model: Any,
-        names: tuple[str, ...],
-        categories: tuple[int, ...],
-        asked: tuple[int, ...],
-        stored: dict[str, Any],
-        place_of: dict[str, dict[int, int]],
-        values: dict[int, list[int]],
-    ) -> None:
-        self.model, self.names, self.categories, self.asked = model, names, categories, asked
-        self._known: dict[int, dict[str, float]] = {column: {} for column in asked}
-        # For each level that a split names, a tree and the bit of its leaf that says so.
-        self._bits: dict[int, dict[int, tuple[int, int]]] = {column: {} for column in asked}
-        for number, tree in enumerate(stored.get("oblivious_trees", [])):
-            for bit, split in enumerate(tree["splits"] or []):
-                column, _, level = _asked(split, place_of, values)
-                if level is not None:
-                    self._bits[column].setdefault(level, (number, bit))
+    model: Any
+    names: tuple[str, ...]
+    splits: _Splits
+    trees: list[dict[str, Any]]  # oblivious
+    codes: dict[int, dict[str, float]] = field(default_factory=dict)  # by column, of the levels seen so far
 
     def __call__(self, X: Any) -> np.ndarray:  # (B, C)
-        held = columns_of(X, self.names, not all(name == str(place) for place, name in enumerate(self.names)))
-        numbers = np.zeros((len(held[0]), len(self.names)))
-        for place, column in enumerate(held):
-            if place in self.asked:
+        named = any(name != str(place) for place, name in enumerate(self.names))
+        columns, categories = columns_of(X, self.names, named), self.splits.hashes
+        numbers = np.zeros((len(columns[0]), len(columns)))
+        for place, column in enumerate(columns):
+            if place not in categories:
+                part = numbers_of(np.asarray(column)[:, None], (self.names[place],), False, single=True)
+                numbers[:, place] = part[:, 0]
+            elif categories[place]:
                 numbers[:, place] = self._codes(place, [_as_text(value) for value in list(column)])
-            elif place not in self.categories:
-                name = (self.names[place],)
-                numbers[:, place] = numbers_of(np.asarray(column)[:, None], name, False, single=True)[:, 0]
         return numbers
 
     def _codes(self, place: int, texts: list[str]) -> list[float]:
-        known = self._known[place]
+        known = self.codes.setdefault(place, {})
         fresh = sorted(set(texts) - set(known))
         if fresh:
-            rows = [
-                ["" if other in self.categories else 0.0 for other in range(place)]
-                + [text]
-                + ["" if other in self.categories else 0.0 for other in range(place + 1, len(self.names))]
-                for text in fresh
-            ]
-            leaves = np.asarray(self.model.calc_leaf_indexes(rows))  # (B, trees)
-            found = np.full(len(fresh), np.inf)  # a code that no split names
-            for level, (tree, bit) in self._bits[place].items():
-                found[(leaves[:, tree].astype(np.int64) >> bit) & 1 == 1] = level
-            known.update(zip(fresh, found.tolist(), strict=True))
+            row: list[Any] = ["" if other in self.splits.hashes else 0.0 for other in range(len(self.names))]
+            leaves = self.model.calc_leaf_indexes([[*row[:place], text, *row[place + 1 :]] for text in fresh])
+            codes = np.full(len(fresh), np.inf)  # a code that no split names
+            for tree, leaf in zip(self.trees, np.asarray(leaves).astype(np.int64).T, strict=True):
+                for bit, split in enumerate(tree["splits"] or []):
+                    if split["split_type"] == "OneHotFeature":
+                        column, code = self.splits.level(split)
+                        codes[(column == place) & (leaf >> bit & 1 == 1)] = code
+            known.update(zip(fresh, codes.tolist(), strict=True))
         return [known[text] for text in texts]
 
 

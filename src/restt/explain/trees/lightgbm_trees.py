@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from restt.explain.trees.boxes import Tree
-from restt.explain.trees.columns import columns_of, frame_names, numbers_of
-from restt.explain.trees.model import Ensemble
+from restt.explain.trees.reader import Ensemble, Split, columns_of, nested_tree, numbers_of, output_names
 
 KINDS = ("LGBMModel", "Booster")
 # Numbers that LightGBM takes for 0 (kZeroThreshold, a float32).
@@ -23,63 +21,49 @@ def read(model: Any, kind: str) -> Ensemble:
     booster = model if kind == "Booster" else model.booster_
     dump = booster.dump_model()
     count = int(dump["num_tree_per_iteration"])
-    classes = getattr(model, "classes_", None)
-    names = None if classes is None else tuple(map(str, classes.tolist()))[-count if count == 1 else 0 :]
     objective = str(dump.get("objective", "")).split()
     identity = bool(objective) and objective[0] in _IDENTITY and "sqrt" not in objective
-    outputs = names or (("y",) if count == 1 else tuple(f"output {place}" for place in range(count)))
     share = count / max(1, len(dump["tree_info"])) if dump.get("average_output") else 1.0
     missing: dict[int, str] = {}
-    trees = []
-    for number, tree in enumerate(dump["tree_info"]):
-        trees.append(_tree(tree["tree_structure"], number % count, count, share, missing))
-    categories = tuple(sorted({int(tree.column[node]) for tree in trees for node in tree.codes}))
-    given = dump["feature_names"]
-    columns, named = frame_names(given, len(given))
-    named = named and not all(name == f"Column_{place}" for place, name in enumerate(given))
+    trees = [
+        nested_tree(tree["tree_structure"], partial(_node, leaf=share * np.eye(count)[number % count], missing=missing))
+        for number, tree in enumerate(dump["tree_info"])
+    ]
+    names = tuple(dump["feature_names"])
+    named = any(name != f"Column_{place}" for place, name in enumerate(names))
     levels = dump.get("pandas_categorical") or []
+    # Levels are listed without their columns: those whose dump lists values.
+    infos = dump.get("feature_infos", {})
+    places = [place for place, name in enumerate(names) if infos.get(name, {}).get("values")]
+    codes = sorted({int(tree.column[node]) for tree in trees for node in tree.codes})
     return Ensemble(
         "LightGBM",
-        columns,
-        outputs,
+        names,
+        output_names(getattr(model, "classes_", None), count),
         "y" if identity else "raw score",
         trees,
         np.zeros(count),
-        partial(_numbers, names=columns, named=named, levels=levels, categories=categories, missing=missing),
-        categories,
-        _level_names(dump, levels),
+        partial(_numbers, names=names, named=named, levels=levels, codes=codes, missing=missing),
+        dict(zip(places, levels, strict=True)) if len(places) == len(levels) else None,
     )
 
 
-def _tree(root: dict[str, Any], output: int, outputs: int, share: float, missing: dict[int, str]) -> Tree:
-    nodes = [root]
-    for node in nodes:  # grows while it is read
-        nodes += [node[side] for side in ("left_child", "right_child") if side in node]
-        if "leaf_coeff" in node:
-            raise ValueError("model must have constant leaves, got LightGBM's linear_tree=True")
-    size, place = len(nodes), {id(node): number for number, node in enumerate(nodes)}
-    column, left, right = np.full(size, -1), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    threshold, missing_left, value = np.zeros(size), np.zeros(size, dtype=bool), np.zeros((size, outputs))
-    codes = {}
-    for number, node in enumerate(nodes):
-        if "split_feature" not in node:
-            value[number, output] = share * node["leaf_value"]
-            continue
-        column[number] = node["split_feature"]
-        left[number], right[number] = place[id(node["left_child"])], place[id(node["right_child"])]
-        if node["decision_type"] == "==":  # missing and unseen codes go right
-            codes[number] = np.array([int(code) for code in str(node["threshold"]).split("||")])
-            continue
-        # The dump writes infinity as 1e300.
-        threshold[number] = np.inf if node["threshold"] >= 1e300 else node["threshold"]
-        missing_left[number] = node["default_left"]
-        kind = missing.setdefault(node["split_feature"], node["missing_type"])
-        if kind != node["missing_type"]:
-            raise ValueError(
-                f"model must treat missing values of a column alike in all trees, got {kind} and "
-                f"{node['missing_type']} of column {node['split_feature']}"
-            )
-    return Tree(column, left, right, threshold, missing_left, value, codes)
+def _node(node: dict[str, Any], leaf: np.ndarray, missing: dict[int, str]) -> Split | np.ndarray:
+    if "leaf_coeff" in node:
+        raise ValueError("model must have constant leaves, got LightGBM's linear_tree=True")
+    if "split_feature" not in node:
+        return node["leaf_value"] * leaf
+    column, children = node["split_feature"], (node["left_child"], node["right_child"])
+    if node["decision_type"] == "==":  # missing and unseen codes go right
+        return Split(column, *children, codes=[int(code) for code in str(node["threshold"]).split("||")])
+    kind = missing.setdefault(column, node["missing_type"])
+    if kind != node["missing_type"]:
+        raise ValueError(
+            f"model must treat missing values of a column alike in all trees, got {kind} and {node['missing_type']} "
+            f"of column {column}"
+        )
+    # The dump writes infinity as 1e300.
+    return Split(column, *children, np.inf if node["threshold"] >= 1e300 else node["threshold"], node["default_left"])
 
 
 def _numbers(
@@ -87,28 +71,20 @@ def _numbers(
     names: tuple[str, ...],
     named: bool,
     levels: list[list[Any]],
-    categories: tuple[int, ...],
+    codes: list[int],
     missing: dict[int, str],
 ) -> np.ndarray:  # (B, C)
-    held = columns_of(X, names, named)
-    typed = [place for place, column in enumerate(held) if str(getattr(column, "dtype", "")) == "category"]
+    columns = columns_of(X, names, named)
+    typed = [place for place, column in enumerate(columns) if str(getattr(column, "dtype", "")) == "category"]
     if typed and len(typed) != len(levels):
         raise ValueError(f"X must have {len(levels)} columns of categories as in the fit, got {len(typed)}")
-    found = numbers_of(X, names, named, levels=dict(zip(typed, levels, strict=True)) if typed else None)
-    found[np.abs(found) <= _ZERO] = 0.0
-    for place in categories:
-        found[:, place] = np.trunc(found[:, place])
+    numbers = numbers_of(X, names, named, levels=dict(zip(typed, levels, strict=True)) if typed else None)
+    numbers[np.abs(numbers) <= _ZERO] = 0.0
+    numbers[:, codes] = np.trunc(numbers[:, codes])
     for place, kind in missing.items():
-        column = found[:, place]
+        column = numbers[:, place]
         if kind == "Zero":
             column[column == 0.0] = np.nan
         elif kind == "None":
             column[np.isnan(column)] = 0.0
-    return found
-
-
-def _level_names(dump: dict[str, Any], levels: list[list[Any]]) -> dict[int, list[Any]] | None:
-    """The levels behind the codes, where it is plain which columns they belong to."""
-    infos = dump.get("feature_infos", {})
-    places = [place for place, name in enumerate(dump["feature_names"]) if infos.get(name, {}).get("values")]
-    return dict(zip(places, levels, strict=True)) if levels and len(places) == len(levels) else None
+    return numbers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from math import factorial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,29 +13,17 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
+from restt.explain.products import Products
 from restt.explain.subject import Subject
-from restt.explain.trees.box_train import BoxTrain
-from restt.explain.trees.boxes import Boxes, Column, Tree, boxes_of, states_of
-from restt.explain.trees.joint import against_rows
+from restt.explain.trees.boxes import BoxTrain, Column, boxes_of, states_of
+from restt.explain.trees.reader import Ensemble
 
-
-@dataclass(frozen=True, eq=False)
-class Ensemble:
-    """The trees of a library's model, as its reader returns them."""
-
-    library: str
-    names: tuple[str, ...]  # C
-    outputs: tuple[str, ...]  # D
-    scale: str  # what the outputs are: "y", "raw score", "probability"
-    trees: Sequence[Tree]
-    constant: np.ndarray  # (D,)
-    numbers: Callable[[Any], np.ndarray]  # table -> (B, C) as the splits compare them, NaN where missing
-    categories: tuple[int, ...] = ()
-    level_names: dict[int, list[Any]] | None = None  # by column: what a code stands for
+# Columns of a box whose pattern fits into one integer.
+_MOST = 62
 
 
 class Trees:
-    """A tree ensemble as an exact train: one state per distinct leaf box, one site per column that a split reads.
+    """A tree ensemble as an exact train: one product per distinct leaf box, one site per column that a split reads.
 
     Made by :func:`restt.explain.from_trees`, read by every function of :mod:`restt.explain` with tables as the model
     takes them. All of them need a ``background``: trees do not keep the rows of their fit.
@@ -54,18 +42,18 @@ class Trees:
     def __init__(self, ensemble: Ensemble) -> None:
         self.library, self.names, self.outputs = ensemble.library, ensemble.names, ensemble.outputs
         self.scale = ensemble.scale
-        self._numbers, self._level_names = ensemble.numbers, ensemble.level_names or {}
-        self._columns = states_of(ensemble.trees, len(self.names), ensemble.categories)
+        self._numbers, self._levels = ensemble.numbers, ensemble.level_names or {}
+        self._states = states_of(ensemble.trees, len(self.names))
         read = {int(column) for tree in ensemble.trees for column in tree.column[tree.column >= 0]}
         self._sites = tuple(sorted(read)) or (0,)
-        self._boxes = boxes_of(ensemble.trees, self._columns, self._sites, ensemble.constant)
+        self._boxes = boxes_of(ensemble.trees, self._states, self._sites, ensemble.constant)
         self._trees = len(ensemble.trees)
 
     def __repr__(self) -> str:
-        widest = max(self._columns[column].width for column in self._sites)
+        boxes = sum(len(group.site) for group in self._boxes.groups)
         return (
-            f"Trees of {self.library}: {self._trees} trees, {self._boxes.count} distinct boxes of up to "
-            f"{self._boxes.degree} of {len(self._sites)} columns with up to {widest} states, {self.scale} of "
+            f"Trees of {self.library}: {self._trees} trees, {boxes} distinct boxes of up to {self._boxes.degree} of "
+            f"{len(self._sites)} columns with up to {self._boxes.feature_dim} states, {self.scale} of "
             f"{', '.join(self.outputs)}"
         )
 
@@ -77,75 +65,35 @@ class Trees:
 
     def subject(self) -> TreeSubject:
         """The boxes as explanations read them."""
-        sites = _Sites(len(self._boxes.sets), max(sets.width for sets in self._boxes.sets), torch.device("cpu"))
         eye = torch.eye(len(self.outputs), dtype=torch.float64)
-        parts = (sites, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)))
-        return TreeSubject(*parts, trees=self, boxes=self._boxes)  # type: ignore[arg-type]
-
-    def states(self, X: Any, name: str = "x") -> np.ndarray:  # (B, N)
-        """The state of each column that a split reads."""
-        numbers = self._numbers(X)
-        if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
-            raise ValueError(f"{name} must be a table of {len(self.names)} columns, got {shown(X)}")
-        return np.stack([self._columns[c].states(numbers[:, c]) for c in self._sites], 1)
+        return TreeSubject(self._boxes, self._sites, self.names, self.outputs, eye, eye.new_zeros(len(eye)), self)
 
     def to_module(self) -> DiagonalTT:
         """The ensemble as a residual train with diagonal cores, on one-hot vectors of each column's states."""
-        sites = len(self._boxes.sets)
-        tables, codes = [], []
-        line = torch.cat(
-            [torch.full((len(g.site), sites), -1).scatter(1, g.site, g.line) for g in self._boxes.groups]
-            or [torch.zeros(0, sites, dtype=torch.int64)]
-        )
-        for n, (sets, start) in enumerate(zip(self._boxes.sets, self._boxes.starts, strict=True)):
-            members = sets.members(torch.arange(len(sets.low)))
-            tables.append(torch.cat([torch.ones(1, sets.width, dtype=torch.float64), members])[None])
-            codes.append(torch.where(line[:, n] >= 0, line[:, n] - start + 1, 0))
-        weights = torch.cat([g.weights for g in self._boxes.groups] or [self._boxes.constant[None][:0]])
+        tables, codes, constant = [], [], self._boxes.constant
+        for n, (sets, start) in enumerate(zip(self._boxes.lines, self._boxes.starts, strict=True)):
+            every = torch.arange(len(sets))
+            tables.append(torch.cat([torch.ones(1, sets.width).double(), sets.members(every)])[None])
+            # Vector 0 is that of a box without a set in this column; without a split there is one box of weight 0.
+            codes.append(torch.cat([g.at(n, every + 1, start) for g in self._boxes.groups] or [torch.zeros(1).long()]))
+        weights = torch.cat([g.weights for g in self._boxes.groups] or [torch.zeros_like(constant)[None]])
         code = torch.stack(codes, 1)
-        if not len(code):  # a model without a split: one product of weight 0
-            code, weights = torch.zeros(1, sites, dtype=torch.int64), torch.zeros_like(self._boxes.constant)[None]
-        return DiagonalTT(tables, code, code.double() * 0, weights[None], constant=self._boxes.constant)
+        return DiagonalTT(tables, code, torch.zeros(code.shape).double(), weights[None], constant=constant)
 
-    def labels(self, X: Any) -> np.ndarray:  # (B, C) object
-        """A table's values as a reader knows them."""
-        numbers = self._numbers(X)
-        found = numbers.astype(object)
-        for column, names in self._level_names.items():
-            found[:, column] = [self._label(names, code) for code in numbers[:, column].tolist()]
-        return found
 
-    @staticmethod
-    def _label(names: list[Any], code: float) -> Any:
-        known = code == code and 0 <= code < len(names)
-        return names[int(code)] if known else np.nan if code != code else "other"
-
-    def grid(self, site: int, given: Any) -> tuple[np.ndarray, np.ndarray]:  # (G,), (G,) states
-        """The values of a column, those given or both ends of every bin, and their states."""
-        index = self._sites[site]
-        column, levels = self._columns[index], self._level_names.get(index)
-        if given is None:
-            return _all_values(column, levels)
-        listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-        if levels is not None:
-            unknown = [value for value in listed if value == value and value not in levels]
-            if unknown:
-                raise ValueError(f"grid has {shown(unknown[0])}, which is not one of the levels {shown(levels)}")
-            codes = np.array([levels.index(value) if value == value else np.nan for value in listed], dtype=np.float64)
-            return np.array(listed, dtype=object), column.states(codes)
-        values = np.array(listed, dtype=np.float64)
-        return values, column.states(values)
+def _label(names: list[Any], code: float) -> Any:
+    known = code == code and 0 <= code < len(names)
+    return names[int(code)] if known else np.nan if code != code else "other"
 
 
 def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, np.ndarray]:
     """Every state: of a column of numbers at both ends of its bin, of which the outer ones are a twentieth wide."""
-    if column.thresholds is None:
-        assert column.codes is not None
-        codes = column.codes
-        names = codes.tolist() if levels is None else [Trees._label(levels, code) for code in codes.tolist()]
+    if column.categorical:
+        codes = column.cuts.tolist()
+        names = codes if levels is None else [_label(levels, code) for code in codes]
         return np.array([*names, "other", np.nan], dtype=object), np.arange(column.width)
     # A border at float32's end parts missing values from numbers.
-    cuts = column.thresholds[np.abs(column.thresholds) < np.finfo(np.float32).max]
+    cuts = column.cuts[np.abs(column.cuts) < np.finfo(np.float32).max]
     if not len(cuts):
         return np.zeros(1), column.states(np.zeros(1))
     margin = 0.05 * (cuts[-1] - cuts[0]) or 1.0
@@ -154,33 +102,23 @@ def _all_values(column: Column, levels: list[Any] | None) -> tuple[np.ndarray, n
     return values, column.states(values)
 
 
-class _Sites(NamedTuple):
-    """The sizes of a module that explanations ask for."""
-
-    sites: int
-    feature_dim: int
-    device: torch.device
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class TreeSubject(Subject):
-    """Boxes in the place of a module. A site vector is the one-hot vector of a column's state."""
+    """Boxes in the place of a module, trees in that of an estimator; a site vector is one-hot in a column's states."""
 
-    trees: Trees
-    boxes: Boxes
-
-    @cached_property
-    def degree(self) -> int:
-        """The most columns that one box constrains."""
-        return self.boxes.degree
+    module: Products
+    estimator: Trees
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I)
         """One-hot vectors of a table's states."""
-        states = torch.from_numpy(self.trees.states(x, name))
-        if not len(states):
+        numbers = self.estimator._numbers(x)
+        if numbers.ndim != 2 or numbers.shape[1] != len(self.names):
+            raise ValueError(f"{name} must be a table of {len(self.names)} columns, got {shown(x)}")
+        if not len(numbers):
             raise ValueError(f"{name} must have at least one row, got none")
+        states = np.stack([self.estimator._states[c].states(numbers[:, c]) for c in self.columns], 1)
         vectors = torch.zeros(*states.shape, self.module.feature_dim, dtype=torch.float64)
-        return vectors.scatter_(2, states[..., None], 1.0)
+        return vectors.scatter_(2, torch.from_numpy(states)[..., None], 1.0)
 
     def means(self, background: Any) -> Tensor:  # (N, I)
         """Shares of the background's rows in each state."""
@@ -188,18 +126,13 @@ class TreeSubject(Subject):
             raise ValueError("background must be given: trees do not keep the rows of their fit; pass a table of rows")
         return self.vectors(background, "background").mean(dim=0)
 
-    def moments(self, background: Any) -> tuple[Tensor, Tensor]:
-        """Means of the states, twice: their covariances follow from them."""
-        means = self.means(background)
-        return means, means
+    def moments(self, background: Any) -> tuple[Tensor, None]:
+        """Means of the states, from which their covariances follow."""
+        return self.means(background), None
 
-    def train(self, means: Tensor | None) -> BoxTrain:  # type: ignore[override]
+    def train(self, means: Tensor | None) -> BoxTrain:
         """The boxes, centred."""
-        return BoxTrain(self.boxes, means)
-
-    def decide(self, x: Tensor) -> Tensor:  # (B, N, I) -> (B, D)
-        """The sum of the boxes at site vectors."""
-        return self.boxes.values(x)
+        return BoxTrain(self.module, means)
 
     def require_module(self) -> Subject:
         """Refuse what needs a module."""
@@ -207,18 +140,75 @@ class TreeSubject(Subject):
 
     def path_slopes(self, starts: Tensor, way: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:  # (B, N, D)
         """Weighted derivatives along a line, box by box."""
-        return self.boxes.path_slopes(starts, way, nodes, weights)
+        return self.module.path_slopes(starts, way, nodes, weights)
 
-    def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor:  # (B, N, I), (M, N, I) -> (B, N, D)
-        """Shapley values averaged over the starts in ``rows``."""
-        return against_rows(self.boxes, vectors, rows)
-
-    def grid(self, site: int, values: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
-        """Values of a column and their site vectors."""
-        values, states = self.trees.grid(site, values)
-        eye = torch.eye(self.module.feature_dim, dtype=torch.float64)
-        return values, eye[torch.from_numpy(np.asarray(states))]
+    def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+        """The values of a column, those given or both ends of every bin, and their site vectors."""
+        column, levels = self.estimator._states[self.columns[site]], self.estimator._levels.get(self.columns[site])
+        if given is None:
+            values, states = _all_values(column, levels)
+        else:
+            listed = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+            unknown = [value for value in listed if levels is not None and value == value and value not in levels]
+            if unknown:
+                raise ValueError(f"grid has {shown(unknown[0])}, which is not one of the levels {shown(levels)}")
+            codes = [levels.index(value) if levels is not None and value == value else value for value in listed]
+            values = np.array(listed, dtype=np.float64 if levels is None else object)
+            states = column.states(np.array(codes, dtype=np.float64))
+        return values, torch.eye(self.module.feature_dim, dtype=torch.float64)[torch.from_numpy(states)]
 
     def labels(self, x: Any) -> np.ndarray:  # (B, C) object
         """A table's values as a reader knows them."""
-        return self.trees.labels(x)
+        numbers = self.estimator._numbers(x)
+        labels = numbers.astype(object)
+        for column, names in self.estimator._levels.items():
+            labels[:, column] = [_label(names, code) for code in numbers[:, column].tolist()]
+        return labels
+
+    def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor:  # (B, N, I), (M, N, I) -> (B, N, D)
+        """The mean over background rows of the Shapley values of the games between them and each row.
+
+        Of one box, let P be its columns where only x is inside the set and Q those where only the background's row is.
+        If some column has neither the game is 0 throughout; else φ is (p-1)! q!/(p+q)! in P and -p! (q-1)!/(p+q)! in
+        Q. A box sees of a row only which of its few columns are inside, so rows that it cannot tell apart are counted.
+        """
+        inside, there = (self.module.seen(each).numpy() > 0.5 for each in (vectors, rows))  # (L, B), (L, M)
+        values = np.zeros((self.module.sites, len(vectors), len(self.outputs)))  # (N, B, D)
+        for group in self.module.groups:
+            size = group.site.shape[1]
+            if size > _MOST:
+                raise ValueError(f"a leaf constrains {size} columns, more than the {_MOST} of background_mode='joint'")
+            gains, bits = _gains(size), np.int64(1) << np.arange(size)
+            sites, weights = group.site.numpy(), group.weights.numpy()
+            for number, line in enumerate(group.line.numpy()):
+                ours, place = np.unique(bits @ inside[line], return_inverse=True)  # (P,), (B,)
+                theirs, counts = np.unique(bits @ there[line], return_counts=True)  # (Q,)
+                own = _between(ours, theirs, counts / len(rows), size, gains)  # (P, d)
+                values[sites[number]] += own.T[:, place, None] * weights[number]
+        return torch.from_numpy(values.transpose(1, 0, 2).copy())
+
+
+def _between(
+    ours: np.ndarray,  # (P,) patterns of columns inside
+    theirs: np.ndarray,  # (Q,)
+    shares: np.ndarray,  # (Q,) of the background
+    size: int,
+    gains: np.ndarray,  # (d+1, d+1)
+) -> np.ndarray:  # (P, d)
+    full = (np.int64(1) << size) - 1
+    possible = (ours[:, None] | theirs) == full
+    p, q = np.bitwise_count(ours[:, None] & ~theirs), np.bitwise_count(~ours[:, None] & theirs & full)
+    gain, loss = np.where(possible, gains[p, q] * shares, 0.0), np.where(possible, gains[q, p] * shares, 0.0)
+    # A column inside of ours alone gains, of theirs alone loses; summed over patterns of the background.
+    ours_bits, theirs_bits = ((bits[:, None] >> np.arange(size) & 1).astype(np.float64) for bits in (ours, theirs))
+    gained: np.ndarray = ours_bits * (gain @ (1 - theirs_bits)) - (1 - ours_bits) * (loss @ theirs_bits)
+    return gained
+
+
+def _gains(size: int) -> np.ndarray:  # (d+1, d+1)
+    """(p-1)! q!/(p+q)! for p > 0 and p + q of at most ``size``, else 0."""
+    gains = np.zeros((size + 1, size + 1))
+    for p in range(1, size + 1):
+        for q in range(size + 1 - p):
+            gains[p, q] = factorial(p - 1) * factorial(q) / factorial(p + q)
+    return gains

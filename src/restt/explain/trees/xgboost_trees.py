@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from restt.explain.trees.boxes import Tree
-from restt.explain.trees.columns import columns_of, frame_names, numbers_of
-from restt.explain.trees.model import Ensemble
+from restt.explain.trees.reader import Ensemble, Tree, column_names, columns_of, numbers_of, output_names
 
 KINDS = ("XGBModel", "Booster")
 # The link from base_score to the margin, by the beginning of an objective's name.
@@ -41,71 +39,44 @@ def read(model: Any, kind: str) -> Ensemble:
         raise ValueError(f"model must have an objective of {sorted(_LINKS)}, got {objective!r}")
     sizes = learner["learner_model_param"]
     count = max(1, int(sizes["num_class"]), int(sizes.get("num_target", 1)))
-    kept = len(parts["trees"])
+    used = len(parts["trees"])
     best = None if kind == "Booster" else booster.attr("best_iteration")
     if best is not None and getattr(model, "early_stopping_rounds", None) is not None:
-        kept = int(parts["iteration_indptr"][int(best) + 1])
-    drop = boosted.get("weight_drop") or [1.0] * kept
-    trees = [
-        _tree(tree, int(parts["tree_info"][number]), count, drop[number])
-        for number, tree in enumerate(parts["trees"][:kept])
-    ]
-    classes = getattr(model, "classes_", None)
-    outputs = _outputs(None if classes is None else tuple(map(str, np.asarray(classes).tolist())), count)
-    names, named = frame_names(learner.get("feature_names") or None, int(sizes["num_feature"]))
+        used = int(parts["iteration_indptr"][int(best) + 1])
+    drop = boosted.get("weight_drop") or [1.0] * used
+    outputs = np.eye(count)[np.array(parts["tree_info"], dtype=int)]  # (trees, D)
+    trees = [_tree(tree, drop[number] * outputs[number]) for number, tree in enumerate(parts["trees"][:used])]
+    names = column_names(learner.get("feature_names") or None, int(sizes["num_feature"]))
     levels = _levels(parts.get("cats"))
-    identity = link == "identity" and objective.startswith("reg:")
+    score = np.array([float(part) for part in sizes["base_score"].strip("[]").split(",")])
+    margin = {"logit": lambda: np.log(score / (1 - score)), "log": lambda: np.log(score), "identity": lambda: score}
     missing = np.nan if kind == "Booster" else float(model.missing)
-    categories = tuple(sorted({int(tree.column[node]) for tree in trees for node in tree.codes}))
     return Ensemble(
         "XGBoost",
         names,
-        outputs,
-        "y" if identity else "raw score",
+        output_names(getattr(model, "classes_", None), count),
+        "y" if link == "identity" and objective.startswith("reg:") else "raw score",
         trees,
-        np.broadcast_to(_margin(sizes["base_score"], link), count),
-        partial(_numbers, names=names, named=named, levels=levels, missing=missing),
-        categories,
+        np.broadcast_to(margin[link](), count),
+        partial(_numbers, names=names, named=bool(learner.get("feature_names")), levels=levels, missing=missing),
         levels,
     )
 
 
-def _margin(base_score: str, link: str) -> np.ndarray:  # (1,) or (D,)
-    score = np.array([float(part) for part in base_score.strip("[]").split(",")])
-    if link == "logit":
-        return np.log(score / (1 - score))
-    return np.log(score) if link == "log" else score
-
-
-def _outputs(classes: tuple[str, ...] | None, count: int) -> tuple[str, ...]:
-    if classes is not None and len(classes) == max(2, count):
-        return classes[1:] if count == 1 else classes
-    return ("y",) if count == 1 else tuple(f"y{place}" for place in range(count))
-
-
-def _tree(tree: dict[str, Any], output: int, outputs: int, weight: float) -> Tree:
+def _tree(tree: dict[str, Any], weight: np.ndarray) -> Tree:
     if int(tree["tree_param"].get("size_leaf_vector", 1)) > 1:
         raise ValueError("model must have one number in a leaf, got XGBoost's multi_strategy='multi_output_tree'")
     left = np.array(tree["left_children"])
-    leaf = left < 0
     conditions = np.array(tree["split_conditions"], dtype=np.float32)
-    value = np.zeros((len(left), outputs))
-    value[:, output] = weight * conditions.astype(np.float64)
-    codes = {
-        node: np.array(tree["categories"][start : start + size])
-        for node, start, size in zip(
-            tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True
-        )
-    }
+    segments = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
     return Tree(
-        np.where(leaf, -1, tree["split_indices"]),
+        np.where(left < 0, -1, tree["split_indices"]),
         left,
         np.array(tree["right_children"]),
-        # x < t is x ≤ the float32 before t.
-        np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64),
+        np.nextafter(conditions, np.float32(-np.inf)).astype(np.float64),  # x < t is x ≤ the float32 before t
         np.array(tree["default_left"]).astype(bool),
-        value,
-        codes,
+        conditions.astype(np.float64)[:, None] * weight,
+        {node: np.array(tree["categories"][start : start + size]) for node, start, size in segments},
         listed_left=False,
     )
 
@@ -114,22 +85,18 @@ def _numbers(
     X: Any, names: tuple[str, ...], named: bool, levels: dict[int, list[Any]] | None, missing: float
 ) -> np.ndarray:  # (B, C)
     if levels is None and hasattr(X, "columns"):  # a model that kept no levels reads a frame's own codes
-        held = columns_of(X, names, named)
-        typed = {place: column for place, column in enumerate(held) if str(column.dtype) == "category"}
-        levels = {place: list(column.cat.categories) for place, column in typed.items()}
-    found = numbers_of(X, names, named, single=True, levels=levels)
-    return np.where(found == np.float32(missing), np.nan, found)
+        columns = enumerate(columns_of(X, names, named))
+        levels = {place: list(c.cat.categories) for place, c in columns if str(c.dtype) == "category"}
+    numbers = numbers_of(X, names, named, single=True, levels=levels)
+    return np.where(numbers == np.float32(missing), np.nan, numbers)
 
 
-def _levels(kept: dict[str, Any] | None) -> dict[int, list[Any]] | None:
+def _levels(stored: dict[str, Any] | None) -> dict[int, list[Any]] | None:
     """The levels that a model keeps of columns of categories: text as bytes and offsets, or numbers."""
-    found: dict[int, list[Any]] = {}
-    for place, part in enumerate((kept or {}).get("enc", [])):
+    levels: dict[int, list[Any]] = {}
+    for place, part in enumerate((stored or {}).get("enc", [])):
         values, offsets = part.get("values", []), part.get("offsets")
-        if not values:
-            continue
-        if offsets:
-            found[place] = [bytes(values[start:end]).decode() for start, end in pairwise(offsets)]
-        else:
-            found[place] = list(values)
-    return found or None
+        if values:
+            texts = [bytes(values[start:end]).decode() for start, end in pairwise(offsets or [])]
+            levels[place] = texts if offsets else list(values)
+    return levels or None

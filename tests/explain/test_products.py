@@ -15,7 +15,7 @@ from restt.explain import (
     sobol_indices,
     top_interactions,
 )
-from restt.explain.memory import MEMORY
+from restt.explain.sweeps import MEMORY
 from tests.explain import brute
 
 

@@ -1,4 +1,4 @@
-"""The estimator: sequences in, their windows of lags, predictions one step ahead or in a free run."""
+"""Volterra series of sequences: windows of lags, predictions one step ahead or in a free run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from restt._common.compat_sklearn import Interval, StrOptions, fit_context
 from restt.module import ResTT
-from restt.volterra.kernels import exact_kernels, kernels_of_train, train_of_kernels
-from restt.volterra.train import evaluate, fit_residual_train, fit_train
+from restt.sequences.kernels import evaluate, exact_kernels, fit_train, kernels_of_train, train_of_kernels
 
 # Beyond these, "auto" fits core by core: products of lags, and the numbers of their table over all rows.
 MOST_PRODUCTS, MOST_NUMBERS = 4_000, 5 * 10**7
@@ -69,7 +68,7 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from restt.volterra import VolterraRegressor
+    >>> from restt import VolterraRegressor
     >>> u = np.random.default_rng(0).normal(size=300)
     >>> y = 1 + u + 0.5 * np.append(0, u[:-1]) * u
     >>> model = VolterraRegressor(order=2, memory=2).fit(u, y)
@@ -143,8 +142,8 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         else:
             self.alpha_ = 1e-12 if self.alpha == "auto" else float(self.alpha)
             rng = check_random_state(self.random_state)
-            fit_cores = fit_residual_train if self.solver_ == "residual" else fit_train
-            cores = fit_cores(scaled, targets, self.order, self.bond_dim, self.alpha_, self.max_sweeps, rng)
+            sizes = (self.order, self.bond_dim, self.alpha_, self.max_sweeps)
+            cores = fit_train(scaled, targets, *sizes, rng, residual=self.solver_ == "residual")
             kernels = kernels_of_train(cores)
         self.kernels_ = [_unscaled(kernel, scale) for kernel in kernels]
         self.intercept_ = float(self.kernels_[0])
@@ -167,32 +166,6 @@ class VolterraRegressor(RegressorMixin, BaseEstimator):
         if self.feedback == 0:
             return self._evaluate(self._windows(u, np.zeros(len(u))))
         return self._free_run(u)
-
-    def plot_kernel(self, order: int = 1, axes: Any = None) -> Any:
-        """Draw a kernel on new axes or those given, which are returned.
-
-        Order 1 is drawn as stems, order 2 as a map, higher orders as the map of their first two lags with the others
-        at lag 0.
-        """
-        from restt._common.drawing import require_matplotlib
-
-        check_is_fitted(self)
-        if not 1 <= order <= self.order:
-            raise ValueError(f"order must be in 1…{self.order}, got {order}")
-        if axes is None:
-            axes = require_matplotlib().subplots(layout="constrained")[1]
-        kernel = self.kernels_[order]
-        if order == 1:
-            axes.stem(range(len(kernel)), kernel)
-            axes.set_ylabel("h1")
-        else:
-            surface = kernel.reshape(*kernel.shape[:2], -1)[..., 0]
-            limit = float(np.abs(surface).max()) or 1.0
-            image = axes.imshow(surface, cmap="coolwarm", vmin=-limit, vmax=limit)
-            axes.set_yticks(range(len(kernel)), self.lags_)
-            axes.figure.colorbar(image, ax=axes, label=f"h{order}")
-        axes.set_xticks(range(len(kernel)), self.lags_, rotation=90)
-        return axes
 
     def _read(self, X: Any, *, reset: bool) -> np.ndarray:  # (T, channels)
         values = np.asarray(X) if getattr(X, "ndim", None) is None else X

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from restt import VolterraRegressor
-from restt.volterra.kernels import _leave_one_out, exact_kernels
+from restt.sequences.kernels import exact_kernels, leave_one_out
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_leave_one_out_errors_are_those_of_fits_without_the_row():
         residuals.append(targets[row] - level - (table[row] - mean) @ weights)
     u, s, _ = np.linalg.svd(table - table.mean(axis=0), full_matrices=False)
     centred = targets - targets.mean()
-    found = _leave_one_out(u, s, u.T @ centred, centred, penalty)
+    found = leave_one_out(u, s, u.T @ centred, centred, penalty)
     assert found == pytest.approx(np.mean(np.square(residuals)), rel=1e-9)
 
 

@@ -14,8 +14,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from restt.volterra import VolterraRegressor
-from restt.volterra.kernels import kernels_of_train, train_of_kernels
+from restt import VolterraRegressor
+from restt.sequences.kernels import kernels_of_train, train_of_kernels
 from tests.sklearn_checks import Checked, assert_every_check_passes
 
 MEMORY = 5
@@ -234,23 +234,6 @@ CHECKED = [Checked("restt", "VolterraRegressor", parameters, failing) for parame
 
 def test_check_estimator_fails_only_where_rows_are_a_sequence() -> None:
     assert_every_check_passes(CHECKED, least=[50] * len(CHECKED))
-
-
-def test_kernels_can_be_drawn() -> None:
-    matplotlib: Any = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    u = np.random.default_rng(1).normal(size=300)
-    model = VolterraRegressor(3, MEMORY).fit(u, output(known_kernels(), u))
-    for order in (1, 2, 3):
-        axes = model.plot_kernel(order)
-        axes.figure.canvas.draw()
-        if order == 2:
-            np.testing.assert_allclose(axes.images[0].get_array(), model.kernels_[2])
-    plt.close("all")
-    with pytest.raises(ValueError, match=r"order must be in 1…3, got 4"):
-        model.plot_kernel(4)
 
 
 def test_wrong_use_is_refused() -> None:

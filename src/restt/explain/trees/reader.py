@@ -1,0 +1,144 @@
+"""What a reader of a library's model returns, and helpers that readers share.
+
+A module per library has ``KINDS``, the classes that it reads, and ``read(model, kind)``, which returns an
+:class:`Ensemble`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from restt._common.errors import shown
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """One tree as arrays over its nodes; ``column`` is -1 at a leaf.
+
+    A number goes left where it is not above the threshold. A category goes left where its code is in the node's list,
+    or, without ``listed_left``, where it is not.
+    """
+
+    column: np.ndarray  # (K,) int
+    left: np.ndarray  # (K,) int
+    right: np.ndarray  # (K,) int
+    threshold: np.ndarray  # (K,) float64
+    missing_left: np.ndarray  # (K,) bool
+    value: np.ndarray  # (K, D) of leaves
+    codes: dict[int, np.ndarray] = field(default_factory=dict)  # by node
+    listed_left: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """The trees of a library's model."""
+
+    library: str
+    names: tuple[str, ...]  # C
+    outputs: tuple[str, ...]  # D
+    scale: str  # what the outputs are: "y", "raw score", "probability"
+    trees: Sequence[Tree]
+    constant: np.ndarray  # (D,)
+    numbers: Callable[[Any], np.ndarray]  # table -> (B, C) as the splits compare them, NaN where missing
+    level_names: dict[int, list[Any]] | None = None  # by column: what a code stands for
+
+
+class Split(NamedTuple):
+    """A nested node that is no leaf."""
+
+    column: int
+    left: Any
+    right: Any
+    threshold: float = 0.0
+    missing_left: bool = False
+    codes: Sequence[int] | None = None
+
+
+def nested_tree(root: Any, read: Callable[[Any], Split | np.ndarray], listed_left: bool = True) -> Tree:
+    """A tree of nested nodes; ``read`` makes of each its split, or at a leaf its value (D,)."""
+    nodes, parsed = [root], []
+    for node in nodes:  # grows while it is read
+        parsed.append(read(node))
+        if isinstance(parsed[-1], Split):
+            nodes += [parsed[-1].left, parsed[-1].right]
+    inner = [place for place, node in enumerate(parsed) if isinstance(node, Split)]
+    size, outputs = len(parsed), len(next(node for node in parsed if not isinstance(node, Split)))
+    column, left, right = np.full(size, -1), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    threshold, missing_left, value = np.zeros(size), np.zeros(size, dtype=bool), np.zeros((size, outputs))
+    codes = {}
+    left[inner] = 1 + 2 * np.arange(len(inner))  # children are listed two by two, in the order of their parents
+    right[inner] = left[inner] + 1
+    for place, node in enumerate(parsed):
+        if not isinstance(node, Split):
+            value[place] = node
+            continue
+        column[place], threshold[place], missing_left[place] = node.column, node.threshold, node.missing_left
+        if node.codes is not None:
+            codes[place] = np.asarray(node.codes)
+    return Tree(column, left, right, threshold, missing_left, value, codes, listed_left)
+
+
+def output_names(classes: Any, count: int) -> tuple[str, ...]:
+    """Names of the outputs: the classes, of two with one output the second; y for numbers."""
+    names = () if classes is None else tuple(map(str, np.asarray(classes).tolist()))
+    if len(names) == max(2, count):
+        return names[1:] if count == 1 else names
+    return ("y",) if count == 1 else tuple(f"y{place}" for place in range(count))
+
+
+def column_names(given: Iterable[Any] | None, count: int) -> tuple[str, ...]:
+    """Names of the columns, numbered without any."""
+    return tuple(map(str, given)) if given is not None else tuple(f"x{index}" for index in range(count))
+
+
+def columns_of(X: Any, names: Sequence[str], named: bool) -> list[Any]:
+    """The columns in the model's order; a frame's by name where ``named`` says that the model knows them."""
+    labels = getattr(X, "columns", None)
+    if labels is not None:
+        if named:
+            absent = [name for name in names if name not in list(labels)]
+            if absent:
+                raise ValueError(f"X must have the columns of the fit, got a table without {shown(absent)}")
+            return [X[name] for name in names]
+        if len(labels) == len(names):
+            return [X[name] for name in labels]
+    else:
+        table = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        if table.ndim == 2 and table.shape[1] == len(names):
+            return list(table.T)
+    raise ValueError(f"X must be a table of {len(names)} columns, got {shown(X)}")
+
+
+def numbers_of(
+    X: Any,
+    names: Sequence[str],
+    named: bool,
+    *,
+    single: bool = False,
+    missing: bool = True,
+    levels: Mapping[int, list[Any]] | None = None,
+) -> np.ndarray:  # (B, C) float64
+    """A table in float64, rounded to float32 first where ``single``; a level becomes its place, NaN where unknown."""
+    parts = []
+    for index, column in enumerate(columns_of(X, names, named)):
+        known, dtype = (levels or {}).get(index), getattr(column, "dtype", None)
+        if known is not None and not (isinstance(dtype, np.dtype) and dtype.kind in "fiub"):
+            places = {level: place for place, level in enumerate(known)}
+            parts.append(np.array([places.get(value, np.nan) for value in list(column)], dtype=np.float64))
+            continue
+        try:
+            parts.append(np.asarray(column, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise TypeError(f"X must hold numbers in column {names[index]!r}, got {shown(column)}") from None
+    numbers = np.stack(parts, 1)
+    if single:
+        with np.errstate(over="ignore"):
+            numbers = numbers.astype(np.float32).astype(np.float64)
+    if not missing and np.isnan(numbers).any():
+        index = int(np.flatnonzero(np.isnan(numbers).any(0))[0])
+        raise ValueError(f"X has a missing value in column {names[index]!r}, which the model does not take")
+    return numbers
