@@ -367,6 +367,18 @@ def site_covariances(
     return total.cpu()
 
 
+def columns_with_few_rare(encoding: Encoding) -> list[int]:
+    """Columns whose rare categories have so few rows that the noise does not hold their differences."""
+    return [
+        index
+        for site, (index, column) in enumerate(zip(encoding.order, encoding.sites, strict=True))
+        if column.other
+        and column.levels is not None
+        and encoding.site_means is not None
+        and float(encoding.site_means[site, len(column.levels)]) < FEW_RARE
+    ]
+
+
 def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # (B, C)
     """Numbers in which a rare category is one that the fit did not see, for a variance.
 
@@ -374,10 +386,6 @@ def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # 
     unless they are so many that the noise holds it.
     """
     numbers = numbers.copy()
-    for site, index in enumerate(encoding.order):
-        column = encoding.columns[index]
-        if column.other and column.levels is not None and encoding.site_means is not None:
-            other = len(column.levels)
-            if float(encoding.site_means[site, other]) < FEW_RARE:
-                numbers[numbers[:, index] == other, index] = AVERAGE
+    for index in columns_with_few_rare(encoding):
+        numbers[numbers[:, index] == len(encoding.columns[index].levels or ()), index] = AVERAGE
     return numbers
