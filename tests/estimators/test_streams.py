@@ -17,7 +17,7 @@ from restt.estimators.compact import state_positions
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.gradient import Examples, encode_stream
 from restt.estimators.streams import survey
-from restt.estimators.tables import ArrowTable, PandasTable
+from restt.estimators.tables import PandasTable
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -127,7 +127,6 @@ def test_blocks_are_what_pandas_reads_of_them(folder, columns):
     encoding = fit_encoding(PandasTable(sampled), weights)
 
     def vectors(table):
-        assert isinstance(table, ArrowTable)
         yield state_positions(encoding, torch.from_numpy(encoding.numbers(table)))
 
     def targets(y):

@@ -140,7 +140,7 @@ def fit_column(
     """
     label, averages = table.label(index), handle_missing == "average"
     if not categorical:
-        column = Column(label, missing=table.misses(index), averages_missing=averages)
+        column = Column(label, missing=bool(np.isnan(table.numbers(index)).any()), averages_missing=averages)
     else:
         totals, absent = _level_weights(table.categories(index), weights)
         rare = _rare_levels(totals, float(weights.sum()), most_levels) if handle_unknown == "other" else set()

@@ -17,7 +17,7 @@ from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.columns import MOST_REMEMBERED, chosen_columns
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import ArrayTable, ArrowTable, Table
+from restt.estimators.tables import ArrayTable, PandasTable, Table
 
 if TYPE_CHECKING:
     from restt.estimators.net import BaseNet
@@ -173,7 +173,7 @@ class EncodedStream:
             weights = weights * (self.rows / (self.mean_weight * len(self)))
             weights[np.isin(numbers[begin : begin + ENCODED_ROWS], self.left_out, assume_unique=True)] = 0.0
             row = 0
-            for vectors in self.vectors(ArrowTable(part.select(list(self.stream.columns)))):
+            for vectors in self.vectors(PandasTable(part.select(list(self.stream.columns)).to_pandas())):
                 rows = slice(row, row + len(vectors))
                 yield vectors, targets[rows], torch.from_numpy(weights[rows])
                 row += len(vectors)
