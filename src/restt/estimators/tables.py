@@ -256,7 +256,7 @@ def read_sample_weight(sample_weight: Any, rows: int) -> np.ndarray:  # (B,)
 
 
 def as_pandas(x: Any) -> Any:
-    """Convert a data frame of polars, pyarrow or any that offers the Arrow interface to pandas; leave the rest as is."""
+    """Convert a data frame of polars, pyarrow or another with the Arrow interface to pandas; leave the rest as is."""
     if _is_pandas(x) or not hasattr(x, "__arrow_c_stream__"):
         return x
     try:
