@@ -7,7 +7,7 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,16 +18,7 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
-from restt.estimators.columns import (
-    AVERAGE,
-    Column,
-    fit_columns,
-    mean_and_spread,
-    plain_numbers,
-    read_each,
-    read_numbers,
-    site_columns,
-)
+from restt.estimators.columns import AVERAGE, Column, fit_columns, mean_and_spread, read_numbers, site_columns
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
@@ -101,18 +92,9 @@ class Encoding:
         """Whether some site reads a column of categories."""
         return bool(self.categorical.any())
 
-    @cached_property
-    def never_missing(self) -> np.ndarray:  # (C,) bool
-        """Which columns had no missing value in the fit, so that there is something to say of one."""
-        return np.array([not column.missing for column in self.columns])
-
     def numbers(self, table: Table) -> np.ndarray:  # (B, C) float64
-        """The table as numbers: NaN is missing, a category is the number of its level.
-
-        One warning each for categories and for missing values that the fit had not seen.
-        """
-        plain = None if self.holds_categories else plain_numbers(table, self.never_missing)
-        return read_each(self.columns, table) if plain is None else plain
+        """Read a table: NaN is missing, a category is the number of its level; see :func:`read_numbers`."""
+        return read_numbers(self.columns, table)
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of the rows, one piece of bounded size after the other."""
@@ -337,13 +319,9 @@ def with_site_means(
     weights: np.ndarray,  # (B,)
     device: torch.device | None = None,
 ) -> Encoding:
-    """The encoding with the mean of the rows' site vectors."""
-    given, shares = placed(numbers, device), placed(weights, device)
-    total, row = given.new_zeros(len(encoding.order), max(encoding.widths)), 0
-    for vectors in encoding.chunks(given):
-        total += torch.einsum("b,bni->ni", shares[row : row + len(vectors)], vectors)
-        row += len(vectors)
-    return replace(encoding, site_means=total.cpu() / float(weights.sum()))
+    """Return the encoding with the mean of the rows' site vectors."""
+    means = _weighted_mean(encoding, numbers, weights, device, lambda share, x: torch.einsum("b,bni->ni", share, x))
+    return replace(encoding, site_means=means)
 
 
 def site_covariances(
@@ -353,18 +331,31 @@ def site_covariances(
     device: torch.device | None = None,
 ) -> Tensor | None:  # (N, I, I)
     """Weighted covariances of the rows' site vectors; None where they would be more than is worth keeping."""
-    assert encoding.site_means is not None
-    sites, width = encoding.site_means.shape
-    if sites * width**2 > MOST_COVARIANCES:
+    means = encoding.site_means
+    assert means is not None
+    if means.numel() * means.shape[1] > MOST_COVARIANCES:
         return None
-    given, shares = placed(numbers, device), placed(weights / weights.sum(), device)
-    means = encoding.site_means.to(given)
-    total, row = given.new_zeros(sites, width, width), 0
+
+    def squares(share: Tensor, vectors: Tensor) -> Tensor:
+        centred = (vectors - means.to(vectors)).transpose(0, 1)  # (N, B, I)
+        return (centred * share[:, None]).transpose(1, 2) @ centred
+
+    return _weighted_mean(encoding, numbers, weights, device, squares)
+
+
+def _weighted_mean(
+    encoding: Encoding,
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+    device: torch.device | None,
+    weighted_sum: Callable[[Tensor, Tensor], Tensor],  # (b,) shares, (b, N, I) site vectors
+) -> Tensor:
+    given, shares = placed(numbers, device), placed(weights, device)
+    total, row = torch.zeros((), dtype=given.dtype, device=given.device), 0
     for vectors in encoding.chunks(given):
-        centred = (vectors - means).transpose(0, 1)  # (N, B, I)
-        total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
+        total = total + weighted_sum(shares[row : row + len(vectors)], vectors)
         row += len(vectors)
-    return total.cpu()
+    return total.cpu() / float(weights.sum())
 
 
 def columns_with_few_rare(encoding: Encoding) -> list[int]:
