@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 
 from restt import ResTTNetRegressor
-from restt.estimators.tables import ArrayTable, PandasTable, as_pandas
+from restt.estimators.tables import Table, frame_table
 
 MOMENTS = ["2024-01-01 00:00", "2024-01-02 12:00", None, "1969-12-31 00:00"]
 DAYS = [19723.0, 19724.5, np.nan, -1.0]
 
 
 def _read(frame):
-    return PandasTable(as_pandas(frame))
+    return frame_table(frame)
 
 
 def pandas_frame(kind):
@@ -44,7 +44,7 @@ def test_dates_of_polars_and_arrays():
     np.testing.assert_allclose(_read(zoned).numbers(0), DAYS)
     dates = pl.DataFrame({"when": [datetime.date(2024, 1, 1), None]})
     np.testing.assert_allclose(_read(dates).numbers(0), [19723.0, np.nan])
-    np.testing.assert_allclose(ArrayTable(series.to_numpy()[:, None]).numbers(0), DAYS)
+    np.testing.assert_allclose(Table(series.to_numpy()[:, None]).numbers(0), DAYS)
 
 
 def test_durations_are_days():

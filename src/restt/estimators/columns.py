@@ -21,7 +21,7 @@ from restt.features.levels import Level, code_column, read_level
 RARE_SHARE = 0.01
 # A model that draws levels of few rows towards the others by itself pools only what weighs less than this many rows.
 FEWEST_ROWS = 2.0
-# Up to this many rare levels are remembered by name, so that one that was never seen is told apart from them.
+# Up to this many rare levels are remembered by name, so that a warning can name one that was never seen.
 MOST_REMEMBERED = 10_000
 # In place of a level: the average of the column's states.
 AVERAGE = -1.0
@@ -31,7 +31,7 @@ ROUNDING = 1e3 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Column:
-    """What fit found in a column.
+    """Kind, levels and missing values of a column in the fit.
 
     ``levels`` is None for a column of numbers. ``missing``: some values were missing, so the site has a state for that;
     where none were, a missing value is the average of the column's states with ``averages_missing``, else an error.
@@ -60,10 +60,9 @@ class Column:
     def from_config(cls, config: dict[str, Any]) -> Column:
         """The column that :meth:`to_config` wrote; ValueError where the entries are not of the right kind."""
         levels, rare = config["levels"], config.get("rare", ())
-        of_kinds = {"levels": levels, "rare": rare}
-        column = cls(**{**config, **{name: None if held is None else tuple(held) for name, held in of_kinds.items()}})
-        of_levels = [level for given in (column.levels, column.rare) if given is not None for level in given]
-        plain = all(isinstance(level, (int, float, str)) for level in of_levels)
+        lists = {"levels": levels, "rare": rare}
+        column = cls(**{**config, **{name: None if part is None else tuple(part) for name, part in lists.items()}})
+        plain = all(isinstance(level, (int, float, str)) for level in (*(column.levels or ()), *(column.rare or ())))
         flags = all(isinstance(flag, bool) for flag in (column.missing, column.averages_missing))
         if not plain or not flags or not isinstance(column.label, str) or column.other not in (None, False, True):
             raise ValueError(f"a column is described by entries of the wrong kind: {shown(config)}")
@@ -168,7 +167,7 @@ def levels_beside(columns: int, most: int, states: int) -> int:
 
 
 def _rare_levels(totals: dict[Level, float], weight: float, most_levels: int | None) -> set[Level]:
-    """The levels that are learned as one."""
+    """Levels that share one state."""
     least = RARE_SHARE * weight if most_levels is None else min(FEWEST_ROWS, RARE_SHARE * weight)
     rare = {level for level, total in totals.items() if total < least}
     if most_levels is not None and len(totals) - len(rare) > most_levels:

@@ -26,15 +26,14 @@ from restt.features.hat import QUICK_ROWS
 
 # Knots of a column of numbers with feature_map="auto", at its quantiles.
 KNOTS = 8
-# Rows whose site vectors are held at once while their mean is taken, and when predicting; fewer where these would be
-# more numbers than this, which are 64 MiB.
+# Rows that are encoded at once; fewer where their site vectors would be more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
 # Up to this many a GPU would only wait for its launches.
 FEW_FOR_GPU = 2000
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
 MOST_COVARIANCES = 2**22
-# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
+# Rare categories of fewer rows than this share have next to no part in the noise.
 FEW_RARE = 0.1
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
 MOST_UNUSED = 1024
@@ -141,7 +140,7 @@ class Encoding:
         return vectors if self.means is None else vectors - self.means.numpy()
 
     def _mapped(self, x: Tensor) -> Tensor:  # (B, N) -> (B, N, I of the map)
-        # A number far beyond the rows of the fit may become too large for a float: it is as far as one can be.
+        # The quotient of a number far beyond the rows of the fit may overflow.
         limit = torch.finfo(x.dtype).max
         return self.feature_map(((x - self.shift.to(x)) / self.scale.to(x)).clamp(-limit, limit))
 
@@ -210,9 +209,9 @@ class Encoding:
             if tuple(getattr(self, name).shape) != (sites,):
                 raise ValueError(f"{name} must have one entry per column, got {shown(getattr(self, name))}")
         for name in ("means", "site_means"):
-            held = getattr(self, name)
-            if held is not None and tuple(held.shape) != (sites, max(self.widths)):
-                raise ValueError(f"{name} must have shape {(sites, max(self.widths))}, got {shown(held)}")
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != (sites, max(self.widths)):
+                raise ValueError(f"{name} must have shape {(sites, max(self.widths))}, got {shown(value)}")
 
 
 def fit_encoding(
@@ -308,9 +307,8 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
 
 def placed(numbers: np.ndarray, device: torch.device | None) -> Tensor:
     """Numbers where they are encoded: many on a GPU that trains on them, else on the CPU, as not all have float64."""
-    found = torch.from_numpy(numbers)
-    away = device is not None and device.type == "cuda" and len(found) > FEW_FOR_GPU
-    return found.to(device) if away else found
+    tensor = torch.from_numpy(numbers)
+    return tensor.to(device) if device is not None and device.type == "cuda" and len(tensor) > FEW_FOR_GPU else tensor
 
 
 def with_site_means(
@@ -359,7 +357,7 @@ def _weighted_mean(
 
 
 def columns_with_few_rare(encoding: Encoding) -> list[int]:
-    """Columns whose rare categories have so few rows that the noise does not hold their differences."""
+    """Columns whose rare categories have so few rows that the noise does not include their differences."""
     return [
         index
         for site, (index, column) in enumerate(zip(encoding.order, encoding.sites, strict=True))
@@ -373,8 +371,8 @@ def columns_with_few_rare(encoding: Encoding) -> list[int]:
 def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # (B, C)
     """Numbers in which a rare category is one that the fit did not see, for a variance.
 
-    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs,
-    unless they are so many that the noise holds it.
+    The mean effect that rare categories have in common is known, but not how far each of them is from it, unless they
+    are so many that the noise includes it.
     """
     numbers = numbers.copy()
     for index in columns_with_few_rare(encoding):

@@ -168,7 +168,7 @@ def _check_parts(estimator: BaseResTT) -> None:
     module, encoding, names = estimator.module_, estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     columns, width, covariances = len(encoding.columns), max(encoding.widths), estimator.site_covariances_
     expected_covariances = None if covariances is None else (columns, width, width)
-    for what, found, expected in (
+    for what, value, expected in (
         ("widths of the encoding's sites", encoding.widths, module.feature_dims),
         ("outputs of the target", estimator.target_.outputs, module.outputs),
         ("columns", estimator.n_features_in_, columns),
@@ -177,8 +177,8 @@ def _check_parts(estimator: BaseResTT) -> None:
         ("number of epochs", type(getattr(estimator, "n_iter_", 0)), int),
         ("covariances", None if covariances is None else tuple(covariances.shape), expected_covariances),
     ):
-        if found != expected:
-            raise ValueError(f"{what}: {shown(found)} where {shown(expected)} belongs")
+        if value != expected:
+            raise ValueError(f"{what}: {shown(value)} where {shown(expected)} belongs")
     if names is not None and not all(isinstance(name, str) for name in names):
         raise ValueError(f"column names must be text, got {shown(names.tolist())}")
     if estimator.precision_ not in PRECISIONS:
@@ -191,7 +191,7 @@ def _check_parts(estimator: BaseResTT) -> None:
     if spread is not None:
         spread.interval(outputs, row, estimator.target_.model, 0.9)  # type: ignore[attr-defined]
     if isinstance(spread, SavedSpread):
-        spread.held(np.full_like(outputs, np.inf), row)
+        spread.shrunk(np.full_like(outputs, np.inf), row)
     elif spread is not None:
         _check_prior(estimator, spread)
 

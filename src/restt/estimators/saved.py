@@ -145,17 +145,17 @@ class SavedSpread:
         plain = (np.exp(logs), effects, numbers, weights, quantiles, config["extra"], reach)
         return cls(state, encoding, tables, theta[:2], *plain)
 
-    def held(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
+    def shrunk(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
         """Shrink extrapolation of standardised predictions to the training range where the variance is large."""
         low, high, below, above = self.reach.values()
         rows = np.flatnonzero(((outputs < low) | (outputs > high)).any(axis=1))
         size = np.mean([self._quantile(level) ** 2 for level in _MIDDLES], axis=0)  # (O,)
         variance = self._deviations(numbers[rows]) ** 2 - np.exp(self.theta[0]) - self.extra
         variance = np.maximum(np.maximum(variance, 0)[:, None] * size - _SMALL_VARIANCE, 0)
-        own, shrunk = outputs[rows], outputs.copy()
+        own, predictions = outputs[rows], outputs.copy()
         down, up = np.maximum(high, own - variance / above), np.minimum(low, own + variance / below)
-        shrunk[rows] = np.where(own > high, down, np.where(own < low, up, own))
-        return shrunk
+        predictions[rows] = np.where(own > high, down, np.where(own < low, up, own))
+        return predictions
 
     def std(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale) -> np.ndarray:  # (B, O)
         """Root mean square of y about its prediction."""

@@ -1,13 +1,14 @@
 """X as users have it, arrays, data frames and sparse matrices, checked as scikit-learn does and read by columns.
 
-Every data frame becomes one of pandas, everything else one array.
+Every data frame becomes one of pandas and then one array per column, everything else one array.
 """
 
 from __future__ import annotations
 
 import datetime
 import sys
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -25,36 +26,64 @@ _MOMENTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.
 SPARSE_LIMIT = 2**30
 
 
-class Table(ABC):
-    """Columns of numbers or categories, counted from 0."""
+class Table:
+    """Columns of numbers or categories, counted from 0: a 2-D array, or one array per column.
 
-    rows: int
-    width: int
-    names: list[str] | None
+    ``categorical`` are the columns whose type says that they hold categories; an array has one type for all columns, so
+    its categories have to be named by the user.
+    """
+
+    def __init__(
+        self,
+        columns: np.ndarray | Sequence[np.ndarray],
+        names: Sequence[str] | None = None,
+        categorical: frozenset[int] = frozenset(),
+    ) -> None:
+        self.columns, self.categorical = columns, categorical
+        self.names = None if names is None else list(names)
+        self.rows, self.width = columns.shape if isinstance(columns, np.ndarray) else (len(columns[0]), len(columns))
 
     def label(self, column: int) -> str:
         """Name the column for messages."""
         return f"column {column}" if self.names is None else f"column {self.names[column]!r}"
 
-    @abstractmethod
     def holds_categories(self, column: int) -> bool:
         """Whether the column's type says that it holds categories."""
+        return column in self.categorical
 
-    @abstractmethod
     def numbers(self, column: int) -> np.ndarray:
         """Return the column in float64, NaN where a value is missing."""
+        values = self._values(column)
+        if column in self.categorical:
+            first = next((value for value in values if value is not None), None)
+            raise ValueError(self._not_numbers(column, f"text or categories, first {shown(first)}"))
+        if values.dtype.kind in "biuf":
+            return values.astype(np.float64)
+        if values.dtype.kind in "Mm":
+            return days(values)
+        if values.dtype.kind not in "OU":
+            raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
+        return self._floats(column, values)
 
-    @abstractmethod
     def all_numbers(self) -> np.ndarray | None:  # (B, C) float64
         """Copy all columns at once, in far less time than one by one; None where they are not plain numbers."""
+        if isinstance(self.columns, np.ndarray):
+            return np.array(self.columns, dtype=np.float64, order="C") if self.columns.dtype.kind in "biuf" else None
+        plain = all(values.dtype.kind in "biuf" for values in self.columns)
+        return np.stack(self.columns, axis=1, dtype=np.float64) if plain else None
 
-    @abstractmethod
     def categories(self, column: int) -> np.ndarray:
         """Return the column as Python values in an object array, None where a value is missing."""
+        return _objects(self._values(column).tolist())
 
-    @abstractmethod
     def take(self, rows: np.ndarray) -> Table:
         """Return the table of these row numbers."""
+        if isinstance(self.columns, np.ndarray):
+            return Table(self.columns[rows], self.names)
+        return Table([values[rows] for values in self.columns], self.names, self.categorical)
+
+    def _values(self, column: int) -> np.ndarray:
+        return self.columns[:, column] if isinstance(self.columns, np.ndarray) else self.columns[column]
 
     def _not_numbers(self, column: int, given: str) -> str:
         return (
@@ -82,110 +111,47 @@ class Table(ABC):
             raise
 
 
-class ArrayTable(Table):
-    """A 2-D numpy array. It has one type for all columns, so categories have to be named by the user."""
-
-    def __init__(self, values: np.ndarray, names: list[str] | None = None) -> None:
-        self.values, self.names = values, names
-        self.rows, self.width = values.shape
-
-    def holds_categories(self, column: int) -> bool:
-        """Whether the column has a type of text or categories."""
-        return False
-
-    def numbers(self, column: int) -> np.ndarray:
-        """Return the column in float64, NaN where a value is missing."""
-        values = self.values[:, column]
-        if values.dtype.kind in "biuf":
-            return values.astype(np.float64)
-        if values.dtype.kind in "Mm":
-            return days(values)
-        if values.dtype.kind not in "OU":
-            raise TypeError(self._not_numbers(column, f"dtype {values.dtype}"))
-        return self._floats(column, values)
-
-    def all_numbers(self) -> np.ndarray | None:
-        """Copy all columns at once where they are plain numbers, else None."""
-        return np.array(self.values, dtype=np.float64, order="C") if self.values.dtype.kind in "biuf" else None
-
-    def categories(self, column: int) -> np.ndarray:
-        """Return the column as Python values, None where a value is missing."""
-        return _objects(self.values[:, column].tolist())
-
-    def take(self, rows: np.ndarray) -> Table:
-        """Return the table of these row numbers."""
-        return ArrayTable(self.values[rows], self.names)
+def frame_table(frame: Any) -> Table:
+    """Return the table of a data frame of pandas, polars, pyarrow or another library with the Arrow interface."""
+    frame = as_pandas(frame)
+    parts = [_pandas_column(frame.iloc[:, column]) for column in range(frame.shape[1])]
+    categorical = frozenset(column for column, (_, is_categorical) in enumerate(parts) if is_categorical)
+    return Table([values for values, _ in parts], [str(name) for name in frame.columns], categorical)
 
 
-class PandasTable(Table):
-    """A pandas data frame."""
+def _pandas_column(series: Any) -> tuple[np.ndarray, bool]:
+    """Return the values of a column, None or NaN where one is missing, and whether they are categories."""
+    import pandas as pd
+    from pandas.api.types import is_complex_dtype, is_numeric_dtype
 
-    def __init__(self, frame: Any) -> None:
-        self.frame = frame
-        self.rows, self.width = frame.shape
-        self.names = [str(name) for name in frame.columns]
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
+        return series.to_numpy(), False
+    if is_complex_dtype(series.dtype):
+        raise ValueError(f"Complex data not supported: column {series.name!r} of X has dtype {series.dtype}")
+    if is_numeric_dtype(series.dtype):
+        return series.to_numpy(dtype=np.float64, na_value=np.nan), False
+    if getattr(series.dtype, "kind", "O") in "Mm" and not isinstance(series.dtype, pd.ArrowDtype):
+        return _pandas_days(series), False
+    is_categorical = isinstance(series.dtype, (pd.CategoricalDtype, pd.StringDtype))
+    if isinstance(series.dtype, pd.CategoricalDtype) and not all(
+        isinstance(level, (str, Real, np.bool_)) for level in series.cat.categories
+    ):
+        series = series.cat.rename_categories(str)  # intervals, as of pandas.cut, and dates have their names
+    values = _objects(
+        [value if there else None for value, there in zip(series.astype(object), series.notna(), strict=True)]
+    )
+    present = [value for value in values if value is not None]
+    if is_categorical or not present or isinstance(present[0], str):
+        return values, is_categorical or bool(present and all(isinstance(value, str) for value in present))
+    if all(isinstance(value, (datetime.date, datetime.timedelta)) for value in present):
+        series = pd.Series(values)
+        moments = pd.to_timedelta if isinstance(present[0], datetime.timedelta) else partial(pd.to_datetime, utc=True)
+        return _pandas_days(moments(series)), False
+    return values, False
 
-    def holds_categories(self, column: int) -> bool:
-        """Whether the column has a type of text or categories."""
-        import pandas as pd
 
-        series = self._series(column)
-        if series.dtype == object:
-            present = series[series.notna()]
-            return len(present) > 0 and all(isinstance(value, str) for value in present)
-        return isinstance(series.dtype, (pd.CategoricalDtype, pd.StringDtype))
-
-    def numbers(self, column: int) -> np.ndarray:
-        """Return the column in float64, NaN where a value is missing."""
-        from pandas.api.types import is_complex_dtype, is_numeric_dtype
-
-        series = self._series(column)
-        if is_complex_dtype(series.dtype):
-            raise ValueError(f"Complex data not supported: {self.label(column)} of X has dtype {series.dtype}")
-        if is_numeric_dtype(series.dtype):
-            return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-        if getattr(series.dtype, "kind", "O") in "Mm":
-            return _pandas_days(series)
-        if series.dtype != object:
-            raise ValueError(self._not_numbers(column, f"dtype {series.dtype}"))
-        if self.holds_categories(column):
-            raise ValueError(self._not_numbers(column, f"text, first {shown(series[series.notna()].iloc[0])}"))
-        present = series[series.notna()]
-        if len(present) and all(isinstance(value, (datetime.date, datetime.timedelta)) for value in present):
-            return _pandas_days(series)
-        return self._floats(column, self.categories(column))
-
-    def all_numbers(self) -> np.ndarray | None:
-        """Copy all columns at once where they are plain numbers, else None."""
-        if not all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in self.frame.dtypes):
-            return None
-        return np.array(self.frame.to_numpy(dtype=np.float64), order="C")
-
-    def categories(self, column: int) -> np.ndarray:
-        """Return the column as Python values, None where a value is missing."""
-        import pandas as pd
-
-        series = self._series(column)
-        if isinstance(series.dtype, pd.CategoricalDtype) and not all(
-            isinstance(level, (str, Real, np.bool_)) for level in series.cat.categories
-        ):
-            series = series.cat.rename_categories(str)  # intervals, as of pandas.cut, and dates have their names
-        pairs = zip(series.astype(object), series.notna(), strict=True)
-        return _objects([value if present else None for value, present in pairs])
-
-    def take(self, rows: np.ndarray) -> Table:
-        """Return the table of these row numbers."""
-        return PandasTable(self.frame.iloc[rows])
-
-    def _series(self, column: int) -> Any:
-        """Return the column; text, dates and nothings in pyarrow's memory as Python values."""
-        import pandas as pd
-        from pandas.api.types import is_numeric_dtype
-
-        series = self.frame.iloc[:, column]
-        if isinstance(series.dtype, pd.ArrowDtype) and not is_numeric_dtype(series.dtype):
-            return series.astype(object).where(series.notna(), None)
-        return series
+def _pandas_days(series: Any) -> np.ndarray:
+    return days((series if getattr(series.dtype, "tz", None) is None else series.dt.tz_convert(None)).to_numpy())
 
 
 def days(moments: np.ndarray) -> np.ndarray:  # (B,) datetime64 or timedelta64
@@ -199,21 +165,10 @@ def days(moments: np.ndarray) -> np.ndarray:  # (B,) datetime64 or timedelta64
     return np.where(np.isnat(moments), np.nan, counted)
 
 
-def _pandas_days(series: Any) -> np.ndarray:
-    import pandas as pd
-
-    if series.dtype == object:
-        lengths = isinstance(series[series.notna()].iloc[0], datetime.timedelta)
-        series = pd.to_timedelta(series) if lengths else pd.to_datetime(series, utc=True)
-    if getattr(series.dtype, "tz", None) is not None:
-        series = series.dt.tz_convert(None)
-    return days(series.to_numpy())
-
-
 def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
     """Return the table of X; sets the estimator's column names and number, or without ``reset`` compares with them."""
     if not reset and _is_as_fitted(estimator, x):
-        return ArrayTable(x)
+        return Table(x)
     _refuse_what_is_no_table(x)
     x = as_pandas(unmasked(x))
     if _is_pandas(x):
@@ -224,12 +179,12 @@ def read_x(estimator: BaseEstimator, x: Any, *, reset: bool) -> Table:
                 f"{type(estimator).__name__}."
             )
         validate_data(estimator, x, reset=reset, skip_check_array=True)
-        return PandasTable(x)
+        return frame_table(x)
     if sparse.issparse(x):
         validate_data(estimator, x, reset=reset, accept_sparse=True, ensure_all_finite=False)
-        return ArrayTable(dense(x))
+        return Table(dense(x))
     values = validate_data(estimator, x, reset=reset, dtype=None, ensure_all_finite=False)
-    return ArrayTable(np.asarray(values))
+    return Table(np.asarray(values))
 
 
 def _is_as_fitted(estimator: BaseEstimator, x: Any) -> bool:
