@@ -44,7 +44,11 @@ def on_frame():
         (X, np.ones((12, 2, 2)), "y must have shape|Found array with dim 3"),
         (FRAME["a"], Y, r"X must be a table of shape \(B, C\), got a pandas Series of 12 values: .*X.to_frame\(\)"),
         (pl.Series(X[:, 0]), Y, r"got a polars Series of 12 values"),
-        (pl.DataFrame({"a": [datetime.time(12)] * 12}), Y, "must hold numbers or dates, got dtype Time: make a number"),
+        (
+            pl.DataFrame({"a": [datetime.time(12)] * 12}),
+            Y,
+            r"must hold numbers or dates, got datetime\.time",
+        ),
     ],
 )
 def test_fit_refuses(x, y, message):
@@ -73,9 +77,15 @@ def test_weights_are_checked(weights, message):
         (FRAME.rename(columns={"a": "b"}), "Feature names unseen at fit time:\n- b"),
         (FRAME[["kind", "a"]], "Feature names must be in the same order as they were in fit"),
         (FRAME[["a"]], "Feature names seen at fit time, yet now missing:\n- kind"),
-        (FRAME.assign(a=["1"] * 12), "column 'a' of X must hold numbers, got dtype str|column 'a' .* text"),
-        (FRAME.assign(a=pd.Categorical([1] * 12)), "column 'a' of X must hold numbers, got dtype category"),
-        (pl.DataFrame({"a": ["one"], "kind": ["x"]}), "column 'a' of X must hold numbers, got dtype String"),
+        (FRAME.assign(a=["1"] * 12), "column 'a' of X must hold numbers, got text or categories, first '1'"),
+        (
+            FRAME.assign(a=pd.Categorical([1] * 12)),
+            "column 'a' of X must hold numbers, got text or categories, first 1",
+        ),
+        (
+            pl.DataFrame({"a": ["one"], "kind": ["x"]}),
+            "column 'a' of X must hold numbers, got text or categories, first 'one'",
+        ),
         (FRAME.assign(a=[np.inf] + [0.0] * 11), "Input X contains infinity: column 'a', first in row 0"),
         (FRAME.assign(a=[0.0, np.nan] * 6), "column 'a' misses 6 value.*first in row 1.*none missing in the fit"),
         (FRAME.assign(kind=["x", None] * 6), "column 'kind' misses 6 value"),

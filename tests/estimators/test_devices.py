@@ -16,7 +16,7 @@ from restt.estimators.encoding import fit_encoding, site_covariances
 from restt.estimators.gradient import Examples, encode
 from restt.estimators.posterior import _end_rows
 from restt.estimators.settings import settle
-from restt.estimators.tables import ArrayTable, PandasTable
+from restt.estimators.tables import Table, frame_table
 from restt.estimators.targets import Values
 from tests.elsewhere import GPU, Elsewhere, pretended_gpu
 
@@ -27,12 +27,12 @@ def never_few(monkeypatch) -> None:
     monkeypatch.setattr(encodings, "FEW_FOR_GPU", 0)
 
 
-def tables() -> list[ArrayTable | PandasTable]:
+def tables() -> list[Table | frame_table]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 3))
     frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(kind=rng.choice(["p", "q"], 60))
     frame.loc[:4, "b"] = np.nan
-    return [ArrayTable(x), PandasTable(frame)]
+    return [Table(x), frame_table(frame)]
 
 
 @pytest.mark.parametrize("feature_map", ["auto", "hat", "trigonometric", "affine", "polynomial", "onehot"])

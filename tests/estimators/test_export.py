@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 import torch
 
-from restt import features, interop
+from restt import features
 from restt.estimators import ResTTNetClassifier, ResTTNetRegressor
 from tests.estimators.conftest import QUICK
 
@@ -59,7 +59,7 @@ def test_probabilities_are_written_without_torchs_exporter(fitted_classifier, tm
 def test_torch_program(mixed, tmp_path):
     frame, y = mixed
     model = ResTTNetRegressor(**QUICK).fit(frame, y)
-    program = torch.export.load(interop.export(model, tmp_path / "m.pt2")).module()
+    program = torch.export.load(model.export(tmp_path / "m.pt2")).module()
     for rows in (1, 80):
         table = model.numbers(frame[:rows])
         found = program(torch.from_numpy(table)).numpy()

@@ -29,7 +29,7 @@ def ordinary(monkeypatch):
     def turn_off():
         monkeypatch.setattr(encoding, "QUICK_ROWS", 0)
         monkeypatch.setattr(tables, "_is_as_fitted", lambda estimator, x: False)
-        monkeypatch.setattr(encoding, "plain_numbers", lambda table, never_missing: None)
+        monkeypatch.setattr(tables.Table, "all_numbers", lambda table: None)
 
     return turn_off
 

@@ -303,8 +303,6 @@ FORGED_NOW = [
 FORGED_BEFORE = [
     ((*CONFIG, "theta"), [0.0]),
     ((*CONFIG, "theta"), None),
-    ((*CONFIG, "names"), ["size"]),
-    ((*CONFIG, "names"), [1, 2, 3]),
     ((*CONFIG, "reach", "low"), [0.0, 0.0, 0.0]),
     ((*TENSORS, "weights"), files._packed(torch.ones(1))),
 ]

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from restt import Topology
 from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, gradient, load, net
 from restt.estimators.encoding import fit_encoding
-from restt.estimators.tables import PandasTable
+from restt.estimators.tables import frame_table
 from restt.estimators.targets import Labels, Values
 from restt.train import Penalty
 from tests.estimators.conftest import QUICK
@@ -387,10 +387,10 @@ def test_a_text_column_of_many_levels_does_not_widen_the_others(levels):
 
 def test_a_column_has_at_most_as_many_states_as_shares_fit_in_the_whole():
     frame = pd.DataFrame({"id": np.repeat([f"u{i}" for i in range(100)], 11).tolist() + [f"v{i}" for i in range(50)]})
-    column = fit_encoding(PandasTable(frame[:1100]), np.ones(1100)).columns[0]
+    column = fit_encoding(frame_table(frame[:1100]), np.ones(1100)).columns[0]
     assert (column.states, column.other) == (100, False)
     # With some levels more, all are below their share.
-    assert fit_encoding(PandasTable(frame), np.ones(1150)).columns[0].states == 1
+    assert fit_encoding(frame_table(frame), np.ones(1150)).columns[0].states == 1
 
 
 def test_a_refused_fit_leaves_the_fitted_model_alone(numbers):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from restt import ResTTNetRegressor, ResTTRegressor, interop, load
+from restt import ResTTNetRegressor, ResTTRegressor, load
 from restt.estimators import posterior
 from restt.estimators.settings import NET
 from restt.estimators.targets import Values
@@ -229,7 +229,7 @@ def test_exported_graphs_undo_the_transform_of_y(size, mixed_model, tmp_path):
         np.testing.assert_allclose(found, model.predict(frame), rtol=1e-6, atol=1e-6 * size)
         # Tracing takes seconds; the program of size 1 differs by a constant alone.
         if size > 1:
-            program = torch.export.load(interop.export(model, tmp_path / f"{number}.pt2")).module()
+            program = torch.export.load(model.export(tmp_path / f"{number}.pt2")).module()
             again = program(torch.from_numpy(model.numbers(frame))).numpy()
             np.testing.assert_allclose(again, model.predict(frame), rtol=1e-9, atol=1e-9 * size)
     assert powers[1] < min(0.9, powers[0])

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, tables
-from restt.estimators.tables import ArrayTable, ArrowTable, PandasTable, PolarsTable, as_frame, dense, read_frame
+from restt.estimators.tables import Table, dense, frame_table
 from tests.estimators.conftest import QUICK, short_fits
 
 
@@ -28,7 +28,7 @@ def test_pandas_columns_by_type():
             "category": pd.Categorical([3, None]),
         }
     )
-    table = PandasTable(frame)
+    table = frame_table(frame)
     for column, expected in enumerate([[1.5, np.nan], [1, np.nan], [1, np.nan], [1, np.nan]]):
         assert not table.holds_categories(column)
         same(table.numbers(column), expected)
@@ -50,23 +50,23 @@ def test_pandas_columns_in_pyarrows_memory():
         "category": (pa.dictionary(pa.int8(), pa.string()), ["a", None]),
     }
     frame = pd.DataFrame({name: pd.array(values, dtype=pd.ArrowDtype(kind)) for name, (kind, values) in kinds.items()})
-    table = PandasTable(frame)
+    table = frame_table(frame)
     for column, expected in enumerate([[1.5, np.nan], [1, np.nan], [1.5, np.nan], [np.nan, np.nan]]):
         assert not table.holds_categories(column)
         same(table.numbers(column), expected)
     for column in (4, 5, 6):
         assert table.holds_categories(column)
         assert table.categories(column).tolist() == ["a", None]
-        with pytest.raises(ValueError, match="must hold numbers, got dtype"):
+        with pytest.raises(ValueError, match="must hold numbers, got text or categories, first 'a'"):
             table.numbers(column)
-    days = PandasTable(pd.DataFrame({"day": pd.array([datetime.date(2020, 1, 2)], dtype=pd.ArrowDtype(pa.date32()))}))
+    days = frame_table(pd.DataFrame({"day": pd.array([datetime.date(2020, 1, 2)], dtype=pd.ArrowDtype(pa.date32()))}))
     assert days.numbers(0).tolist() == [18263.0]  # days since 1970
 
 
 def test_categories_that_are_neither_numbers_nor_text_have_names():
     """Intervals are what pandas.cut makes of a column."""
     values = pd.Series([0.5, 1.5, np.nan, 0.2])
-    table = PandasTable(
+    table = frame_table(
         pd.DataFrame({"bin": pd.cut(values, [0, 1, 2]), "day": pd.Categorical(pd.to_datetime(["2020"] * 4))})
     )
     assert table.holds_categories(0)
@@ -84,69 +84,40 @@ def test_polars_columns_by_type():
             "enum": pl.Series(["c", None], dtype=pl.Enum(["c", "d"])),
         }
     )
-    table = PolarsTable(frame)
+    table = frame_table(frame)
     same(table.numbers(0), [1.5, np.nan])
     same(table.numbers(1), [1, np.nan])
     assert [table.holds_categories(column) for column in range(5)] == [False, False, True, True, True]
     assert [table.categories(column).tolist() for column in (2, 3, 4)] == [["a", None], ["b", None], ["c", None]]
 
 
-NUMBERS = {
-    "double": pa.array([0.1, None, float("nan"), -0.0]),
-    "single": pa.array([0.1, None, 3.0, 4.0], pa.float32()),
-    "whole": pa.array([2**62 + 1, 2, -3, 4]),
-    "whole and missing": pa.array([2**53 + 1, None, 3, 4]),
-    "large": pa.array([2**64 - 1, 2, 3, 4], pa.uint64()),
-}
-
-
-def test_arrow_columns_are_those_of_pandas():
-    """To the bit, whether read one by one or at once, in one piece or several."""
-    others = {
-        "flag": pa.array([True, None, False, True]),
-        "money": pa.array([Decimal("0.1"), None, Decimal("1.7"), Decimal("2.0")], pa.decimal128(5, 2)),
-        "text": pa.array(["a", None, "b", "a"]),
-        "coded": pa.array(["a", None, "b", "a"]).dictionary_encode(),
-    }
-    whole = pa.table(NUMBERS | others)
-    for given in (whole, pa.concat_tables([whole.slice(0, 1), whole.slice(1)])):
-        table, frame = ArrowTable(given), PandasTable(given.to_pandas())
-        assert (table.rows, table.width, table.names) == (frame.rows, frame.width, frame.names)
-        for column in range(table.width):
-            assert table.holds_categories(column) == frame.holds_categories(column)
-            assert table.categories(column).tolist() == frame.categories(column).tolist() or column == 0  # NaN
-            if not table.holds_categories(column):
-                assert table.numbers(column).tobytes() == frame.numbers(column).tobytes()
-        assert table.all_numbers() is None
-        plain = ArrowTable(given.select(list(NUMBERS)))
-        expected = np.stack([frame.numbers(column) for column in range(len(NUMBERS))], axis=1)
-        assert plain.all_numbers().tobytes() == expected.tobytes()
-        assert plain.take(np.array([2, 0])).all_numbers().tobytes() == expected[[2, 0]].tobytes()
-
-
-def test_all_numbers_of_an_array_are_a_copy():
+def test_all_numbers_are_a_copy_of_plain_numbers():
     values = np.arange(6.0).reshape(3, 2)
-    found = ArrayTable(values).all_numbers()
-    found[:] = 9.0
-    assert values[0, 1] == 1.0
-    assert ArrayTable(values.astype(object)).all_numbers() is None
-    assert PandasTable(pd.DataFrame(values)).all_numbers() is None
+    for table in (Table(values), frame_table(pd.DataFrame(values))):
+        found = table.all_numbers()
+        same(found, values)
+        found[:] = 9.0
+        assert values[0, 1] == 1.0
+    assert Table(values.astype(object)).all_numbers() is None
+    mixed = frame_table(pd.DataFrame({"a": [1, 2], "b": pd.array([1, None], dtype="Int64")}))
+    same(mixed.all_numbers(), [[1, 1], [2, np.nan]])
+    assert frame_table(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})).all_numbers() is None
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_dates_are_days_since_1970(frame):
-    table = read_frame(frame({"when": np.array(["2020-01-01T12:00"], dtype="datetime64[ms]")}))
+    table = frame_table(frame({"when": np.array(["2020-01-01T12:00"], dtype="datetime64[ms]")}))
     assert not table.holds_categories(0)
     assert table.numbers(0).tolist() == [18262.5]
 
 
 def test_mixed_object_column_is_refused_with_the_value():
     with pytest.raises(ValueError, match=r"column 'a' .* the text 'x' in row 1"):
-        PandasTable(pd.DataFrame({"a": np.array([1, "x"], dtype=object)})).numbers(0)
+        frame_table(pd.DataFrame({"a": np.array([1, "x"], dtype=object)})).numbers(0)
 
 
 def test_array_of_text_is_numbers_where_it_can_be():
-    table = ArrayTable(np.array([["1.5", "red"]]))
+    table = Table(np.array([["1.5", "red"]]))
     same(table.numbers(0), [1.5])
     with pytest.raises(ValueError, match=r"column 1 .* the text .*'red'.* in row 0.*categorical_features"):
         table.numbers(1)
@@ -156,9 +127,8 @@ def test_array_of_text_is_numbers_where_it_can_be():
 @pytest.mark.parametrize(
     "table",
     [
-        ArrayTable(np.arange(6.0).reshape(3, 2)),
-        PandasTable(pd.DataFrame({"a": [0.0, 2, 4], "b": [1.0, 3, 5]}, index=[7, 7, 9])),
-        PolarsTable(pl.DataFrame({"a": [0.0, 2, 4], "b": [1.0, 3, 5]})),
+        Table(np.arange(6.0).reshape(3, 2)),
+        frame_table(pd.DataFrame({"a": [0.0, 2, 4], "b": [1.0, 3, 5]}, index=[7, 7, 9])),
     ],
 )
 def test_rows_are_taken_by_position(table):
@@ -175,7 +145,7 @@ def test_other_frames_come_through_arrow():
         def __arrow_c_stream__(self, requested_schema=None):
             return self.held.__arrow_c_stream__(requested_schema)
 
-    table = read_frame(as_frame(Frame(pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))))
+    table = frame_table(Frame(pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})))
     assert table.names == ["a", "b"]
     assert table.holds_categories(1)
 
@@ -186,21 +156,6 @@ def test_sparse_is_densified_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(tables, "SPARSE_LIMIT", 100)
     with pytest.raises(ValueError, match=r"GiB for shape \(4, 4\).*TruncatedSVD"):
         dense(x)
-
-
-@pytest.mark.parametrize(
-    ("values", "missing"),
-    [
-        ([[1.0, 2.0], [3.0, np.nan]], [False, True]),
-        ([[1e308, 2.0], [1e308, 1.0]], [False, False]),  # too large a sum is no missing value
-        ([[np.inf, 2.0], [-np.inf, np.nan]], [False, True]),
-        (np.array([[1, 2], [3, 4]]), [False, False]),
-        (np.array([["1", "nan"]], dtype=object), [False, True]),
-    ],
-)
-def test_which_columns_of_an_array_miss_values(values, missing):
-    table = ArrayTable(np.asarray(values))
-    assert [table.misses(column) for column in range(2)] == missing
 
 
 @pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])

@@ -216,9 +216,8 @@ class BaseResTT(BaseEstimator):
 
         ``coverage``, for :class:`ResTTRegressor` alone, adds the outputs ``lower`` and ``upper``, each of the shape of
         ``output``: the bounds of :meth:`~ResTTRegressor.predict_interval`. A ``.pt2`` program then returns a tuple of
-        the three. With M inducing rows (the length of ``spread_.numbers``) and S averaged processes the file grows by
-        8·S·M² bytes, and for each column of I states by up to 32·S·I² + 8·M·I; each row of a batch takes about 200·M
-        bytes of memory more.
+        the three. The file grows by about 8·S·M² bytes, with M inducing rows (the length of ``spread_.numbers``) and S
+        averaged processes.
         """
         from restt.estimators.export import export_graph
 

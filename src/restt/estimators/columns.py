@@ -21,7 +21,7 @@ from restt.features.levels import Level, code_column, read_level
 RARE_SHARE = 0.01
 # A model that draws levels of few rows towards the others by itself pools only what weighs less than this many rows.
 FEWEST_ROWS = 2.0
-# Up to this many rare levels are remembered by name, so that one that was never seen is told apart from them.
+# Up to this many rare levels are remembered by name, so that a warning can name one that was never seen.
 MOST_REMEMBERED = 10_000
 # In place of a level: the average of the column's states.
 AVERAGE = -1.0
@@ -29,18 +29,9 @@ AVERAGE = -1.0
 ROUNDING = 1e3 * np.finfo(np.float64).eps
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnValues:
-    """A column as numbers, and in words what the fit had not seen there."""
-
-    values: np.ndarray  # (B,) float64; NaN for missing, -1 for a category that becomes the average state
-    unknown: str = ""
-    missing: str = ""
-
-
 @dataclass(frozen=True)
 class Column:
-    """What fit found in a column.
+    """Kind, levels and missing values of a column in the fit.
 
     ``levels`` is None for a column of numbers. ``missing``: some values were missing, so the site has a state for that;
     where none were, a missing value is the average of the column's states with ``averages_missing``, else an error.
@@ -69,92 +60,98 @@ class Column:
     def from_config(cls, config: dict[str, Any]) -> Column:
         """The column that :meth:`to_config` wrote; ValueError where the entries are not of the right kind."""
         levels, rare = config["levels"], config.get("rare", ())
-        of_kinds = {"levels": levels, "rare": rare}
-        column = cls(**{**config, **{name: None if held is None else tuple(held) for name, held in of_kinds.items()}})
-        of_levels = [level for given in (column.levels, column.rare) if given is not None for level in given]
-        plain = all(isinstance(level, (int, float, str)) for level in of_levels)
+        lists = {"levels": levels, "rare": rare}
+        column = cls(**{**config, **{name: None if part is None else tuple(part) for name, part in lists.items()}})
+        plain = all(isinstance(level, (int, float, str)) for level in (*(column.levels or ()), *(column.rare or ())))
         flags = all(isinstance(flag, bool) for flag in (column.missing, column.averages_missing))
         if not plain or not flags or not isinstance(column.label, str) or column.other not in (None, False, True):
             raise ValueError(f"a column is described by entries of the wrong kind: {shown(config)}")
         return column
 
-    def read(self, table: Table, index: int) -> ColumnValues:
-        """The column's values as numbers; ValueError for what the fit says is an error."""
-        if self.levels is None:
-            values, unknown = table.numbers(index), ""
+    def read(self, table: Table, index: int) -> tuple[np.ndarray, str, str]:  # (B,) float64
+        """Read the column as numbers; ValueError for what the fit says is an error.
+
+        NaN is missing, -1 a category that becomes the average state. Beside them, in words, the first category and the
+        missing values that the fit had not seen.
+        """
+        unknown = ""
+        if self.levels is not None:
+            values, unknown = self._codes(table.categories(index))
+        else:
+            values = table.numbers(index)
             infinite = np.isinf(values)
             if infinite.any():
                 raise ValueError(f"Input X contains infinity: {self.label}, first in row {int(infinite.argmax())}")
-        else:
-            values, unknown = self._codes(table.categories(index))
-        missing = np.isnan(values)
-        if self.missing or not missing.any():
-            return ColumnValues(values, unknown)
-        found = f"{self.label} misses {int(missing.sum())} value(s), first in row {int(missing.argmax())}"
+        absent = np.isnan(values)
+        if self.missing or not absent.any():
+            return values, unknown, ""
+        missing = f"{self.label} misses {int(absent.sum())} value(s), first in row {int(absent.argmax())}"
         if not self.averages_missing:
             raise ValueError(
-                f"Input X contains NaN: {found}, but had none missing in the fit, so nothing was learned for it"
+                f"Input X contains NaN: {missing}, but had none missing in the fit, so nothing was learned for it"
             )
-        return ColumnValues(values, unknown, found)
+        return values, unknown, missing
 
     def _codes(self, values: np.ndarray) -> tuple[np.ndarray, str]:
         assert self.levels is not None
-        found, absent = code_column(values, self.levels, int(AVERAGE))
-        codes, missing = found.numpy().astype(np.float64), absent.numpy()
+        places, absent = code_column(values, self.levels, int(AVERAGE))
+        codes, missing = places.numpy().astype(np.float64), absent.numpy()
         unknown = (codes == AVERAGE) & ~missing
-        told = self._unseen(values, unknown)
-        if told and self.other is None:
+        first = "" if self.rare is None else self._first_unseen(values, np.flatnonzero(unknown), set(self.rare))
+        if first and self.other is None:
             raise ValueError(
-                f'{told}, unseen in the fit; known are {shown(list(self.levels))}. handle_unknown="other" accepts it'
+                f'{first}, unseen in the fit; known are {shown(list(self.levels))}. handle_unknown="other" accepts it'
             )
         if self.other:
             codes[unknown] = len(self.levels)
         codes[missing] = np.nan
-        return codes, told
+        return codes, first
 
-    def _unseen(self, values: np.ndarray, unknown: np.ndarray) -> str:
-        """The first category that the fit did not see, in words; nothing where it saw all of them."""
-        if self.rare is None:
-            return ""
-        rare = set(self.rare)
-        for row in np.flatnonzero(unknown):
+    def _first_unseen(self, values: np.ndarray, rows: np.ndarray, rare: set[Level]) -> str:
+        for row in rows:
             level = read_level(values[row])
             if level not in rare:
                 return f"{self.label} of X has the category {shown(level)} in row {row}"
         return ""
 
 
-def fit_column(
+def fit_columns(
     table: Table,
-    index: int,
     weights: np.ndarray,  # (B,), above 0 everywhere
-    categorical: bool,
-    handle_unknown: str,
-    handle_missing: str,
+    categorical_features: Any = None,
+    handle_unknown: str = "other",
+    handle_missing: str = "average",
+    *,
+    every: bool = False,
     most_levels: int | None = None,
-) -> Column:
-    """The kind, levels and missing state of a column.
+) -> tuple[Column, ...]:
+    """Learn kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
 
     ``most_levels``: at most this many, the heaviest, have a state of their own, none of less than two rows; without it
     those with a share of :data:`RARE_SHARE`.
     """
-    label, averages = table.label(index), handle_missing == "average"
-    if not categorical:
-        column = Column(label, missing=table.misses(index), averages_missing=averages)
-    else:
-        totals, absent = _level_weights(table.categories(index), weights)
-        rare = _rare_levels(totals, float(weights.sum()), most_levels) if handle_unknown == "other" else set()
-        column = Column(
-            label,
-            sorted_levels(set(totals) - rare),
-            missing=absent,
-            other=bool(rare) if handle_unknown == "other" else None,
-            rare=sorted_levels(rare) if len(rare) <= MOST_REMEMBERED else None,
-            averages_missing=averages,
-        )
-    if column.missing and handle_missing == "error":
-        raise ValueError(f'Input X contains NaN: {label} has missing values, which handle_missing="error" refuses')
-    return column
+    chosen = set(chosen_columns("categorical_features", categorical_features, table))
+    columns = []
+    for index in range(table.width):
+        label, averages = table.label(index), handle_missing == "average"
+        if not (every or index in chosen or table.holds_categories(index)):
+            absent = bool(np.isnan(table.numbers(index)).any())
+            column = Column(label, missing=absent, averages_missing=averages)
+        else:
+            totals, absent = _level_weights(table.categories(index), weights)
+            rare = _rare_levels(totals, float(weights.sum()), most_levels) if handle_unknown == "other" else set()
+            column = Column(
+                label,
+                sorted_levels(set(totals) - rare),
+                missing=absent,
+                other=bool(rare) if handle_unknown == "other" else None,
+                rare=sorted_levels(rare) if len(rare) <= MOST_REMEMBERED else None,
+                averages_missing=averages,
+            )
+        if absent and handle_missing == "error":
+            raise ValueError(f'Input X contains NaN: {label} has missing values, which handle_missing="error" refuses')
+        columns.append(column)
+    return tuple(columns)
 
 
 def levels_beside(columns: int, most: int, states: int) -> int:
@@ -170,7 +167,7 @@ def levels_beside(columns: int, most: int, states: int) -> int:
 
 
 def _rare_levels(totals: dict[Level, float], weight: float, most_levels: int | None) -> set[Level]:
-    """The levels that are learned as one."""
+    """Levels that share one state."""
     least = RARE_SHARE * weight if most_levels is None else min(FEWEST_ROWS, RARE_SHARE * weight)
     rare = {level for level, total in totals.items() if total < least}
     if most_levels is not None and len(totals) - len(rare) > most_levels:
@@ -238,78 +235,40 @@ def site_columns(site_order: Any, table: Table) -> list[int]:
     return order
 
 
-def fit_columns(
-    table: Table,
-    weights: np.ndarray,  # (B,), above 0 everywhere
-    categorical_features: Any = None,
-    handle_unknown: str = "other",
-    handle_missing: str = "average",
-    *,
-    every: bool = False,
-    most_levels: int | None = None,
-) -> tuple[Column, ...]:
-    """The kind, levels and missing state of each column; ``every`` one holds categories, or those that are chosen.
-
-    ``most_levels``: see :func:`fit_column`.
-    """
-    chosen = set(chosen_columns("categorical_features", categorical_features, table))
-    return tuple(
-        fit_column(
-            table,
-            index,
-            weights,
-            every or index in chosen or table.holds_categories(index),
-            handle_unknown,
-            handle_missing,
-            most_levels,
-        )
-        for index in range(table.width)
-    )
-
-
 def read_numbers(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
-    """The table as numbers; what the fit of the columns had not seen is warned of."""
-    plain = None
+    """Read the table as numbers, a category as the number of its level.
+
+    One warning each for categories and for missing values that the fit of the columns had not seen.
+    """
     if all(column.levels is None for column in columns):
-        plain = plain_numbers(table, np.array([not column.missing for column in columns]))
-    return read_each(columns, table) if plain is None else plain
+        plain = table.all_numbers()
+        if plain is not None and (np.isfinite(plain).all() or _only_known_missing(columns, plain)):
+            return plain
+    values, unknown, missing = zip(*(column.read(table, index) for index, column in enumerate(columns)), strict=True)
+    _warn_of_unseen(
+        unknown,
+        "unseen in the fit: taken as one of the column's rare categories, or where none was rare as the average of its "
+        'states; handle_unknown="error" refuses it',
+    )
+    _warn_of_unseen(
+        missing,
+        "but had none missing in the fit: taken as the average of the column's states; "
+        'handle_missing="error" refuses it',
+    )
+    return np.stack(values, axis=1)
 
 
-def read_each(columns: Sequence[Column], table: Table) -> np.ndarray:  # (B, C) float64
-    """The columns read one by one."""
-    read = [column.read(table, index) for index, column in enumerate(columns)]
-    _warn_of_unseen(read)
-    return np.stack([column.values for column in read], axis=1)
+def _only_known_missing(columns: Sequence[Column], values: np.ndarray) -> bool:  # (B, C)
+    """Whether no value is infinite, and none missing where the fit saw none missing."""
+    unseen = np.isnan(values).any(axis=0) & np.array([not column.missing for column in columns])
+    return not unseen.any() and not np.isinf(values).any()
 
 
-def plain_numbers(
-    table: Table,
-    never_missing: np.ndarray,  # (C,) bool
-) -> np.ndarray | None:  # (B, C) float64
-    """All columns at once, where none has anything to say of its numbers."""
-    values = table.all_numbers()
-    if values is None or np.isfinite(values).all():
-        return values
-    unseen = np.isnan(values).any(axis=0) & never_missing
-    return None if unseen.any() or np.isinf(values).any() else values
-
-
-def _warn_of_unseen(read: list[ColumnValues]) -> None:
-    for notes, consequence in (
-        (
-            [column.unknown for column in read if column.unknown],
-            "unseen in the fit: taken as one of the column's rare categories, or where none was rare as the average of "
-            'its states; handle_unknown="error" refuses it',
-        ),
-        (
-            [column.missing for column in read if column.missing],
-            "but had none missing in the fit: taken as the average of the column's states; "
-            'handle_missing="error" refuses it',
-        ),
-    ):
-        if notes:
-            more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
-            warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=4)
+def _warn_of_unseen(notes: Sequence[str], consequence: str) -> None:
+    notes = [note for note in notes if note]
+    if notes:
+        more = f" (and {len(notes) - 1} more column(s))" if len(notes) > 1 else ""
+        warnings.warn(f"{notes[0]}{more}, {consequence}", UserWarning, stacklevel=5)
 
 
 def mean_and_spread(

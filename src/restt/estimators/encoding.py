@@ -7,7 +7,7 @@ into float64 numbers (B, C), a category as the number of its level; :meth:`Encod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,16 +18,7 @@ from torch import Tensor
 
 from restt import features
 from restt._common.errors import shown
-from restt.estimators.columns import (
-    AVERAGE,
-    Column,
-    fit_columns,
-    mean_and_spread,
-    plain_numbers,
-    read_each,
-    read_numbers,
-    site_columns,
-)
+from restt.estimators.columns import AVERAGE, Column, fit_columns, mean_and_spread, read_numbers, site_columns
 from restt.estimators.tables import Table
 from restt.features import FeatureMap
 from restt.features.base import tensor64
@@ -35,15 +26,14 @@ from restt.features.hat import QUICK_ROWS
 
 # Knots of a column of numbers with feature_map="auto", at its quantiles.
 KNOTS = 8
-# Rows whose site vectors are held at once while their mean is taken, and when predicting; fewer where these would be
-# more numbers than this, which are 64 MiB.
+# Rows that are encoded at once; fewer where their site vectors would be more numbers than this, which are 64 MiB.
 ROWS_AT_ONCE = 4096
 NUMBERS_AT_ONCE = 2**23
 # Up to this many a GPU would only wait for its launches.
 FEW_FOR_GPU = 2000
 # Entries of the covariances of all sites that are kept for explanations, 32 MiB.
 MOST_COVARIANCES = 2**22
-# Rare categories of fewer rows than this share have no part in the noise that is worth the name.
+# Rare categories of fewer rows than this share have next to no part in the noise.
 FEW_RARE = 0.1
 # A feature map is there for columns of categories too, unused; in a saved model it may be this wide there.
 MOST_UNUSED = 1024
@@ -101,18 +91,9 @@ class Encoding:
         """Whether some site reads a column of categories."""
         return bool(self.categorical.any())
 
-    @cached_property
-    def never_missing(self) -> np.ndarray:  # (C,) bool
-        """Which columns had no missing value in the fit, so that there is something to say of one."""
-        return np.array([not column.missing for column in self.columns])
-
     def numbers(self, table: Table) -> np.ndarray:  # (B, C) float64
-        """The table as numbers: NaN is missing, a category is the number of its level.
-
-        One warning each for categories and for missing values that the fit had not seen.
-        """
-        plain = None if self.holds_categories else plain_numbers(table, self.never_missing)
-        return read_each(self.columns, table) if plain is None else plain
+        """Read a table: NaN is missing, a category is the number of its level; see :func:`read_numbers`."""
+        return read_numbers(self.columns, table)
 
     def chunks(self, numbers: Tensor) -> Iterator[Tensor]:
         """:meth:`vectors` of the rows, one piece of bounded size after the other."""
@@ -159,7 +140,7 @@ class Encoding:
         return vectors if self.means is None else vectors - self.means.numpy()
 
     def _mapped(self, x: Tensor) -> Tensor:  # (B, N) -> (B, N, I of the map)
-        # A number far beyond the rows of the fit may become too large for a float: it is as far as one can be.
+        # The quotient of a number far beyond the rows of the fit may overflow.
         limit = torch.finfo(x.dtype).max
         return self.feature_map(((x - self.shift.to(x)) / self.scale.to(x)).clamp(-limit, limit))
 
@@ -228,9 +209,9 @@ class Encoding:
             if tuple(getattr(self, name).shape) != (sites,):
                 raise ValueError(f"{name} must have one entry per column, got {shown(getattr(self, name))}")
         for name in ("means", "site_means"):
-            held = getattr(self, name)
-            if held is not None and tuple(held.shape) != (sites, max(self.widths)):
-                raise ValueError(f"{name} must have shape {(sites, max(self.widths))}, got {shown(held)}")
+            value = getattr(self, name)
+            if value is not None and tuple(value.shape) != (sites, max(self.widths)):
+                raise ValueError(f"{name} must have shape {(sites, max(self.widths))}, got {shown(value)}")
 
 
 def fit_encoding(
@@ -326,9 +307,8 @@ def _first_present(values: np.ndarray) -> np.ndarray:  # (N,)
 
 def placed(numbers: np.ndarray, device: torch.device | None) -> Tensor:
     """Numbers where they are encoded: many on a GPU that trains on them, else on the CPU, as not all have float64."""
-    found = torch.from_numpy(numbers)
-    away = device is not None and device.type == "cuda" and len(found) > FEW_FOR_GPU
-    return found.to(device) if away else found
+    tensor = torch.from_numpy(numbers)
+    return tensor.to(device) if device is not None and device.type == "cuda" and len(tensor) > FEW_FOR_GPU else tensor
 
 
 def with_site_means(
@@ -337,13 +317,9 @@ def with_site_means(
     weights: np.ndarray,  # (B,)
     device: torch.device | None = None,
 ) -> Encoding:
-    """The encoding with the mean of the rows' site vectors."""
-    given, shares = placed(numbers, device), placed(weights, device)
-    total, row = given.new_zeros(len(encoding.order), max(encoding.widths)), 0
-    for vectors in encoding.chunks(given):
-        total += torch.einsum("b,bni->ni", shares[row : row + len(vectors)], vectors)
-        row += len(vectors)
-    return replace(encoding, site_means=total.cpu() / float(weights.sum()))
+    """Return the encoding with the mean of the rows' site vectors."""
+    means = _weighted_mean(encoding, numbers, weights, device, lambda share, x: torch.einsum("b,bni->ni", share, x))
+    return replace(encoding, site_means=means)
 
 
 def site_covariances(
@@ -353,31 +329,52 @@ def site_covariances(
     device: torch.device | None = None,
 ) -> Tensor | None:  # (N, I, I)
     """Weighted covariances of the rows' site vectors; None where they would be more than is worth keeping."""
-    assert encoding.site_means is not None
-    sites, width = encoding.site_means.shape
-    if sites * width**2 > MOST_COVARIANCES:
+    means = encoding.site_means
+    assert means is not None
+    if means.numel() * means.shape[1] > MOST_COVARIANCES:
         return None
-    given, shares = placed(numbers, device), placed(weights / weights.sum(), device)
-    means = encoding.site_means.to(given)
-    total, row = given.new_zeros(sites, width, width), 0
+
+    def squares(share: Tensor, vectors: Tensor) -> Tensor:
+        centred = (vectors - means.to(vectors)).transpose(0, 1)  # (N, B, I)
+        return (centred * share[:, None]).transpose(1, 2) @ centred
+
+    return _weighted_mean(encoding, numbers, weights, device, squares)
+
+
+def _weighted_mean(
+    encoding: Encoding,
+    numbers: np.ndarray,  # (B, C)
+    weights: np.ndarray,  # (B,)
+    device: torch.device | None,
+    weighted_sum: Callable[[Tensor, Tensor], Tensor],  # (b,) shares, (b, N, I) site vectors
+) -> Tensor:
+    given, shares = placed(numbers, device), placed(weights, device)
+    total, row = torch.zeros((), dtype=given.dtype, device=given.device), 0
     for vectors in encoding.chunks(given):
-        centred = (vectors - means).transpose(0, 1)  # (N, B, I)
-        total += (centred * shares[row : row + len(vectors), None]).transpose(1, 2) @ centred
+        total = total + weighted_sum(shares[row : row + len(vectors)], vectors)
         row += len(vectors)
-    return total.cpu()
+    return total.cpu() / float(weights.sum())
+
+
+def columns_with_few_rare(encoding: Encoding) -> list[int]:
+    """Columns whose rare categories have so few rows that the noise does not include their differences."""
+    return [
+        index
+        for site, (index, column) in enumerate(zip(encoding.order, encoding.sites, strict=True))
+        if column.other
+        and column.levels is not None
+        and encoding.site_means is not None
+        and float(encoding.site_means[site, len(column.levels)]) < FEW_RARE
+    ]
 
 
 def with_rare_unseen(encoding: Encoding, numbers: np.ndarray) -> np.ndarray:  # (B, C)
     """Numbers in which a rare category is one that the fit did not see, for a variance.
 
-    Rare categories have a mean effect in common that is known, but each is as far from it as others are from theirs,
-    unless they are so many that the noise holds it.
+    The mean effect that rare categories have in common is known, but not how far each of them is from it, unless they
+    are so many that the noise includes it.
     """
     numbers = numbers.copy()
-    for site, index in enumerate(encoding.order):
-        column = encoding.columns[index]
-        if column.other and column.levels is not None and encoding.site_means is not None:
-            other = len(column.levels)
-            if float(encoding.site_means[site, other]) < FEW_RARE:
-                numbers[numbers[:, index] == other, index] = AVERAGE
+    for index in columns_with_few_rare(encoding):
+        numbers[numbers[:, index] == len(encoding.columns[index].levels or ()), index] = AVERAGE
     return numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,13 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
     given = Path(path)
     if given.suffix != SUFFIX and given.exists() and not given.is_dir():
         raise ValueError(f"path must be a folder or end in {SUFFIX}, got the existing file {given}")
+    spread = getattr(estimator, "spread_", None)
+    state = spread.state if isinstance(spread, SavedSpread) else _described(estimator)
+    save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
+    return given
+
+
+def _described(estimator: Any) -> dict[str, Any]:
     state = {
         "version": VERSION,
         "kind": type(estimator).__name__,
@@ -62,22 +68,14 @@ def save_estimator(estimator: BaseResTT, path: str | PathLike[str]) -> Path:
         "site_covariances": None if estimator.site_covariances_ is None else _packed(estimator.site_covariances_),
     }
     if isinstance(estimator, BaseNet):
-        history = [record.to_dict() for record in estimator.history_]
-        state |= {"history": history, "n_iter": estimator.n_iter_}
-    else:
-        state["fit_report"] = dict(estimator.fit_report_)
+        return state | {"history": [record.to_dict() for record in estimator.history_], "n_iter": estimator.n_iter_}
+    state["fit_report"] = dict(estimator.fit_report_)
     if hasattr(estimator, "spread_"):
-        spread = estimator.spread_
-        tensors = {name: _packed(tensor) for name, tensor in spread.tensors().items()}
-        state["spread"] = {"config": spread.to_config(), "tensors": tensors}
-        if isinstance(spread, Predictive):
-            state["prior"] = estimator.prior_.to_config()
-            rows = estimator.fit_rows_
-            if rows is not None and sum(tensor.nbytes for tensor in rows.tensors().values()) <= MOST_ROW_BYTES:
-                tensors = {name: _packed(tensor) for name, tensor in rows.tensors().items()}
-                state["rows"] = {"config": rows.to_config(), "tensors": tensors}
-    save_module(estimator.module_, given if given.suffix == SUFFIX else given / NAME, {"estimator": state})
-    return given
+        state |= {"spread": _with_tensors(estimator.spread_), "prior": estimator.prior_.to_config()}
+        rows = estimator.fit_rows_
+        if rows is not None and sum(tensor.nbytes for tensor in rows.tensors().values()) <= MOST_ROW_BYTES:
+            state["rows"] = _with_tensors(rows)
+    return state
 
 
 def load(path: str | PathLike[str]) -> Any:
@@ -136,14 +134,13 @@ def _rebuilt(module: ResTT | DiagonalTT, state: dict[str, Any]) -> BaseResTT:
     else:
         estimator.fit_report_ = FitReport(state.get("fit_report", {}))
     if target is Modelled:
-        tensors = {name: _unpacked(packed) for name, packed in state["spread"]["tensors"].items()}
+        tensors = _tensors(state["spread"])
         if "prior" in state:
             estimator.spread_ = Predictive.from_config(state["spread"]["config"], tensors)
             estimator.prior_ = Prior.from_config(state["prior"])
             estimator.fit_rows_ = _read_rows(state.get("rows"), estimator.spread_)
         else:
-            estimator.spread_ = SavedSpread.from_config(state["spread"]["config"], tensors, estimator.encoding_)
-            estimator.prior_ = estimator.spread_.prior
+            estimator.spread_ = SavedSpread.read(state, tensors, estimator.encoding_)
     estimator.site_means_ = estimator.encoding_.site_means
     covariances = state.get("site_covariances")
     estimator.site_covariances_ = None if covariances is None else _unpacked(covariances)
@@ -159,8 +156,7 @@ def _read_rows(state: dict[str, Any] | None, spread: Predictive) -> FitRows | No
     """Read the rows of the fit, where the file has them."""
     if state is None:
         return None
-    tensors = {name: _unpacked(packed) for name, packed in state["tensors"].items()}
-    rows = FitRows.from_config(state["config"], tensors, len(spread.weights))
+    rows = FitRows.from_config(state["config"], _tensors(state), len(spread.weights))
     columns, outputs = len(spread.kernel.sites), spread.kernel.layout.outputs
     if rows.numbers.shape[1] != columns or rows.targets.shape[1] != outputs:
         raise ValueError(f"rows of {shown(rows.numbers)} and {shown(rows.targets)} do not fit the model")
@@ -172,7 +168,7 @@ def _check_parts(estimator: BaseResTT) -> None:
     module, encoding, names = estimator.module_, estimator.encoding_, getattr(estimator, "feature_names_in_", None)
     columns, width, covariances = len(encoding.columns), max(encoding.widths), estimator.site_covariances_
     expected_covariances = None if covariances is None else (columns, width, width)
-    for what, found, expected in (
+    for what, value, expected in (
         ("widths of the encoding's sites", encoding.widths, module.feature_dims),
         ("outputs of the target", estimator.target_.outputs, module.outputs),
         ("columns", estimator.n_features_in_, columns),
@@ -181,8 +177,8 @@ def _check_parts(estimator: BaseResTT) -> None:
         ("number of epochs", type(getattr(estimator, "n_iter_", 0)), int),
         ("covariances", None if covariances is None else tuple(covariances.shape), expected_covariances),
     ):
-        if found != expected:
-            raise ValueError(f"{what}: {shown(found)} where {shown(expected)} belongs")
+        if value != expected:
+            raise ValueError(f"{what}: {shown(value)} where {shown(expected)} belongs")
     if names is not None and not all(isinstance(name, str) for name in names):
         raise ValueError(f"column names must be text, got {shown(names.tolist())}")
     if estimator.precision_ not in PRECISIONS:
@@ -191,35 +187,39 @@ def _check_parts(estimator: BaseResTT) -> None:
     row = np.zeros((1, columns))
     row[0, list(encoding.order)] = np.where(encoding.categorical, 0.0, encoding.fill)
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
-    if hasattr(estimator, "spread_"):
-        _try_spread(estimator, outputs, row)
+    spread = getattr(estimator, "spread_", None)
+    if spread is not None:
+        spread.interval(outputs, row, estimator.target_.model, 0.9)  # type: ignore[attr-defined]
+    if isinstance(spread, SavedSpread):
+        spread.shrunk(np.full_like(outputs, np.inf), row)
+    elif spread is not None:
+        _check_prior(estimator, spread)
 
 
-def _try_spread(estimator: Any, outputs: np.ndarray, row: np.ndarray) -> None:
-    """Ask a distribution for everything that it can be asked for, at outputs (1, O) and a row (1, C).
-
-    One of 0.8 is asked with two of its rows: the covariance of all would take longer than loading the model.
-    """
-    spread, encoding = estimator.spread_, estimator.encoding_
-    names = estimator.prior_.names
+def _check_prior(estimator: Any, spread: Predictive) -> None:
+    """Raise ValueError where the predictive distribution or the prior was not made for these columns."""
+    encoding, names = estimator.encoding_, estimator.prior_.names
     if len(names) != len(encoding.columns) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"the prior must name {len(encoding.columns)} columns, got {shown(names)}")
-    if isinstance(spread, SavedSpread):
-        few: Any = replace(spread, numbers=spread.numbers[:2], weights=spread.weights[:2])
-        few.held(np.full_like(outputs, np.inf), row)
-        few.interval(outputs, row, estimator.target_.model, 0.9)
-        return
     places = [list(encoding.order).index(n) for n in range(len(encoding.columns))]
     widths = [encoding.widths[place] for place in places]
     states = [site.width for site in spread.kernel.sites]
     if states != widths:
         raise ValueError(f"states of the distribution: {shown(states)} where {shown(widths)} belong")
-    means = torch.zeros(len(places), max(widths), dtype=torch.float64)
-    if encoding.site_means is not None:
-        means = encoding.site_means[places]
-    spread.interval(outputs, row, estimator.target_.model, 0.9)
-    spread.term_deviations({0: means[0][None, : widths[0]]}, [mean[:n] for mean, n in zip(means, widths, strict=True)])
+    means = [torch.zeros(width, dtype=torch.float64) for width in widths]
+    spread.term_deviations({0: means[0][None]}, means)
     str(estimator.prior_)
+
+
+def _with_tensors(part: Predictive | FitRows) -> dict[str, Any]:
+    return {
+        "config": part.to_config(),
+        "tensors": {name: _packed(tensor) for name, tensor in part.tensors().items()},
+    }
+
+
+def _tensors(state: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: _unpacked(packed) for name, packed in state["tensors"].items()}
 
 
 def _packed(tensor: Tensor) -> dict[str, Any]:

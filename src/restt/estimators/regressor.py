@@ -263,7 +263,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         numbers = self.numbers(X)
         outputs = member_outputs(self.module_, self.encoding_, numbers, self.precision_)[0]
         if isinstance(self.spread_, SavedSpread):
-            return self.spread_.held(outputs, numbers), numbers
+            return self.spread_.shrunk(outputs, numbers), numbers
         return outputs, with_rare_unseen(self.encoding_, numbers)
 
     def _read_y(self, y: Any) -> np.ndarray:

@@ -1,22 +1,26 @@
-"""Models of earlier versions: their parameters by today's names, and 0.8's scale of y and predictive distribution.
+"""Models saved by restt 0.8: their parameters by today's names, the scale of y, and the predictive distribution.
 
-Predictions are those of the version that saved the model.
+The prior of a closed-form model was s Π_n (1 + k_n) + Σ_n b_n k_n/a_n, where k_n is a table over the states of a
+column, centred under the rows of the fit, with a mean variance of a_n. Its parameters are log noise, log s, those of
+each column (log a_n, and of a number the log length and the logit of a straight line's share), and log b_n where there
+are any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.stats import yeojohnson
 from torch import Tensor
 
 from restt._common.errors import check_positive, shown
-from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, with_rare_unseen
-from restt.estimators.saved_prior import SMOOTH, OldKernel, OldPrior
+from restt.estimators.encoding import Encoding, with_rare_unseen
 from restt.prior.gp import cholesky
 from restt.prior.sites import Site
 
@@ -27,6 +31,10 @@ _MIDDLES = (np.arange(50) + 0.5) / 50  # of fifty parts of a distribution
 _ROWS_AT_ONCE = 512
 # Posterior variance, in y's, below which 0.8 did not shrink extrapolation.
 _SMALL_VARIANCE = 0.1
+# Less is a column of one value; less of a square that is not straight is rounding.
+_LEAST_VARIANCE, _LEAST_SHARE = 1e-14, 1e-9
+# Standard deviations from the mean beyond which a parabola is flat; between which Yeo and Johnson's power was searched.
+_TAIL, _POWERS = 2.5, (-3.0, 5.0)
 # bond_dim="auto" of a training.
 _TRAINED_BOND = 10
 # What closed-form estimators still have of the parameters of then.
@@ -35,15 +43,13 @@ _CLOSED = ("bond_dim", "categorical_features", "handle_unknown", "device", "rand
 
 def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Translate an estimator saved before closed form and training were two classes to today's name and parameters."""
-    solved = state.get("solver", "gradient") != "gradient"  # the first version's files are all of trainings
     missing = "average" if parameters["handle_missing"] == "learn" else parameters["handle_missing"]
-    if solved:
+    if state.get("solver", "gradient") != "gradient":  # the first version's files are all of trainings
         kept = {name: value for name, value in parameters.items() if name in _CLOSED}
         return str(state["kind"]), {**kept, "handle_missing": missing}
     kept = {name: value for name, value in parameters.items() if name != "solver"}
     bond = _TRAINED_BOND if kept["bond_dim"] == "auto" else kept["bond_dim"]
-    kind = str(state["kind"]).replace("ResTT", "ResTTNet", 1)
-    return kind, {**kept, "handle_missing": missing, "bond_dim": bond}
+    return str(state["kind"]).replace("ResTT", "ResTTNet", 1), {**kept, "handle_missing": missing, "bond_dim": bond}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,35 +66,29 @@ class OldScale:
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
         """Transform quantiles of the standardised target to quantiles of y."""
-        seen, limit = outputs * self.std + self.mean, np.finfo(float).max
+        values, limit = outputs * self.std + self.mean, np.finfo(float).max
         with np.errstate(over="ignore"):
             if self.scale == "log":
-                seen = np.exp(seen)
+                values = np.exp(values)
             elif self.scale == "sqrt":
-                seen = np.maximum(seen, 0.0) ** 2
+                values = np.maximum(values, 0.0) ** 2
             elif self.scale == "asinh":
-                seen = np.sinh(seen) * self.width + self.shift
-        return np.clip(seen, -limit, limit)
+                values = np.sinh(values) * self.width + self.shift
+        return np.clip(values, -limit, limit)
 
     def predict(self, outputs: np.ndarray) -> np.ndarray:  # (…, O)
         """Return the mean of y where the standardised target has this mean."""
         return self.decode(outputs) * self.smear + self.lift
 
-    def to_config(self) -> dict[str, Any]:
-        """Plain values; floats survive the round trip through JSON exactly."""
-        arrays = {name: getattr(self, name).tolist() for name in ("mean", "std", "shift", "width", "lift")}
-        return {"scale": self.scale, **arrays, "smear": self.smear}
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> OldScale:
-        """Build the scale that :meth:`to_config` described; ValueError where it is none."""
-        arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width")}
-        lift = np.array(config["lift"]) if "lift" in config else np.zeros_like(arrays["mean"])  # of models saved before
+        """Read the scale that 0.8 wrote; ValueError where it is none."""
+        arrays = {name: np.array(config[name]) for name in ("mean", "std", "shift", "width", "lift")}
         if not np.isfinite(config["smear"]) or config["scale"] not in ("identity", "sqrt", "log", "asinh"):
             raise ValueError(f"y cannot be on the scale {shown(config['scale'])} with {shown(config['smear'])}")
-        if lift.shape != arrays["mean"].shape or not np.isfinite(lift).all():
-            raise ValueError(f"lift of y must have {len(arrays['mean'])} finite entries, got {shown(lift)}")
-        return cls(config["scale"], **arrays, lift=lift, smear=config["smear"])
+        if arrays["lift"].shape != arrays["mean"].shape or not np.isfinite(arrays["lift"]).all():
+            raise ValueError(f"lift of y must have {len(arrays['mean'])} finite entries, got {shown(arrays['lift'])}")
+        return cls(config["scale"], **arrays, smear=config["smear"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,130 +99,186 @@ class SavedSpread:
     divided by their own s.
     """
 
-    prior: OldPrior
+    state: dict[str, Any]  # what the file says of the estimator
     encoding: Encoding
+    tables: list[Tensor]  # C of (I_n, I_n): k_n
+    theta: np.ndarray  # log noise, log s
+    sizes: np.ndarray  # (C,): a_n
+    effects: np.ndarray  # (C,): b_n/a_n
     numbers: np.ndarray  # (K, C)
     weights: np.ndarray  # (K,)
     quantiles: np.ndarray  # (len(LEVELS), O)
     extra: float  # variance added for the rounding of the mean
-    reach: dict[str, np.ndarray] | None  # of y: low, high, below, above, (O,) each
-    config: dict[str, Any]
-    held_tensors: dict[str, Tensor]
+    reach: dict[str, np.ndarray]  # of y: low, high, below, above, (O,) each
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], tensors: dict[str, Tensor], encoding: Encoding) -> SavedSpread:
-        """Build the distribution that a file describes; ValueError where its parts do not fit each other.
+    def read(cls, state: dict[str, Any], tensors: dict[str, Tensor], encoding: Encoding) -> SavedSpread:
+        """Read the distribution of an estimator's file; ValueError where its parts do not fit each other.
 
         Sizes are compared with the tensors before anything is made of them, so that a file costs no more than it holds.
         """
+        config = state["spread"]["config"]
         sites = [Site.from_config(site) for site in config["sites"]]
+        measures = [tensors[f"measure.{n}"] for n in range(len(sites))]
         shapes = [(site.width,) if site.knots is None else (site.width, site.width) for site in sites]
-        if any(tuple(tensors[f"measure.{n}"].shape) != shape for n, shape in enumerate(shapes)):
+        if [tuple(measure.shape) for measure in measures] != shapes:
             raise ValueError(f"measures of the columns' states must have the shapes {shown(shapes)}")
         numbers, weights, quantiles = (tensors[name].numpy() for name in ("numbers", "weights", "quantiles"))
-        if not 0 < len(numbers) <= KEPT_ROWS or numbers.shape != (len(weights), len(sites)):
+        if not 0 < len(numbers) <= KEPT_ROWS or numbers.shape != (len(weights), len(encoding.columns)):
             raise ValueError(f"at most {KEPT_ROWS} rows of {len(sites)} columns are kept, got {shown(numbers)}")
-        # Models saved before there were others have none of these.
-        shape = config.get("power", SMOOTH), config.get("bend", 0.0), config.get("evened", False)
-        kernels = tuple(OldKernel(site, tensors[f"measure.{n}"], *shape) for n, site in enumerate(sites))
-        prior = OldPrior(kernels, np.array(config["theta"]), tuple(config["names"]))
-        reach = _read_reach(config.get("reach"))
-        return cls(prior, encoding, numbers, weights, quantiles, config["extra"], reach, config, tensors)
+        theta = np.array(config["theta"])
+        counts = [1 if site.knots is None else 3 for site in sites]
+        parts = np.split(theta[2:], np.cumsum(counts))
+        tables = [
+            _level_table(measure, values)
+            if site.knots is None
+            else _number_table(site, measure, values, config["power"], config["bend"], config["evened"])
+            for site, measure, values in zip(sites, measures, parts[:-1], strict=True)
+        ]
+        logs = np.array([values[0] for values in parts[:-1]])
+        effects = np.exp(parts[-1] - logs) if len(parts[-1]) else np.zeros(len(sites))
+        reach = {name: np.array(config["reach"][name], float) for name in ("low", "high", "below", "above")}
+        low, high, below, above = reach.values()
+        fits = low.ndim == 1 and len({values.shape for values in reach.values()}) == 1
+        if not fits or not (low <= high).all() or not ((below > 0) & (above > 0)).all():
+            raise ValueError(f"the reach of y does not fit together: {config['reach']}")
+        plain = (np.exp(logs), effects, numbers, weights, quantiles, config["extra"], reach)
+        return cls(state, encoding, tables, theta[:2], *plain)
 
-    def to_config(self) -> dict[str, Any]:
-        """Return the entries that were read."""
-        return self.config
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the arrays that were read."""
-        return self.held_tensors
-
-    def held(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
+    def shrunk(self, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:  # (B, O), (B, C) -> (B, O)
         """Shrink extrapolation of standardised predictions to the training range where the variance is large."""
-        reach = self.reach
-        if reach is None:
-            return outputs
-        rows = np.flatnonzero(((outputs < reach["low"]) | (outputs > reach["high"])).any(axis=1))
-        found = outputs.copy()
+        low, high, below, above = self.reach.values()
+        rows = np.flatnonzero(((outputs < low) | (outputs > high)).any(axis=1))
         size = np.mean([self._quantile(level) ** 2 for level in _MIDDLES], axis=0)  # (O,)
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            part = rows[start : start + _ROWS_AT_ONCE]
-            known = self._deviations(next(self._states(numbers[part]))[1]) ** 2 - self.prior.noise - self.extra
-            known = np.maximum(np.maximum(known, 0)[:, None] * size - _SMALL_VARIANCE, 0)
-            own = outputs[part]
-            down = np.maximum(reach["high"], own - known / reach["above"])
-            up = np.minimum(reach["low"], own + known / reach["below"])
-            found[part] = np.where(own > reach["high"], down, np.where(own < reach["low"], up, own))
-        return found
+        variance = self._deviations(numbers[rows]) ** 2 - np.exp(self.theta[0]) - self.extra
+        variance = np.maximum(np.maximum(variance, 0)[:, None] * size - _SMALL_VARIANCE, 0)
+        own, predictions = outputs[rows], outputs.copy()
+        down, up = np.maximum(high, own - variance / above), np.minimum(low, own + variance / below)
+        predictions[rows] = np.where(own > high, down, np.where(own < low, up, own))
+        return predictions
 
     def std(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale) -> np.ndarray:  # (B, O)
         """Root mean square of y about its prediction."""
-
-        def of_part(part: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-            middle = model.predict(part)
-            away = np.stack([model.decode(part + deviations * self._quantile(level)) - middle for level in _MIDDLES])
-            size = np.abs(away).max(axis=0)
-            unit = np.where(size > 0, size, 1.0)
-            return np.asarray(unit * np.sqrt(np.mean((away / unit) ** 2, axis=0)))
-
-        return self._by_parts(outputs, numbers, of_part)
+        deviations, middle = self._deviations(numbers)[:, None], model.predict(outputs)
+        away = np.stack([model.decode(outputs + deviations * self._quantile(level)) - middle for level in _MIDDLES])
+        size = np.abs(away).max(axis=0)
+        unit = np.where(size > 0, size, 1.0)
+        return np.asarray(unit * np.sqrt(np.mean((away / unit) ** 2, axis=0)))
 
     def interval(self, outputs: np.ndarray, numbers: np.ndarray, model: OldScale, coverage: float) -> np.ndarray:
         """Bounds of a new y with probability ``coverage``, (B, 2, O)."""
-        if not 0 < check_positive("coverage", coverage) < 1:
+        if not check_positive("coverage", coverage) < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}")
-        tails = ((1 - coverage) / 2, (1 + coverage) / 2)
-
-        def of_part(part: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-            return np.stack([model.decode(part + deviations * self._quantile(tail)) for tail in tails], axis=1)
-
-        return self._by_parts(outputs, numbers, of_part)
+        deviations, tails = self._deviations(numbers)[:, None], ((1 - coverage) / 2, (1 + coverage) / 2)
+        return np.stack([model.decode(outputs + deviations * self._quantile(tail)) for tail in tails], axis=1)
 
     @cached_property
-    def _lower(self) -> tuple[list[Tensor], Tensor]:
-        """Site vectors of the rows that were kept, and the Cholesky factor of their covariance."""
-        sites = [kernel.site for kernel in self.prior.kernels]
-        rows = [site.vectors(column) for site, column in zip(sites, self.numbers.T, strict=True)]
-        return rows, cholesky(self.prior.covariance(rows, rows), self.prior.noise / torch.from_numpy(self.weights))
+    def _kept(self) -> tuple[list[Tensor], Tensor]:
+        """Site vectors of the kept rows, and the Cholesky factor of their covariance."""
+        rows = self._vectors(self.numbers)
+        noise = float(np.exp(self.theta[0])) / torch.from_numpy(self.weights)
+        kernels = [x @ table @ x.T for x, table in zip(rows, self.tables, strict=True)]
+        return rows, cholesky(self._combined(kernels), noise)
 
-    def _by_parts(
-        self, outputs: np.ndarray, numbers: np.ndarray, of_part: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    ) -> np.ndarray:
-        parts = self._states(numbers)
-        return np.concatenate([of_part(outputs[part], self._deviations(states)[:, None]) for part, states in parts])
+    def _vectors(self, numbers: np.ndarray) -> list[Tensor]:  # C of (B, I_n)
+        """Site vectors of rows, by columns."""
+        vectors, encoding = self.encoding.vectors(torch.from_numpy(numbers)), self.encoding
+        sites = [encoding.order.index(n) for n in range(len(encoding.columns))]
+        return [vectors[:, site, : encoding.widths[site]] for site in sites]
 
-    def _states(self, numbers: np.ndarray) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Site vectors of rows by columns, piece by piece."""
-        for start in range(0, max(len(numbers), 1), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            parts: list[list[Tensor]] = [[] for _ in self.encoding.columns]
-            for vectors in self.encoding.chunks(torch.from_numpy(with_rare_unseen(self.encoding, numbers[part]))):
-                for site, index in enumerate(self.encoding.order):
-                    parts[index].append(vectors[:, site, : self.encoding.widths[site]].clone())
-            yield part, [torch.cat(one) for one in parts]
+    def _combined(self, kernels: list[Tensor]) -> Tensor:
+        """Return s Π_n (1 + k_n) + Σ_n b_n k_n/a_n."""
+        product, effects = torch.full_like(kernels[0], float(np.exp(self.theta[1]))), torch.zeros_like(kernels[0])
+        for kernel, ratio in zip(kernels, self.effects.tolist(), strict=True):
+            product, effects = product * (1 + kernel), effects + ratio * kernel
+        return product + effects
 
     @torch.no_grad()
-    def _deviations(self, states: Sequence[Tensor]) -> np.ndarray:  # C of (B, I_n) -> (B,)
+    def _deviations(self, numbers: np.ndarray) -> np.ndarray:  # (B, C) -> (B,)
         """Scale s of an observation of weight 1, in standard deviations of the target."""
-        rows, lower = self._lower
-        parts = []
-        for start in range(0, len(states[0]), _ROWS_AT_ONCE):
-            part = [column[start : start + _ROWS_AT_ONCE] for column in states]
-            solved = torch.linalg.solve_triangular(lower, self.prior.covariance(rows, part), upper=False)
-            known = self.prior.variance(part) - solved.square().sum(dim=0)
-            parts.append(known.clamp(min=0) + self.prior.noise + self.extra)
-        return torch.cat(parts).sqrt().numpy() if parts else np.zeros(0)
+        kept, lower = self._kept
+        parts = [np.zeros(0)]
+        for start in range(0, len(numbers), _ROWS_AT_ONCE):
+            part = with_rare_unseen(self.encoding, numbers[start : start + _ROWS_AT_ONCE])
+            cross, variances = [], []
+            for n, (z, x, table) in enumerate(zip(kept, self._vectors(part), self.tables, strict=True)):
+                column, image = self.encoding.columns[n], x @ table
+                unseen = np.isnan(part[:, n]) & (not column.missing) | (part[:, n] < 0) & (column.levels is not None)
+                cross.append(z @ image.T)
+                variances.append(torch.where(torch.from_numpy(unseen), self.sizes[n], (image * x).sum(1)))
+            solved = torch.linalg.solve_triangular(lower, self._combined(cross), upper=False)
+            known = (self._combined(variances) - solved.square().sum(dim=0)).clamp(min=0)
+            parts.append((known + float(np.exp(self.theta[0])) + self.extra).sqrt().numpy())
+        return np.concatenate(parts)
 
     def _quantile(self, level: float) -> np.ndarray:  # (O,)
         return np.array([np.interp(level, LEVELS, column) for column in self.quantiles.T])
 
 
-def _read_reach(config: dict[str, Any] | None) -> dict[str, np.ndarray] | None:
-    if config is None:
-        return None
-    reach = {name: np.array(config[name], float) for name in ("low", "high", "below", "above")}
-    low, high, below, above = reach.values()
-    fits = low.ndim == 1 and len({values.shape for values in reach.values()}) == 1
-    if not fits or not (low <= high).all() or not ((below > 0) & (above > 0)).all():
-        raise ValueError(f"the reach of y does not fit together: {config}")
-    return reach
+def _level_table(share: Tensor, values: np.ndarray) -> Tensor:  # (I,) -> (I, I)
+    """The covariance of a category's levels."""
+    constant = share.square().sum()
+    table = torch.eye(len(share), dtype=share.dtype) - share[:, None] - share + constant
+    variance = 1.0 - constant
+    return table * float(np.exp(values[0]) / variance) if variance > _LEAST_VARIANCE else torch.zeros_like(table)
+
+
+def _number_table(
+    site: Site, measure: Tensor, values: np.ndarray, power: float, bend: float, transformed: bool
+) -> Tensor:  # (I, I)
+    """The covariance of a number's knots and its missing state."""
+    size, knots, mean = site.width, len(site.positions), measure.sum(dim=0)
+    position, value = np.array(site.positions), np.array(site.values)
+    if transformed:
+        even = _yeo_johnson(value, mean[:knots].numpy())
+        position, value = position + (even - value) / 2, even  # half of a position is the value
+    curved = torch.eye(size, dtype=torch.float64)
+    distances = np.abs(position[:, None] - position) ** power
+    curved[:knots, :knots] = torch.from_numpy(np.exp(-0.5 * np.exp(-power * values[1]) * distances))
+    powers = measure.new_zeros(size, 3)  # value, and value and square without tails
+    bounded = np.clip(value, -_TAIL, _TAIL)
+    powers[:knots] = torch.from_numpy(np.stack([value, bounded, bounded**2], axis=1))
+    centred = powers - mean @ powers
+    (variance, shared), (_, whole) = (centred[:, 1:].T @ measure @ centred[:, 1:]).tolist()
+    slope = shared / variance if variance > _LEAST_VARIANCE else 0.0
+    unit = _unit_table(curved, mean, measure)
+    # A column of two values has no parabola beside its line.
+    if whole - slope * shared > _LEAST_SHARE * whole:
+        rest = powers[:, 2] - slope * powers[:, 1]
+        unit = (1 - bend) * unit + bend * _unit_table(torch.outer(rest, rest), mean, measure)
+    share = float(1 / (1 + np.exp(-values[2])))
+    line = _unit_table(torch.outer(powers[:, 0], powers[:, 0]), mean, measure)
+    return float(np.exp(values[0])) * ((1 - share) * unit + share * line)
+
+
+def _yeo_johnson(values: np.ndarray, share: np.ndarray) -> np.ndarray:  # (K,), (K,) -> (K,)
+    """Yeo–Johnson transform of values, with the power under which these shares of them are most nearly normal."""
+    if (share > 0).sum() < 3:
+        return values
+    share = share / share.sum()
+    logarithms = float(share @ (np.sign(values) * np.log1p(np.abs(values))))
+
+    def standardised(power: float) -> tuple[np.ndarray, float]:
+        moved = yeojohnson(values, power)
+        moved = moved - share @ moved
+        return moved, float(np.sqrt(share @ moved**2))
+
+    def surprise(power: float) -> float:
+        return float(np.log(standardised(power)[1])) - (power - 1) * logarithms
+
+    moved, size = standardised(minimize_scalar(surprise, bounds=_POWERS, method="bounded").x)
+    moved = moved / size
+    first, last = np.flatnonzero(share > 0)[[0, -1]]
+    before, after = slice(None, first), slice(last + 1, None)
+    # Values beyond those of the rows are no further away from them than they were.
+    moved[before] = np.maximum(moved[before], moved[first] + values[before] - values[first])
+    moved[after] = np.minimum(moved[after], moved[last] + values[after] - values[last])
+    return moved
+
+
+def _unit_table(table: Tensor, mean: Tensor, measure: Tensor) -> Tensor:  # (I, I), (I,), (I, I) -> (I, I)
+    """The table centred, with a mean variance of 1; 0 where it has no variance."""
+    centre = torch.eye(len(mean), dtype=mean.dtype) - mean
+    centred = centre @ table @ centre.T
+    variance = (measure * centred).sum()
+    return centred / variance if variance > _LEAST_VARIANCE else torch.zeros_like(centred)

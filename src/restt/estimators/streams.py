@@ -17,7 +17,7 @@ from restt._common.errors import shown
 from restt.data import Stream
 from restt.estimators.columns import MOST_REMEMBERED, chosen_columns
 from restt.estimators.encoding import Encoding
-from restt.estimators.tables import ArrayTable, ArrowTable, Table
+from restt.estimators.tables import Table, frame_table
 
 if TYPE_CHECKING:
     from restt.estimators.net import BaseNet
@@ -47,7 +47,7 @@ def read_stream(
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None:
             raise ValueError(f"{name} must be None where X is a stream, which names its target, got {shown(value)}")
-    named = ArrayTable(np.empty((0, len(X.columns))), list(X.columns))
+    named = Table(np.empty((0, len(X.columns))), list(X.columns))
     chosen = set(chosen_columns("categorical_features", parameters.categorical_features, named))
     every = isinstance(parameters.feature_map, str) and parameters.feature_map == "onehot"
     names = {name for column, name in enumerate(X.columns) if every or column in chosen}
@@ -173,7 +173,7 @@ class EncodedStream:
             weights = weights * (self.rows / (self.mean_weight * len(self)))
             weights[np.isin(numbers[begin : begin + ENCODED_ROWS], self.left_out, assume_unique=True)] = 0.0
             row = 0
-            for vectors in self.vectors(ArrowTable(part.select(list(self.stream.columns)))):
+            for vectors in self.vectors(frame_table(part.select(list(self.stream.columns)))):
                 rows = slice(row, row + len(vectors))
                 yield vectors, targets[rows], torch.from_numpy(weights[rows])
                 row += len(vectors)

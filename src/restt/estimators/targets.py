@@ -150,8 +150,8 @@ class Labels:
             return 0.0
         rows = np.arange(len(targets))
         if self.logits:
-            found = -np.average(log_softmax(outputs, axis=1)[rows, targets], weights=weights)
-            return float(found / -(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+            loss = -np.average(log_softmax(outputs, axis=1)[rows, targets], weights=weights)
+            return float(loss / -(shares[shares > 0] * np.log(shares[shares > 0])).sum())
         errors = outputs.copy()
         errors[rows, targets] -= 1
         return float(np.average((errors**2).sum(axis=1), weights=weights) / (1 - (shares**2).sum()))
@@ -198,9 +198,9 @@ class Labels:
             float(config["temperature"]),
         )
         for name in ("classes", "prior", "class_weights"):
-            held = getattr(labels, name)
-            if held is not None and held.shape != (len(plain),):
-                raise ValueError(f"{name} must have one entry per class, got {shown(held)}")
+            value = getattr(labels, name)
+            if value is not None and value.shape != (len(plain),):
+                raise ValueError(f"{name} must have one entry per class, got {shown(value)}")
         if not len(plain) or not labels.temperature > 0:
             raise ValueError(
                 f"there must be classes and a temperature above 0, got {shown(plain)}, {labels.temperature}"
@@ -236,12 +236,12 @@ def class_numbers(y: np.ndarray, classes: np.ndarray) -> np.ndarray:  # (B,)
     >>> class_numbers(np.array(["b", "a"]), np.array(["a", "b", "c"]))
     array([1, 0])
     """
-    found = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    unknown = np.flatnonzero(classes[found] != y)
+    places = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    unknown = np.flatnonzero(classes[places] != y)
     if len(unknown):
         row = int(unknown[0])
         raise ValueError(
             f"y has the class {shown(y[row].item() if hasattr(y[row], 'item') else y[row])} in row {row}, which is not "
             f"one of the classes {shown(classes.tolist())}"
         )
-    return found
+    return places

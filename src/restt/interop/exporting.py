@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import io
-import math
 import warnings
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from restt._common.errors import shown
 from restt._common.files import write_bytes_atomic
 from restt.diagonal import DiagonalTT
 from restt.features import FeatureMap
 from restt.interop.graph_parts import ChainPart, DiagonalPart, MapPart, map_part
-from restt.interop.onnx_graph import LARGEST_FILE, GraphPart, Node
-from restt.interop.onnx_tables import Interface
+from restt.interop.onnx_graph import LARGEST_FILE, GraphPart, Interface, Node, OnnxGraph
 from restt.module import ResTT
 
 FORMATS = {".onnx": "onnx", ".pt2": "torch"}
 DTYPES = (torch.float32, torch.float64)
 
 
-@runtime_checkable
-class SupportsExport(Protocol):
-    """A fitted estimator, which exports itself."""
-
-    def export(self, path: str | PathLike[str]) -> Path:
-        """Write the estimator's own graph."""
-
-
 def export(
-    model: ResTT | DiagonalTT | SupportsExport,
+    model: ResTT | DiagonalTT,
     path: str | PathLike[str],
     *,
     feature_map: FeatureMap | None = None,
     average: bool = False,
 ) -> Path:
-    """Write ``model(feature_map(x))`` as one graph with a dynamic batch.
+    """Write ``model(feature_map(x))`` as one graph with a dynamic batch; its number of nodes does not grow with N.
 
-    Its number of nodes does not grow with N.
+    A fitted estimator has a method ``export`` of its own.
 
     Parameters
     ----------
-    model : ResTT, DiagonalTT or fitted estimator
-        An estimator brings its own feature map; give it no other option. A module is in float32 or float64; the graph
-        has the same dtype, for its input too, and is made for the CPU.
+    model : ResTT or DiagonalTT
+        In float32 or float64; the graph has the same dtype, for its input too, and is made for the CPU.
     path : path
         Ending in ``.onnx`` (ONNX, opset 18; input ``x``, output ``output``) or ``.pt2`` (a ``torch.export`` program:
         ``torch.export.load(path).module()(x)``). Written whole or not at all.
@@ -72,14 +61,10 @@ def export(
     >>> path = interop.export(model, getfixture("tmp_path") / "model.onnx", feature_map=features.Trigonometric())
     >>> session = onnxruntime.InferenceSession(path)
     >>> table = torch.rand(7, 5)
-    >>> (found,) = session.run(None, {"x": table.numpy()})
-    >>> torch.allclose(torch.from_numpy(found), model(features.Trigonometric()(table)), atol=1e-5)
+    >>> (output,) = session.run(None, {"x": table.numpy()})
+    >>> torch.allclose(torch.from_numpy(output), model(features.Trigonometric()(table)), atol=1e-5)
     True
     """
-    if isinstance(model, SupportsExport):
-        if average or feature_map is not None:
-            raise TypeError(f"{type(model).__name__} brings its own feature map and average: give only the path")
-        return model.export(path)
     if not isinstance(model, (ResTT, DiagonalTT)):
         raise TypeError(f"model must be a restt.ResTT or restt.DiagonalTT, got {shown(model)}")
     part = None if feature_map is None else map_part(feature_map, model)
@@ -93,7 +78,7 @@ def write_graph(graph: ModelGraph, path: str | PathLike[str], interface: Interfa
 
 
 def checked_format(path: str | PathLike[str]) -> str:
-    """The format that the ending of ``path`` names."""
+    """Return the format that the ending of ``path`` names."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
         raise ValueError(f"path must end in {' or '.join(FORMATS)}, got {Path(path).name!r}")
@@ -119,59 +104,48 @@ class ModelGraph(GraphPart):
         self.train_part = DiagonalPart(model) if isinstance(model, DiagonalTT) else ChainPart(model)
         self.map, self.head = part, head
         self.row_shape = (model.sites, model.feature_dim) if part is None else part.row_shape
-        self._check_width(model)
-        # A buffer, because torch 2.7 writes a program's own numbers as JSON, which knows no NaN.
-        self.nan = nn.Buffer(torch.tensor(math.nan, dtype=self.dtype))
+        rows = torch.zeros(2, *self.row_shape, dtype=self.dtype)
+        shape, wanted = tuple((rows if part is None else part(rows)).shape), (2, model.sites, model.feature_dim)
+        if shape != wanted:
+            raise ValueError(
+                f"feature_map must turn rows of shape {self.row_shape} into the model's site features, for two rows "
+                f"{wanted}, got {shape}; fit it first where a site is a patch of several values"
+            )
         members = () if self.runs is None or average else (self.runs,)
         self.output_shape: tuple[int | None, ...] = (*members, None, model.outputs)
         if head is not None:
             self.output_shape = (None, *head(torch.zeros(2, model.outputs, dtype=self.dtype)).shape[1:])
 
     def forward(self, x: Tensor) -> Any:
-        """The outputs of rows."""
-        output = self.outputs(*self.vectors(x))
+        """Outputs of rows."""
+        output = self.outputs(x if self.map is None else self.map(x))
         return output if self.head is None else self.head(output)
 
-    def outputs(self, vectors: Tensor, refused: Tensor | None) -> Tensor:
-        """The model's outputs before the head, NaN for refused rows."""
+    def outputs(self, vectors: Tensor) -> Tensor:
+        """Outputs of site vectors before the head."""
         output: Tensor = self.train_part(vectors)
-        if refused is not None:
-            output = torch.where(refused, self.nan, output)
         if self.average:
             return output.mean(dim=0)
         return output.select(0, 0) if self.runs is None else output
-
-    def vectors(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Site vectors and refused rows."""
-        return (x, None) if self.map is None else self.map(x)
-
-    def _check_width(self, model: ResTT | DiagonalTT) -> None:
-        found = tuple(self.vectors(torch.zeros(2, *self.row_shape, dtype=self.dtype))[0].shape)
-        wanted = (2, model.sites, model.feature_dim)
-        if found != wanted:
-            raise ValueError(
-                f"feature_map must turn rows of shape {self.row_shape} into the model's site features, for two rows "
-                f"{wanted}, got {found}; fit it first where a site is a patch of several values"
-            )
 
 
 def _onnx_bytes(graph: ModelGraph, interface: Interface) -> bytes:
     size = sum(tensor.nbytes for tensor in graph.buffers())
     if size > LARGEST_FILE:
         raise ValueError(f"an ONNX file holds at most 2 GiB, the model's weights are {size / 2**30:.1f} GiB: use .pt2")
-    written = interface.new_graph(graph.dtype)
+    written = OnnxGraph(graph.dtype, taken=frozenset(column.name for column in interface.columns))
     if interface.columns:
         inputs = [column.declared(written) for column in interface.columns]
-        built = graph(interface.table(written))
+        table = written.write("cat", [column.numbers(written) for column in interface.columns], -1)
     else:
         inputs = [written.declared("x", written.float_type, (None, *graph.row_shape))]
-        built = graph(Node(written, "x"))
+        table = Node(written, "x")
+    built = graph(table)
     values = built if isinstance(built, tuple) else (built,)
     pairs = zip(("output", *interface.bounds), values, strict=True)
     outputs = {value: written.declared(name, written.float_type, graph.output_shape) for name, value in pairs}
     if interface.classes:
-        text = written.onnx.TensorProto.STRING
-        outputs[interface.label(values[0])] = written.declared("label", text, (None,))
+        outputs[interface.label(values[0])] = written.declared("label", int(written.types.STRING), (None,))
     return bytes(written.model(inputs, outputs, interface.notes).SerializeToString())
 
 

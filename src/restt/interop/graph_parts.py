@@ -3,14 +3,13 @@
 The inner sites of a chain are one loop body over stacked cores, so N does not change the number of nodes.
 
 A graph cannot raise. Where a map would refuse a value (not finite, outside the range with ``outside="error"``, no level
-of a :class:`~restt.features.OneHot`), its row is *refused*, and the graph's output for that row is NaN.
+of a :class:`~restt.features.OneHot`), its site vector is NaN, and with it every output of the row.
 """
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.features.base import tensor64
 from restt.features.numeric import NumericMap
-from restt.interop.onnx_graph import GraphPart, any_last, scan
+from restt.interop.onnx_graph import GraphPart, scan
 from restt.module import ResTT
 
 # Products of diagonal cores in one pass of the loop.
@@ -28,38 +27,38 @@ PRODUCTS_AT_ONCE = 1024
 
 
 class MapPart(GraphPart):
-    """One row (N,), or (N, P) where sites are patches of P values, becomes N site vectors."""
+    """One row (N,), or (N, P) where sites are patches of P values, becomes N site vectors (N, I)."""
 
     row_shape: tuple[int, ...]
 
-    @abstractmethod
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The site vectors (B, N, I), and which rows the map refuses as booleans (B, 1)."""
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        # A buffer, because torch 2.7 writes a program's own numbers as JSON, which knows no NaN.
+        self.nan = nn.Buffer(torch.tensor(math.nan, dtype=dtype))
 
 
 class NumericPart(MapPart):
     """A map of finite numbers: refuse, clamp, then the map's own formula."""
 
     def __init__(self, feature_map: NumericMap, module: ResTT | DiagonalTT) -> None:
-        super().__init__()
+        super().__init__(module.dtype)
         self.formula: Callable[[Tensor, int], Tensor] = feature_map._formula
         self.row_shape = feature_map._expected_shape() or (module.sites,)
-        self.outside, self.dtype = feature_map.outside, module.dtype
+        self.outside = feature_map.outside
         if self.outside != "extrapolate":
             low, high = feature_map._range()
             self.low, self.high = nn.Buffer(low.to(module.dtype)), nn.Buffer(high.to(module.dtype))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Site vectors and refused rows."""
+    def forward(self, x: Tensor) -> Tensor:
+        """Site vectors."""
         refused = ~torch.isfinite(x)
         if self.outside == "error":
             refused = refused | (x < self.low) | (x > self.high)
         elif self.outside != "extrapolate":
             x = torch.minimum(torch.maximum(x, self.low), self.high)
-        for size in self.row_shape[:0:-1]:
-            refused = any_last(refused, size, self.dtype)
-        vectors, width = (x, self.row_shape[1]) if len(self.row_shape) == 2 else (x.unsqueeze(-1), 1)
-        return self.formula(vectors, width), any_last(refused, self.row_shape[0], self.dtype, keep=True)
+        x = torch.where(refused, self.nan, x)
+        return self.formula(x, self.row_shape[1]) if len(self.row_shape) == 2 else self.formula(x.unsqueeze(-1), 1)
 
 
 class HatPart(NumericPart):
@@ -73,31 +72,27 @@ class HatPart(NumericPart):
         super().__init__(feature_map, module)
         self.formula = self.hats
         dtype, rows, width = module.dtype, feature_map.site_knots, feature_map.width
-        start, gap, low, high = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(4))
-        jump = torch.zeros(len(rows), width + 1, dtype=torch.bool)
-        gap += 1
+        start, low, high = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(3))
+        gap = torch.ones_like(start)
         low[:, 0] = high[:, 0] = 1
         for site, row in enumerate(rows):
             knots, steps = tensor64(row).to(dtype), slice(1, len(row))
             start[site, steps], gap[site, steps], high[site, steps] = knots[:-1], knots.diff(), 1
             if len(row) > 1:
                 low[site, 1], high[site, len(row) - 1] = -math.inf, math.inf
-                # Knots that rounding made equal: nothing lies on the last step, any other is jumped over.
-                flat = gap[site] == 0
-                if flat[len(row) - 1]:
+                # Knots that rounding made equal: nothing lies on the last step, any other is a jump at its knot.
+                if gap[site, len(row) - 1] == 0:
                     low[site, len(row) - 1] = high[site, len(row) - 1] = 0
-                    flat[len(row) - 1] = False
-                jump[site] = flat
-        gap[gap == 0] = 1
-        self.start, self.gap, self.lowest, self.highest = (nn.Buffer(part) for part in (start, gap, low, high))
-        self.jump = nn.Buffer(jump) if bool(jump.any()) else None
+                if gap[site, 1] == 0:
+                    low[site, 1] = 0
+        before = start.nextafter(torch.full_like(start, -math.inf))
+        self.gap = nn.Buffer(torch.where(gap == 0, start - before, gap))
+        self.start = nn.Buffer(torch.where(gap == 0, before, start))
+        self.lowest, self.highest = nn.Buffer(low), nn.Buffer(high)
 
     def hats(self, x: Tensor, width: int) -> Tensor:  # (B, N, 1) -> (B, N, I)
         """Differences of neighbouring ramps."""
-        ramps = (x - self.start) / self.gap
-        ramps = torch.minimum(torch.maximum(ramps, self.lowest), self.highest)
-        if self.jump is not None:
-            ramps = torch.where(self.jump, (~(x < self.start)).to(self.dtype), ramps)
+        ramps = torch.minimum(torch.maximum((x - self.start) / self.gap, self.lowest), self.highest)
         count = self.start.shape[1] - 1
         return ramps.narrow(-1, 0, count) - ramps.narrow(-1, 1, count)
 
@@ -106,11 +101,11 @@ class OneHotPart(MapPart):
     """Levels are compared in the graph's dtype; a level that no value can equal is NaN."""
 
     def __init__(self, feature_map: features.OneHot, module: ResTT | DiagonalTT) -> None:
-        super().__init__()
-        self.unknown, self.missing, self.dtype = feature_map.unknown, feature_map.missing, module.dtype
+        super().__init__(module.dtype)
+        self.unknown, self.missing = feature_map.unknown, feature_map.missing
         rows, moment = feature_map.site_levels, feature_map._moment
         self.row_shape = (len(moment),) if moment is not None else (len(rows) if len(rows) > 1 else module.sites,)
-        held = torch.full((len(rows), feature_map.width), math.nan, dtype=module.dtype)
+        table = torch.full((len(rows), feature_map.width), math.nan, dtype=module.dtype)
         for site, row in enumerate(rows):
             text = [level for level in row if isinstance(level, str)]
             if text:
@@ -118,21 +113,22 @@ class OneHotPart(MapPart):
                     f"feature_map has the text level {shown(text[0])} at site {site}, but the graph takes numbers: "
                     "number the categories before the map"
                 )
-            levels = tensor64(row).to(held.dtype)
+            levels = tensor64(row).to(table.dtype)
             # Of levels that rounding made equal the map takes the last.
             hidden = (levels[:, None] == levels[None, :]).triu(1).any(dim=1)
-            held[site, : len(row)] = levels.masked_fill(hidden, math.nan)
-        self.levels = nn.Buffer(held)
+            table[site, : len(row)] = levels.masked_fill(hidden, math.nan)
+        self.levels, self.ones = nn.Buffer(table), nn.Buffer(torch.ones(table.shape[1], 1, dtype=table.dtype))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> Tensor:
         """Compare with every level."""
-        hits, missing = torch.eq(x.unsqueeze(-1), self.levels), torch.isnan(x)
-        refused = torch.isinf(x)
+        x = x.unsqueeze(-1)
+        hits, missing = torch.eq(x, self.levels).to(self.dtype), torch.isnan(x)
+        refused = ~(torch.isfinite(x) | missing)
         if self.missing == "error":
             refused = refused | missing
         if self.unknown == "error":
-            refused = refused | (~any_last(hits, self.levels.shape[1], self.dtype) & ~missing)
-        return hits.to(self.dtype), any_last(refused, self.row_shape[0], self.dtype, keep=True)
+            refused = refused | ((hits @ self.ones < 0.5) & ~missing)
+        return torch.where(refused, self.nan, hits)
 
 
 def map_part(feature_map: features.FeatureMap, module: ResTT | DiagonalTT) -> MapPart:
@@ -207,9 +203,9 @@ class DiagonalPart(GraphPart):
         """Sum blocks of products."""
         sites = [x.select(1, n).narrow(-1, 0, width) for n, width in enumerate(self.widths)]
         packed = torch.cat(sites, dim=-1)
-        seen = [site @ self.get_buffer(f"table_{n}") for n, site in enumerate(sites)]
+        products = [site @ self.get_buffer(f"table_{n}") for n, site in enumerate(sites)]
         # One number more than there are: the one after the last, whose share is 0.
-        z = torch.cat([*seen, packed @ self.beyond], dim=-1)
+        z = torch.cat([*products, packed @ self.beyond], dim=-1)
         output = packed @ self.effect + self.constant
         return scan(self._step, [output, z], [self.index, self.share, self.coefficients])[0].unsqueeze(0)
 
@@ -219,7 +215,8 @@ class DiagonalPart(GraphPart):
         state = None
         for n in range(len(self.widths)):
             here, part = index.select(0, n), share.select(0, n)
-            value = z.index_select(-1, here.long()) * (1.0 - part) + z.index_select(-1, (here + 1.0).long()) * part
+            left, right = (z.index_select(-1, place.to(torch.int64)) for place in (here, here + 1.0))
+            value = left * (1.0 - part) + right * part
             state = value if state is None else state * value
         assert state is not None
         # Carried on as another value: a loop returns none of its inputs.
@@ -238,14 +235,6 @@ def _flat_core(core: Tensor, alone: bool, width: int) -> Tensor:  # (S, width ·
     """A core (left, D, right), or (S, left, D, right) unless ``alone``, filled up to ``width`` features, slowest."""
     core = _frozen(core.unsqueeze(0) if alone else core).transpose(1, 2)
     return nn.functional.pad(core, (0, 0, 0, 0, 0, width - core.shape[1])).flatten(1, 2)
-
-
-def summed(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of one or more values."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 def _frozen(tensor: Tensor) -> Tensor:

@@ -134,9 +134,11 @@ def _rebuilt(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Res
             warnings.simplefilter("ignore")  # the module itself warns below
             outline = ResTT(**options, device="meta")  # shapes alone: nothing is allocated
         _check_tensors(outline.state_dict(), tensors)
-        padded, held = outline.sites * outline.feature_dim, sum(value.numel() for value in tensors.values())
-        if padded > MOST_PADDED * held:
-            raise ValueError(f"it asks for {outline.sites} sites as wide as {outline.feature_dim}, of {held} numbers")
+        padded, numbers = outline.sites * outline.feature_dim, sum(value.numel() for value in tensors.values())
+        if padded > MOST_PADDED * numbers:
+            raise ValueError(
+                f"it asks for {outline.sites} sites as wide as {outline.feature_dim}, of {numbers} numbers"
+            )
         module = ResTT(**options)
     module.load_state_dict(tensors)
     return module
@@ -163,12 +165,12 @@ def _rebuilt_diagonal(described: Mapping[str, Any], tensors: Mapping[str, Tensor
     return DiagonalTT(parts, *given, runs=described["runs"])
 
 
-def _check_tensors(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def _check_tensors(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """The file must hold exactly the tensors that its description asks for."""
-    if set(wanted) != set(found):
-        raise ValueError(f"it asks for the tensors {sorted(wanted)}, the file holds {sorted(found)}")
+    if set(wanted) != set(tensors):
+        raise ValueError(f"it asks for the tensors {sorted(wanted)}, the file holds {sorted(tensors)}")
     for name, value in wanted.items():
-        expected, given = (f"{tuple(tensor.shape)} of {tensor.dtype}" for tensor in (value, found[name]))
+        expected, given = (f"{tuple(tensor.shape)} of {tensor.dtype}" for tensor in (value, tensors[name]))
         if expected != given:
             raise ValueError(f"it asks for {name} of shape {expected}, the file holds {given}")
 
