@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import NOT_YET, Table, fixed
-from restt_paper.engine.verdict import Target
-from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, mean_of_views, papers_restt, shown_accuracy
-from restt_paper.images.cells import VALIDATION_SHARE, compute_recipe, improved_cell, sizes
-from restt_paper.images.data import part_of
+from restt_paper.experiments import Experiment
+from restt_paper.images.accuracy import (
+    PARTS_ASKED,
+    averaged,
+    mean_final,
+    mean_of_views,
+    papers_restt,
+    part_of,
+    shown_accuracy,
+)
+from restt_paper.images.cells import VALIDATION_SHARE, compute_images, improved_cell, sizes
 from restt_paper.images.recipes import RECIPES
+from restt_paper.store import Cell, Store
+from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed
+from restt_paper.verdict import Target
 
 TITLE = "Improved recipes"
 BOND_DIM = {"paper": 100, "quick": 10}
@@ -47,7 +54,7 @@ def tables(store: Store, profile: str) -> list[Table]:
     """Each training with the mean over seeds and the accuracy of their mean output."""
     rows = []
     for cell in cells(profile):
-        missing = NOT_YET if store.load(cell) is None else "–"
+        missing = NOT_YET if store.load(cell) is None else NO_NUMBER
         # Seeds with a part of the images each have seen more than that part together.
         whole = cell.settings["fraction"] == 1.0
         together = [averaged(store, cell, of_views=of_views) if whole else None for of_views in (False, True)]
@@ -58,7 +65,7 @@ def tables(store: Store, profile: str) -> list[Table]:
                 f"{cell.settings['epochs']}",
                 shown_accuracy(store, cell, "final"),
                 shown_accuracy(store, cell, "final", of_views=True),
-                *(missing if value is None else fixed(value, 2) for value in together),
+                *(missing if value is None else fixed(value) for value in together),
             )
         )
     columns = (
@@ -154,4 +161,4 @@ TARGETS = (
         for recipe in ("products", "blended-clothes")
     ),
 )
-EXPERIMENT = Experiment("improved", TITLE, cells, compute_recipe, tables, targets=TARGETS)
+EXPERIMENT = Experiment("improved", TITLE, cells, compute_images, tables, targets=TARGETS)
