@@ -80,11 +80,11 @@ def tucker(stacked: Tensor, lost: float) -> Factors:
 
 def tucker_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """The stacked tensor from its factors."""
-    found, *others = factors
+    rebuilt, *others = factors
     for axis, factor in enumerate(others, start=1):
-        moved = found.movedim(axis, 1)
-        found = (factor.transpose(1, 2) @ moved.flatten(2)).unflatten(2, moved.shape[2:]).movedim(1, axis)
-    return found
+        moved = rebuilt.movedim(axis, 1)
+        rebuilt = (factor.transpose(1, 2) @ moved.flatten(2)).unflatten(2, moved.shape[2:]).movedim(1, axis)
+    return rebuilt
 
 
 def tt(stacked: Tensor, lost: float) -> Factors:
@@ -107,11 +107,11 @@ def tt(stacked: Tensor, lost: float) -> Factors:
 
 def tt_rebuilt(factors: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """The stacked tensor from its factors."""
-    found = factors[0].squeeze(1)  # (S, D_1, K_1)
+    rebuilt = factors[0].squeeze(1)  # (S, D_1, K_1)
     for factor in factors[1:]:
-        found = found.flatten(1, -2) @ factor.flatten(2)
-        found = found.unflatten(2, factor.shape[2:])
-    return found.flatten(1).unflatten(1, tuple(sizes))
+        rebuilt = rebuilt.flatten(1, -2) @ factor.flatten(2)
+        rebuilt = rebuilt.unflatten(2, factor.shape[2:])
+    return rebuilt.flatten(1).unflatten(1, tuple(sizes))
 
 
 def _left(matrix: Tensor) -> tuple[Tensor, Tensor]:  # (S, A, B) -> (S, A, K), (S, K)
@@ -233,8 +233,8 @@ def _convolved(
         padded.unfold(-2, window, 1).unfold(-2, window, 1).permute(0, 1, 2, 3, 6, 7, 4, 5).flatten(6).flatten(3, 5)
     )
     kernels = weight.permute(0, 1, 5, 4, 2, 3).flatten(3)  # (S, T, M, C·kh·kw), as the windows lie
-    found = kernels.unsqueeze(2) @ windows + bias[:, :, None, :, None]
-    return found.unflatten(-1, (height, width))
+    outputs = kernels.unsqueeze(2) @ windows + bias[:, :, None, :, None]
+    return outputs.unflatten(-1, (height, width))
 
 
 def _pooled(maps: Tensor) -> Tensor:  # (S, T, B, M, H, W) -> (S, T, B, M, H/2, W/2)

@@ -206,27 +206,27 @@ class Sweeps:
         """The bond tensor after some steps of conjugate gradients, and the costs on the way."""
         left = _outer(self._left[site], self.x[site])
         right = _outer(self.x[site + 1], self._right[site + 1])
-        found = bond.flatten(0, 1).flatten(2)  # (l·I, O, J·r)
-        error = self.target - outputs_of(left, found, right)
-        cost = self._cost(error, found)
+        tensor = bond.flatten(0, 1).flatten(2)  # (l·I, O, J·r)
+        error = self.target - outputs_of(left, tensor, right)
+        cost = self._cost(error, tensor)
         costs = [cost]
-        downhill = gradient_of(left, error, right) - self.ridge * found
+        downhill = gradient_of(left, error, right) - self.ridge * tensor
         direction, size = downhill, downhill.square().sum()
         for _ in range(self.steps):
             if float(size) == 0:
                 break
             change = outputs_of(left, direction, right)
             length = size / (change.square().sum() + self.ridge * direction.square().sum())
-            moved, left_over = found + length * direction, error - length * change
+            moved, left_over = tensor + length * direction, error - length * change
             cost = self._cost(left_over, moved)
             if not cost <= costs[-1]:  # rounding: nothing is left to gain
                 break
-            found, error = moved, left_over
+            tensor, error = moved, left_over
             costs.append(cost)
-            downhill = gradient_of(left, error, right) - self.ridge * found
+            downhill = gradient_of(left, error, right) - self.ridge * tensor
             before, size = size, downhill.square().sum()
             direction = downhill + (size / before) * direction
-        return found.unflatten(0, bond.shape[:2]).unflatten(3, bond.shape[3:]), tuple(costs)
+        return tensor.unflatten(0, bond.shape[:2]).unflatten(3, bond.shape[3:]), tuple(costs)
 
     def _cost(self, error: Tensor, bond: Tensor) -> float:
         return float(0.5 * (error.double().square().sum() + self.ridge * bond.double().square().sum()))

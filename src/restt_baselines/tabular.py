@@ -160,7 +160,7 @@ class Polynomial(ScaledRegressor):
     """Products of standardised columns for the linear model that stands behind this class.
 
     The products are not scaled again: this way one penalty each gives the paper's PRR and PLaR rows of Table VI on both
-    of its tables, and with a second scaling none was found that does.
+    of its tables, and with a second scaling none does.
 
     Parameters
     ----------

@@ -166,8 +166,8 @@ class NormalisedTrain(nn.Module):
             state = normalised(n, core @ _outer(site[n], state))
         return (self.last.flatten(2) @ _outer(site[-1], state)).transpose(1, 2)
 
-    def _by_batch(self, found: list[Moments]) -> Norm:
-        """The norm by the batch's own statistics, which are appended to ``found``."""
+    def _by_batch(self, moments: list[Moments]) -> Norm:
+        """The norm by the batch's own statistics, which are appended to ``moments``."""
         gains, shifts = self._by_site(self.gain).unbind(0), self._by_site(self.shift).unbind(0)
 
         def normalised(n: int, state: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class NormalisedTrain(nn.Module):
             output, mean, inverse_std = torch.native_batch_norm(
                 channels, gains[n], shifts[n], None, None, True, MOMENTUM, self.eps
             )
-            found.append((mean, inverse_std))
+            moments.append((mean, inverse_std))
             return output.view_as(state)
 
         return normalised
@@ -192,9 +192,9 @@ class NormalisedTrain(nn.Module):
         """Mean and 1/std of every contraction for evaluation."""
         if self.inference == "running":
             return self._by_site(self.running_mean), self._by_site(self.running_var + self.eps).rsqrt()
-        found: list[Moments] = []
-        self._chain(self.reference, self._by_batch(found))
-        return _stacked(found)
+        moments: list[Moments] = []
+        self._chain(self.reference, self._by_batch(moments))
+        return _stacked(moments)
 
     def _by_site(self, values: Tensor) -> Tensor:  # (N-1, S·R)
         if self.statistics == "shared":
@@ -220,19 +220,19 @@ class NormalisedTrain(nn.Module):
         """Move the running statistics towards the batch's, the variance the unbiased one, as torch does."""
         mean, inverse_std = _stacked(batch)
         variance = (inverse_std.pow(-2) - self.eps) * (rows / (rows - 1))
-        for running, found in ((self.running_mean, mean), (self.running_var, variance)):
-            by_site = found.view(len(found), self.runs, -1)
+        for running, of_batch in ((self.running_mean, mean), (self.running_var, variance)):
+            by_site = of_batch.view(len(of_batch), self.runs, -1)
             if self.statistics == "site":
                 running.lerp_(by_site.transpose(0, 1), MOMENTUM)
             else:
                 # N-1 moves one after the other, the last site's counting most.
-                later = torch.arange(len(found) - 1, -1, -1, device=found.device, dtype=found.dtype)
+                later = torch.arange(len(mean) - 1, -1, -1, device=mean.device, dtype=mean.dtype)
                 weights = MOMENTUM * (1 - MOMENTUM) ** later
-                running.mul_((1 - MOMENTUM) ** len(found)).add_(torch.einsum("n,nsr->sr", weights, by_site))
+                running.mul_((1 - MOMENTUM) ** len(mean)).add_(torch.einsum("n,nsr->sr", weights, by_site))
 
 
-def _stacked(found: list[Moments]) -> tuple[Tensor, Tensor]:  # (N-1, S·R) each
-    mean, inverse_std = (torch.stack(parts) for parts in zip(*found, strict=True))
+def _stacked(moments: list[Moments]) -> tuple[Tensor, Tensor]:  # (N-1, S·R) each
+    mean, inverse_std = (torch.stack(parts) for parts in zip(*moments, strict=True))
     return mean, inverse_std
 
 

@@ -157,8 +157,9 @@ class OverlapSweeps:
                 tensors[node] = nearest_isometry(self.pull(layer, node).T @ self._wide(layer, node))
                 # The vectors of the changed node and of all above it.
                 path = [(layer, node), *((above, parent) for above, parent, _ in self._path(layer, node))]
-                for each, where in path:
-                    self.vectors[each + 1][where] = unit(self._wide(each, where) @ self.tree.tensors[each][where].T)
+                for above, parent in path:
+                    narrow = self._wide(above, parent) @ self.tree.tensors[above][parent].T
+                    self.vectors[above + 1][parent] = unit(narrow)
                 yield (self.vectors[-1][0] * self.target).double().sum()
 
     def pull(self, layer: int, node: int) -> Tensor:  # (B, D_out)
@@ -166,7 +167,7 @@ class OverlapSweeps:
         slope: Tensor | None = None  # (B, D_above, D_out)
         for above, parent, place in self._path(layer, node):
             below = children(parent, layer_side(self.tree.tensors[above]))
-            vectors = [self.vectors[above][each] for each in below]
+            vectors = [self.vectors[above][child] for child in below]
             step = slope_of_child(self.tree.tensors[above][parent], vectors, place)
             slope = step if slope is None else step @ slope
         return self.target if slope is None else torch.einsum("bo,bod->bd", self.target, unit(slope))
@@ -180,7 +181,7 @@ class OverlapSweeps:
 
     def _wide(self, layer: int, node: int) -> Tensor:  # (B, D⁴)
         below = children(node, layer_side(self.tree.tensors[layer]))
-        return product([self.vectors[layer][each] for each in below])
+        return product([self.vectors[layer][child] for child in below])
 
 
 class OneAgainstAll:
@@ -242,7 +243,7 @@ class TTNClassifier(SweptClassifier):
             sweeps.append(OverlapSweeps(tree, x[:, rows], binary))
 
         def sweep() -> float:
-            overlaps = [float(list(each.sweep())[-1]) / len(each.target) for each in sweeps]
+            overlaps = [float(list(tree.sweep())[-1]) / len(tree.target) for tree in sweeps]
             return 1 - sum(overlaps) / len(overlaps)
 
         return OneAgainstAll(trees), sweep
@@ -281,9 +282,9 @@ def balanced(labels: Tensor, label: int, generator: torch.Generator) -> Tensor: 
     """
     own = (labels == label).nonzero().squeeze(1)
     others = [other for other in labels.unique().tolist() if other != label]
-    each = max(1, len(own) // len(others))
+    count = max(1, len(own) // len(others))
     parts = [own]
     for other in others:
         rows = (labels == other).nonzero().squeeze(1)
-        parts.append(rows[torch.randperm(len(rows), generator=generator)[:each]])
+        parts.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
     return torch.cat(parts)

@@ -208,25 +208,27 @@ def _provenance(sections: Sequence[Section]) -> Table:
         "Minutes, device, versions and commit are of the cells computed for the experiment itself, choices of rates "
         f"and settings included. {COMMITS}"
     )
-    columns = ("experiment", "profile", "results", "minutes", "device", "restt, torch", "commit")
-    return Table("Where the numbers come from", columns, tuple(_origin(section) for section in sections), (note,))
+    return Table.of("Where the numbers come from", map(_origin, sections), (note,))
 
 
-def _origin(section: Section) -> tuple[str, ...]:
+def _origin(section: Section) -> dict[str, str]:
     origins = [file["provenance"] for file in section.own]
 
     def distinct(text_of: Any) -> str:
         return "; ".join(sorted({text_of(origin) for origin in origins})) or NO_NUMBER
 
-    return (
-        section.name,
-        section.profile if origins else NO_NUMBER,
-        f"{sum(file is not None for file in section.files)} of {len(section.files)}",
-        f"{sum(file['wall_seconds'] for file in section.own) / 60:.1f}" if origins else NO_NUMBER,
-        distinct(lambda origin: origin["device"]),
-        distinct(lambda origin: ", ".join(str(origin["versions"].get(name, NO_NUMBER)) for name in ("restt", "torch"))),
-        distinct(commit_in_words),
-    )
+    def versions(origin: Mapping[str, Any]) -> str:
+        return ", ".join(str(origin["versions"].get(name, NO_NUMBER)) for name in ("restt", "torch"))
+
+    return {
+        "experiment": section.name,
+        "profile": section.profile if origins else NO_NUMBER,
+        "results": f"{sum(file is not None for file in section.files)} of {len(section.files)}",
+        "minutes": f"{sum(file['wall_seconds'] for file in section.own) / 60:.1f}" if origins else NO_NUMBER,
+        "device": distinct(lambda origin: origin["device"]),
+        "restt, torch": distinct(versions),
+        "commit": distinct(commit_in_words),
+    }
 
 
 def commit_in_words(source: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
@@ -57,6 +57,15 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.columns) or not all(isinstance(entry, str) for entry in row):
                 raise ValueError(f"rows of {self.title!r} must have {len(self.columns)} texts, got {row}")
+
+    @classmethod
+    def of(
+        cls, title: str, rows: Iterable[Mapping[str, str]], notes: tuple[str, ...] = (), *, details: bool = False
+    ) -> Table:
+        """A table of rows that map each column to its text."""
+        entries = list(rows)
+        columns = tuple(entries[0]) if entries else ()
+        return cls(title, columns, tuple(tuple(row.values()) for row in entries), notes, details)
 
     def to_markdown(self, *, heading: bool = True) -> str:
         """A heading of third rank, the table, and the notes as a list."""

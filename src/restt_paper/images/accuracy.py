@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from restt_paper.store import Cell, Store
 from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std, paper_mean_std, paper_numbers
-from restt_paper.verdict import Claim, Comparison, compare_spreads, judged, larger
+from restt_paper.verdict import Claim, Comparison, Target, compare_spreads, judged, larger
 
 # As the paper and its numbers name the sets.
 NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
@@ -129,6 +129,20 @@ def papers_restt(dataset: str, fraction: float, bond_dim: int = 100) -> str:
     printed = paper_numbers()["table4_fractions"]
     numbers = dict(zip(printed["fractions"], printed[NAMES[dataset]][f"ResTT r={bond_dim}"], strict=True))
     return paper_mean_std(numbers[fraction])
+
+
+def accuracy_target(
+    cell: Cell,
+    bound: float,
+    what: str = "",
+    read: Callable[[Store, Cell], float | None] = mean_final,
+    recipe: str | None = None,
+) -> Target:
+    """A bound from below on an accuracy of a cell, named after its part of a data set and ``what``."""
+    dataset, fraction = cell.settings["dataset"], cell.settings["fraction"]
+    paper, name = papers_restt(dataset, fraction), part_of(dataset, fraction) + what
+    recipe = recipe or cell.settings["recipe"]
+    return Target(name, paper, "at least", bound, lambda store: read(store, cell), recipe=recipe)
 
 
 class Duel(NamedTuple):

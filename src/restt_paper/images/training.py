@@ -84,8 +84,8 @@ def split_rows(rows: Tensor, seed: int, share: float) -> tuple[Tensor, Tensor]:
     [540, 60]
     """
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    held = max(1, round(share * len(rows)))
-    return rows[order[held:]], rows[order[:held]]
+    count = max(1, round(share * len(rows)))
+    return rows[order[count:]], rows[order[:count]]
 
 
 def train_seeds(
