@@ -6,7 +6,7 @@ import torch
 import restt
 from restt import Topology
 from restt.module import ROLES
-from restt_paper.images.table1 import paper_count
+from restt_paper.table1 import paper_count
 from tests.chain.parity import random_module
 
 

@@ -13,7 +13,7 @@ import time
 from fnmatch import fnmatch
 from pathlib import Path
 
-from restt_paper.engine.store import Store
+from restt_paper.store import Store
 
 IMAGES = "restt_paper.images"
 COMMITTED = Path(__file__).parents[1] / "results" / "paper"

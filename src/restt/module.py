@@ -239,7 +239,7 @@ class ResTT(nn.Module):
     def num_parameters(self) -> int:
         """Trainable numbers in one run, counted on Algorithm 1's tensors: padding and absent connections left out.
 
-        The paper's Table I leaves some tensors out; see :func:`restt_paper.images.table1.paper_count`.
+        The paper's Table I leaves some tensors out; see :func:`restt_paper.table1.paper_count`.
         """
         total = 0 if self.bias is None else self.outputs
         for role in ROLES:

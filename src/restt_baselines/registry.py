@@ -1,10 +1,9 @@
-"""The baselines by name. Adding one is one file in this folder and one line here."""
+"""The baselines by name. Adding one takes an estimator class in this folder and one line here."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,57 +11,71 @@ from restt._common.errors import check_choice
 
 TASKS = ("classification", "regression")
 
-# Name -> file under restt_baselines and, behind the colon, its Baseline there.
-BASELINES: dict[str, str] = {
-    "lr": "linear:LR",
-    "pr": "linear:PR",
-    "rr": "linear:RR",
-    "prr": "linear:PRR",
-    "lar": "linear:LAR",
-    "plar": "linear:PLAR",
-    "svr": "kernel:SVR",
-    "mlp": "networks.dense:PERCEPTRON",
-    "lenet5": "networks.convolutional:LENET5",
-    "resnet18": "networks.convolutional:RESNET18",
-    "tt": "tensor.plain:TENSOR_TRAIN",
-    "meantt": "tensor.plain:MEANTT",
-    "tt-bn": "tensor.tt_bn:TT_BN",
-    "tt-bn-paper": "tensor.tt_bn:PAPER",
-    "mps-dmrg": "tensor.mps_dmrg:MPS_DMRG",
-    "mps-adam": "tensor.mps_adam:MPS_ADAM",
-    "ttn": "tensor.ttn:TTN",
-    "eps-sbs": "tensor.string_bond:EPS_SBS",
-    "snake-sbs": "tensor.string_bond:SNAKE_SBS",
-    "dmtrl-tt": "networks.dmtrl:TT",
-    "dmtrl-tucker": "networks.dmtrl:TUCKER",
-    "dmtrl-laf": "networks.dmtrl:LAF",
-    "fully-connected": "tensor.plain:FULLY_CONNECTED",
-    "volterra": "tensor.plain:VOLTERRA",
-    "full-tensor": "tensor.products:FULL_TENSOR",
-    "fm": "tensor.products:FACTORIZATION_MACHINE",
-    "gp": "kernel:GP",
-    "hgb": "boosting:HGB",
-    "ebm": "boosting:EBM",
-}
-
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline: its tasks, ``make(task, **params)`` for an unfitted estimator, and the optional package it needs."""
+    """Estimator of each task as ``module:name``, and the optional package it needs.
 
-    tasks: tuple[str, ...]
-    make: Callable[..., Any]
+    Modules without a dot are files of this package.
+    """
+
+    classification: str | None = None
+    regression: str | None = None
     requires: str | None = None
 
-    @classmethod
-    def of(cls, **estimators: type) -> Baseline:
-        """From one estimator class for each task.
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks that have an estimator."""
+        return tuple(task for task in TASKS if getattr(self, task) is not None)
 
-        >>> from sklearn.dummy import DummyRegressor
-        >>> Baseline.of(regression=DummyRegressor).make("regression", strategy="median")
-        DummyRegressor(strategy='median')
-        """
-        return cls(tuple(estimators), lambda task, **params: estimators[task](**params))
+    @property
+    def missing(self) -> str | None:
+        """The required package, where it is not installed."""
+        needed = self.requires
+        return needed if needed is not None and importlib.util.find_spec(needed) is None else None
+
+    def make(self, task: str, **params: Any) -> Any:
+        """An unfitted estimator; loads its file."""
+        module, _, name = getattr(self, task).partition(":")
+        path = module if "." in module else f"restt_baselines.{module}"
+        return getattr(importlib.import_module(path), name)(**params)
+
+
+BASELINES: dict[str, Baseline] = {
+    "lr": Baseline("dense:SoftmaxClassifier", "tabular:LeastSquares"),
+    "pr": Baseline(regression="tabular:PolynomialLeastSquares"),
+    "rr": Baseline(regression="tabular:RidgeRegression"),
+    "prr": Baseline(regression="tabular:PolynomialRidge"),
+    "lar": Baseline(regression="tabular:LassoRegression"),
+    "plar": Baseline(regression="tabular:PolynomialLasso"),
+    "svr": Baseline(regression="tabular:SupportVectorRegression"),
+    "mlp": Baseline("dense:MLPClassifier", "dense:MLPRegressor"),
+    "lenet5": Baseline("convolutional:LeNet5Classifier"),
+    "resnet18": Baseline("convolutional:ResNet18Classifier"),
+    "tt": Baseline("plain:TTClassifier", "plain:TTRegressor"),
+    "meantt": Baseline("plain:MeanTTClassifier", "plain:MeanTTRegressor"),
+    "tt-bn": Baseline("tt_bn:TTBNClassifier", "tt_bn:TTBNRegressor"),
+    "tt-bn-paper": Baseline("tt_bn:PaperTTBNClassifier"),
+    "mps-dmrg": Baseline("mps_dmrg:MPSClassifier"),
+    "mps-adam": Baseline("string_bond:MPSAdamClassifier"),
+    "ttn": Baseline("ttn:TTNClassifier"),
+    "eps-sbs": Baseline("string_bond:EPSSBSClassifier"),
+    "snake-sbs": Baseline("string_bond:SnakeSBSClassifier"),
+    "dmtrl-tt": Baseline("dmtrl:DMTRLTTClassifier"),
+    "dmtrl-tucker": Baseline("dmtrl:DMTRLTuckerClassifier"),
+    "dmtrl-laf": Baseline("dmtrl:DMTRLLAFClassifier"),
+    "fully-connected": Baseline("plain:FullyConnectedClassifier", "plain:FullyConnectedRegressor"),
+    "volterra": Baseline("plain:VolterraClassifier", "plain:VolterraRegressor"),
+    "full-tensor": Baseline("products:FullTensorClassifier", "products:FullTensorRegressor"),
+    "fm": Baseline("products:FMClassifier", "products:FMRegressor"),
+    "gp": Baseline("gaussian_process:GaussianProcessClassification", "gaussian_process:GaussianProcessRegression"),
+    "hgb": Baseline("sklearn.ensemble:HistGradientBoostingClassifier", "tabular:boosted_trees"),
+    "ebm": Baseline(
+        "interpret.glassbox:ExplainableBoostingClassifier",
+        "interpret.glassbox:ExplainableBoostingRegressor",
+        requires="interpret",
+    ),
+}
 
 
 def available(task: str | None = None) -> tuple[str, ...]:
@@ -76,12 +89,11 @@ def available(task: str | None = None) -> tuple[str, ...]:
     """
     if task is not None:
         check_choice("task", task, TASKS)
-    found = []
-    for name in BASELINES:
-        baseline = described(name)
-        if (task is None or task in baseline.tasks) and not _missing(baseline):
-            found.append(name)
-    return tuple(found)
+    return tuple(
+        name
+        for name, baseline in BASELINES.items()
+        if (task is None or task in baseline.tasks) and not baseline.missing
+    )
 
 
 def make(name: str, task: str = "classification", **params: Any) -> Any:
@@ -101,13 +113,12 @@ def make(name: str, task: str = "classification", **params: Any) -> Any:
     >>> baselines.make("tt", task="regression", bond_dim=4).get_params()["bond_dim"]
     4
     """
-    check_choice("name", name, BASELINES)
+    baseline = BASELINES[check_choice("name", name, BASELINES)]
     check_choice("task", task, TASKS)
-    baseline = described(name)
     if task not in baseline.tasks:
         raise ValueError(f"{name} does {' and '.join(baseline.tasks)}, got task={task!r}")
-    if missing := _missing(baseline):
-        raise ImportError(f"{name} needs the package {missing}: pip install 'restt[baselines]'")
+    if baseline.missing:
+        raise ImportError(f"{name} needs the package {baseline.missing}: pip install 'restt[baselines]'")
     try:
         return baseline.make(task, **params)
     except TypeError as error:
@@ -116,16 +127,3 @@ def make(name: str, task: str = "classification", **params: Any) -> Any:
         if not wrong:
             raise
         raise TypeError(f"{name} has no parameter {', '.join(wrong)}; it has {', '.join(known)}") from error
-
-
-def described(name: str) -> Baseline:
-    """The baseline ``name``; loads its file."""
-    file, _, which = BASELINES[name].partition(":")
-    baseline: Baseline = getattr(importlib.import_module(f"restt_baselines.{file}"), which)
-    return baseline
-
-
-def _missing(baseline: Baseline) -> str | None:
-    """The optional package the baseline needs and this machine lacks."""
-    needed = baseline.requires
-    return needed if needed is not None and importlib.util.find_spec(needed) is None else None

@@ -1,4 +1,4 @@
-"""The paper's tables and figures by command, and the store their results live in.
+"""The paper's tables and figures by command, and the store of their results.
 
 >>> import restt_paper
 >>> restt_paper.reproduce("table1", output=getfixture("tmp_path"))[0].name
@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 from restt._common.errors import check_choice, check_folder
 
 if TYPE_CHECKING:
-    from restt_paper.engine.experiment import Experiment
-    from restt_paper.engine.store import Store
-    from restt_paper.engine.table import Table
+    from restt_paper.experiments import Experiment
+    from restt_paper.store import Store
+    from restt_paper.table import Table
 
 # Name -> the module that has it as EXPERIMENT.
 EXPERIMENTS = {
-    "table1": "images.table1",
+    "table1": "table1",
     "table2": "images.table2",
     "table3": "images.table3",
     "table4": "images.table4",
     "table5": "images.table5",
-    "table6": "tabular.table6",
-    "fig-synthetic": "synthetic.figure",
+    "table6": "table6",
+    "fig-synthetic": "synthetic",
     "fig-training": "images.training_curves",
     "fig-meanfield": "meanfield.study",
     "improved": "images.improved",
@@ -71,39 +71,22 @@ def reproduce(
 
 
 def tables_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Table]:
-    """The experiment's tables from its results; what is not there is "not yet". Those of ``quick`` say so."""
-    from restt_paper.engine.experiment import mark, naming_damage
-
-    store = open_store(name, profile, output)
-    with naming_damage(name, store.folder):
-        return mark(experiment(name).tables(store, profile), profile)
+    """The experiment's tables from its results; missing ones are "not yet". Those of ``quick`` say so."""
+    return experiment(name).show(open_store(name, profile, output), profile)
 
 
 def pictures_of(name: str, profile: str = "quick", output: str | PathLike[str] | None = None) -> list[Path]:
     """Draw the experiment's pictures, if it has any, into ``pictures`` inside its folder of results."""
-    from restt_paper.engine.experiment import PICTURES, naming_damage
-
-    wanted, store = experiment(name), open_store(name, profile, output)
-    with naming_damage(name, store.folder):
-        return [] if wanted.pictures is None else wanted.pictures(store, profile, store.folder / PICTURES)
+    return experiment(name).draw(open_store(name, profile, output), profile)
 
 
 def open_store(name: str, profile: str, output: str | PathLike[str] | None = None, device: str = "cpu") -> Store:
-    """The store that holds an experiment's results."""
-    from restt_paper.engine.store import Store
+    """The store of an experiment's results, ``results/<profile>`` in the working directory unless given."""
+    from restt_paper.store import Store
 
     check_choice("profile", profile, PROFILES)
-    folder = check_folder("output", results_folder(profile) if output is None else output)
+    folder = check_folder("output", RESULTS / profile if output is None else output)
     return Store(folder, read_device(device), f"restt reproduce {name} --profile {profile}")
-
-
-def results_folder(profile: str) -> Path:
-    """Where results of ``profile`` are kept unless told otherwise, inside the working directory.
-
-    >>> results_folder("paper").as_posix()
-    'results/paper'
-    """
-    return RESULTS / check_choice("profile", profile, PROFILES)
 
 
 def read_device(device: str) -> str:

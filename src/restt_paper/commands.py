@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import restt_paper
 from restt._common.errors import check_choice, check_folder, check_new_file
 from restt._common.files import write_bytes_atomic
-from restt_paper.engine.experiment import QUICK_MEANS
+from restt_paper.experiments import QUICK_MEANS
 
 if TYPE_CHECKING:
-    from restt_paper.engine.report import Report
+    from restt_paper.report import Report
 
 MISSED = "missed.md"
 
@@ -31,21 +31,16 @@ def reproduce(what: str, profile: str, output: Path | None, device: str) -> None
             continue
         for table in restt_paper.tables_of(name, profile, output):
             table.print()
-        _draw(name, profile, output)
+        try:
+            for picture in restt_paper.pictures_of(name, profile, output):
+                print(picture)
+        except ImportError as error:  # of matplotlib: there are still results and tables
+            print(f"no pictures: {error}")
         print(f"{name}: results in {restt_paper.open_store(name, profile, output).folder}", flush=True)
     if profile == "quick":
         print(QUICK_MEANS)
     if left_out:
         raise ImportError("; ".join(left_out))
-
-
-def _draw(name: str, profile: str, output: Path | None) -> None:
-    """Draw what can be drawn: without an optional package there are still results and tables."""
-    try:
-        for picture in restt_paper.pictures_of(name, profile, output):
-            print(picture)
-    except ImportError as error:
-        print(f"no pictures: {error}")
 
 
 def write_report(
@@ -58,7 +53,7 @@ def write_report(
     The same results give the same pages. Results are no part of the installed package: outside a checkout they are
     those of the working directory.
     """
-    from restt_paper.engine.report import collect
+    from restt_paper.report import collect
 
     written = check_new_file("output", output)
     html = None if page is None else check_new_file("page", page)

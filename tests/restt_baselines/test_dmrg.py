@@ -8,8 +8,8 @@ import string
 import pytest
 import torch
 
-from restt_baselines.tensor import dmrg
-from restt_baselines.tensor.dmrg import LabelledTrain, Sweeps, gradient_of, outputs_of, spanned, split
+from restt_baselines import mps_dmrg as dmrg
+from restt_baselines.mps_dmrg import LabelledTrain, Sweeps, gradient_of, outputs_of, spanned, split
 
 SITES, ROWS, OUTPUTS = 6, 40, 3
 
@@ -152,19 +152,19 @@ def test_rows_in_parts_give_the_same(monkeypatch):
 @pytest.mark.parametrize("bond_dim", [1, 3, 7])
 def test_truncation_error_is_the_discarded_weight(bond_dim):
     matrix = torch.randn(7, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = split(matrix, bond_dim, cutoff=0.0)
-    lost = (matrix - found.isometry @ found.rest).square().sum() / matrix.square().sum()
-    assert found.discarded == pytest.approx(lost.item(), abs=1e-12)
+    isometry, rest, discarded = split(matrix, bond_dim, cutoff=0.0)
+    lost = (matrix - isometry @ rest).square().sum() / matrix.square().sum()
+    assert discarded == pytest.approx(lost.item(), abs=1e-12)
     values = torch.linalg.svdvals(matrix).square()
-    assert found.discarded == pytest.approx((values[bond_dim:].sum() / values.sum()).item(), abs=1e-12)
-    assert found.rest.shape == (bond_dim, 12)
+    assert discarded == pytest.approx((values[bond_dim:].sum() / values.sum()).item(), abs=1e-12)
+    assert rest.shape == (bond_dim, 12)
 
 
 def test_the_bond_adapts_to_the_cutoff():
     values = torch.tensor([1.0, 0.1, 0.01, 0.001], dtype=torch.float64)
-    assert len(split(torch.diag(values), 4, cutoff=1e-3).rest) == 2
-    assert len(split(torch.diag(values), 4, cutoff=1e-7).rest) == 4
-    assert len(split(torch.zeros(4, 4), 4, cutoff=0.0).rest) == 1
+    assert len(split(torch.diag(values), 4, cutoff=1e-3)[1]) == 2
+    assert len(split(torch.diag(values), 4, cutoff=1e-7)[1]) == 4
+    assert len(split(torch.zeros(4, 4), 4, cutoff=0.0)[1]) == 1
     bonds = [step.kept for step in sweeps(bond_dim=5, cutoff=1e-6).to_the_right()]
     assert bonds[0] == 2 and max(bonds) <= 5  # noqa: PT018 (one site of width 2 left of the first bond)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from restt import baselines
 from restt.train import train
 from restt.train.objective import read_targets, row_loss
-from restt_baselines.networks.dmtrl import FACTORISATIONS, MultiTaskNet, laf, tt, tucker
+from restt_baselines.dmtrl import FACTORISATIONS, MultiTaskNet, laf, tt, tucker
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import assert_every_parameter_gets_a_gradient, assert_runs_may_stop_early, images
 

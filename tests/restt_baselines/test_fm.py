@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from restt import baselines
-from restt_baselines.tensor.products import FACTORIZATION_MACHINE, FactorizationMachine, anova, pairs
+from restt_baselines.products import FactorizationMachine, anova, pairs
+from restt_baselines.registry import BASELINES
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -14,6 +15,8 @@ from tests.restt_baselines.cases import (
     score_after_fit,
     small_table,
 )
+
+FACTORIZATION_MACHINE = BASELINES["fm"]
 
 
 def double(*shape, seed=0):

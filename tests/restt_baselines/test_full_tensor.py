@@ -6,7 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from restt import Topology, baselines
-from restt_baselines.tensor.products import FULL_TENSOR, MAX_WEIGHTS, FullTensor, with_constant
+from restt_baselines.products import MAX_WEIGHTS, FullTensor, with_constant
+from restt_baselines.registry import BASELINES
 from tests.expansion import generic_module, terms_by_inclusion_exclusion
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
@@ -15,6 +16,8 @@ from tests.restt_baselines.cases import (
     digits,
     score_after_fit,
 )
+
+FULL_TENSOR = BASELINES["full-tensor"]
 
 
 @pytest.mark.parametrize("sites", [1, 2, 3, 4])

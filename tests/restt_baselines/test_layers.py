@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from restt._common.seeds import run_generator
-from restt_baselines.networks.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
+from restt_baselines.layers import BatchNorm2d, Conv2d, Linear, as_images, draw_fan_in, image_side
 
 RUNS = 3
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt_baselines.networks import dense
-from restt_baselines.networks.dense import PERCEPTRON
+from restt_baselines import dense
+from restt_baselines.registry import BASELINES
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -18,6 +18,8 @@ from tests.restt_baselines.cases import (
 )
 from tests.restt_baselines.image_cases import assert_every_parameter_gets_a_gradient
 from tests.sklearn_checks import Checked, assert_every_check_passes
+
+PERCEPTRON = BASELINES["mlp"]
 
 # As few epochs as learn what the checks ask for.
 CHECKED = [

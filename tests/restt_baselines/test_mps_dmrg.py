@@ -28,7 +28,7 @@ def test_learns_digits():
 def test_the_public_codes_map_is_one_and_a_quarter_of_the_pixel():
     values = torch.tensor([[0.0, 1.0], [0.5, 0.25]])
     expected = [[[1.0, 0.0], [1.0, 0.125]], [[1.0, 0.25], [1.0, 0.0625]]]
-    assert small(angle=None).site_vectors(values).tolist() == expected
+    assert small(angle=None).feature_map()(values).tolist() == expected
     assert score_after_fit(small(bond_dim=15, angle=None), digits()) > 0.9
 
 

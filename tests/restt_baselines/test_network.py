@@ -15,10 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from restt_baselines import make
-from restt_baselines.inputs import Inputs
-from restt_baselines.networks.convolutional import LENET5
-from restt_baselines.networks.dense import PERCEPTRON
+from restt_baselines.estimator import Inputs
+from restt_baselines.registry import BASELINES
 from tests.restt_baselines.cases import TASKS, small_table
+
+LENET5 = BASELINES["lenet5"]
+PERCEPTRON = BASELINES["mlp"]
 
 
 def small(task: str = "classification", **settings):

@@ -10,13 +10,13 @@ from sklearn.base import clone
 from restt import baselines
 from restt_baselines import registry
 
-CASES = [(name, task) for name in registry.BASELINES for task in registry.described(name).tasks]
+CASES = [(name, task) for name in registry.BASELINES for task in registry.BASELINES[name].tasks]
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_every_rival_is_an_estimator_with_plain_settings(name, task):
     if name not in baselines.available():
-        pytest.skip(f"{name} needs the package {registry.described(name).requires}: pip install 'restt[baselines]'")
+        pytest.skip(f"{name} needs the package {registry.BASELINES[name].requires}: pip install 'restt[baselines]'")
     estimator = baselines.make(name, task=task)
     for method in ("fit", "predict", "score"):
         assert callable(getattr(estimator, method))

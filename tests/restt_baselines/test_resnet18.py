@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from restt import baselines
-from restt_baselines.networks import convolutional
+from restt_baselines import convolutional
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import (
     assert_every_parameter_gets_a_gradient,

@@ -4,7 +4,7 @@ import torch
 from sklearn.linear_model import LinearRegression
 
 from restt import baselines
-from restt_baselines.tensor.plain import FULLY_CONNECTED, VOLTERRA, VolterraSeries
+from restt_baselines.registry import BASELINES
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -13,6 +13,9 @@ from tests.restt_baselines.cases import (
     score_after_fit,
     small_table,
 )
+
+FULLY_CONNECTED = BASELINES["fully-connected"]
+VOLTERRA = BASELINES["volterra"]
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -46,12 +49,12 @@ def test_fully_connected_refuses_a_bond_below_the_outputs():
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_volterra_is_the_series_of_its_kernels(order):
     """h0 + Σ h1 x + Σ h2 x x + Σ h3 x x x, the kernels read off the cores, in both forms of the input."""
-    model = VolterraSeries(lags=3, order=order, bond_dim=4, outputs=1, runs=2, seed=3).double()
-    chain = model.chain
+    estimator = VOLTERRA.make("regression", order=order, bond_dim=4)
+    chain, windows = estimator.build(3, 1, runs=2, seed=3).double(), estimator.feature_map()
     with torch.no_grad():
         chain.bias.copy_(torch.tensor([[[0.5]], [[-0.7]]]))
     x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = model(x).detach()
+    found = chain(windows(x)).detach()
     for run in range(2):
         expected = chain.bias[run, 0, 0].detach().expand(6)
         if order == 1:
@@ -69,7 +72,7 @@ def test_volterra_is_the_series_of_its_kernels(order):
                 value = torch.einsum("b...i,bi->b...", value, x)
             expected = expected + value
         torch.testing.assert_close(found[run, :, 0], expected)
-    torch.testing.assert_close(model(x.expand(2, -1, -1)), model(x))
+    torch.testing.assert_close(chain(windows(x.expand(2, -1, -1))), chain(windows(x)))
 
 
 def second_order_system(length, seed):
@@ -91,11 +94,6 @@ def test_volterra_recovers_a_second_order_system():
 
 def test_volterra_learns_digits():
     assert score_after_fit(baselines.make("volterra", epochs=20, random_state=0), digits()) > 0.94
-
-
-def test_volterra_shapes_are_named():
-    with pytest.raises(ValueError, match=r"\(B, 3\) or \(2, B, 3\), got \(6, 4\)"):
-        VolterraSeries(lags=3, order=2, bond_dim=4, outputs=1, runs=2)(torch.rand(6, 4))
 
 
 @pytest.mark.parametrize("setting", [{"order": 0}, {"bond_dim": 0}])

@@ -11,7 +11,7 @@ import torch
 from restt import baselines
 from restt.train import TrainConfig, train
 from restt.train.runs import working_copy
-from restt_baselines.tensor.string_bond import Plaquettes, StringBondState, Strings, shares, snakes
+from restt_baselines.string_bond import Plaquettes, StringBondState, Strings, shares, snakes
 from tests.restt_baselines.cases import digits, score_after_fit
 from tests.restt_baselines.image_cases import images
 
@@ -86,7 +86,7 @@ def test_a_plaquette_is_one_tensor_over_its_four_pixels():
 def test_eps_sbs_is_the_string_bond_state_of_its_plaquettes():
     module = baselines.make("eps-sbs", bond_dim=3, plaquette_dim=4, noise=0.3).build(16, 5, 2, 0).double()
     x = shares(pixels(3, 16))
-    torch.testing.assert_close(module(x), module.state.strings(module.plaquettes(x)).prod(1))
+    torch.testing.assert_close(module(x), module.strings(module.plaquettes(x)).prod(1))
 
 
 def test_mps_adam_has_its_label_in_the_middle():

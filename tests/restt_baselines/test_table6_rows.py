@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from restt import baselines
-from restt_baselines.table6_settings import PAPER_SETTINGS
-from restt_paper.paper_numbers import paper_numbers
+from restt_paper.table import paper_numbers
+from restt_paper.table6 import PAPER_SETTINGS
 from tests.data.conftest import load_or_skip as load_or_skip
 
 PAPER_NAMES = {"lr": "LR", "pr": "PR", "rr": "RR", "prr": "PRR", "lar": "LaR", "plar": "PLaR", "svr": "SVR"}

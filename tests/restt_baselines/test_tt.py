@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from restt import baselines
-from restt_baselines.tensor.plain import MEANTT, PAPER_ANGLE, TENSOR_TRAIN
+from restt.features.formulas import PAPER_ANGLE
+from restt_baselines.registry import BASELINES
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -15,10 +16,13 @@ from tests.restt_baselines.cases import (
     small_table,
 )
 
-BASELINES = (TENSOR_TRAIN, MEANTT)
+MEANTT = BASELINES["meantt"]
+TENSOR_TRAIN = BASELINES["tt"]
+
+BOTH = (TENSOR_TRAIN, MEANTT)
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", BOTH)
 @pytest.mark.parametrize("columns", [1, 2, 5])
 def test_output_is_the_product_of_one_matrix_per_column(baseline, columns):
     estimator = baseline.make("regression", bond_dim=3, angle=0.7)
@@ -37,7 +41,7 @@ def test_output_is_the_product_of_one_matrix_per_column(baseline, columns):
             np.testing.assert_allclose(found[run, row], product, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", BOTH)
 def test_before_training_rows_correlate_as_the_product_of_cosines(baseline):
     angle, difference = 0.8, torch.tensor([0.9, -0.5, 0.3, 1.0])
     estimator = baseline.make("regression", bond_dim=8, angle=angle)
@@ -94,12 +98,12 @@ def test_learns_diabetes(name):
     assert score_after_fit(baselines.make(name, task="regression", random_state=0), diabetes()) > 0.2
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", BOTH)
 def test_runs_are_independent(baseline):
     assert_runs_are_independent(baseline.make("regression", bond_dim=3))
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", BOTH)
 def test_is_a_proper_estimator(baseline):
     assert_is_a_proper_estimator(baseline.make, bond_dim=3)
 

@@ -5,7 +5,8 @@ from torch import nn
 
 from restt import baselines
 from restt.train import TrainConfig, train
-from restt_baselines.tensor.tt_bn import TT_BN, NormalisedTrain
+from restt_baselines.registry import BASELINES
+from restt_baselines.tt_bn import NormalisedTrain
 from tests.restt_baselines.cases import (
     assert_is_a_proper_estimator,
     assert_runs_are_independent,
@@ -14,6 +15,8 @@ from tests.restt_baselines.cases import (
     score_after_fit,
     small_table,
 )
+
+TT_BN = BASELINES["tt-bn"]
 
 STATISTICS = ("site", "shared")
 INFERENCES = ("reference", "running")

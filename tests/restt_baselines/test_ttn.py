@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from restt import baselines
-from restt_baselines.tensor.ttn import (
+from restt_baselines.ttn import (
     IsometricTree,
     OverlapSweeps,
     balanced,
@@ -29,7 +29,7 @@ ROWS, SIDE = 12, 8
 def new_sweeps() -> OverlapSweeps:
     generator = torch.Generator().manual_seed(0)
     x = coherent(torch.rand(SIDE**2, ROWS, generator=generator, dtype=torch.float64), math.pi / 2, 3)
-    tree = IsometricTree.random(SIDE, 3, 4, 2, generator, positive=True)
+    tree = IsometricTree.random(SIDE, 3, 4, generator)
     tree = IsometricTree([[tensor.double() for tensor in layer] for layer in tree.tensors])
     return OverlapSweeps(tree, x, torch.eye(2, dtype=torch.float64)[torch.arange(ROWS) % 2])
 
@@ -71,7 +71,7 @@ def test_a_sweep_takes_the_nearest_isometries_from_the_pixels_up():
 def test_the_vectors_kept_are_those_of_the_tree():
     sweeps = new_sweeps()
     list(sweeps.sweep())
-    for kept, layer in zip(sweeps.vectors[1:], sweeps.tree.layers(sweeps.vectors[0], unit), strict=True):
+    for kept, layer in zip(sweeps.vectors[1:], sweeps.tree.layers(sweeps.vectors[0]), strict=True):
         for found, expected in zip(kept, layer, strict=True):
             torch.testing.assert_close(found, expected)
 
@@ -104,7 +104,7 @@ def test_a_tree_sees_as_many_of_its_class_as_of_the_others():
 def test_learns_digits():
     estimator = baselines.make("ttn", side=8, feature_dim=3, bond_dim=6, sweeps=4, random_state=0, device="cpu")
     assert score_after_fit(estimator, digits()) > 0.9
-    assert len(estimator.model_.trees) == 10
+    assert len(estimator.module_.trees) == 10
     losses = [record.train_loss[0] for record in estimator.history_]
     assert losses[-1] < losses[0]
 
@@ -117,8 +117,8 @@ def test_the_class_is_that_of_the_largest_first_output_and_seeds_decide():
     )
     found = first.decision_function(X.numpy())
     tops = [
-        list(tree.layers(list(first.site_vectors(first.inputs_(X.numpy()))), unit))[-1][0][:, 0]
-        for tree in first.model_.trees
+        list(tree.layers(list(first.feature_map()(first.inputs_(X.numpy())))))[-1][0][:, 0]
+        for tree in first.module_.trees
     ]
     np.testing.assert_allclose(found, torch.stack(tops, dim=1).numpy(), atol=1e-6)
     assert (first.predict(X.numpy()) == found.argmax(1)).all()

@@ -10,10 +10,9 @@ import torch
 from sklearn.dummy import DummyClassifier
 
 from restt_baselines import registry
-from restt_paper.engine.experiment import Context
-from restt_paper.images.baseline_cells import baseline_cell, compute_images
-from restt_paper.images.cells import recipe_cell
-from restt_paper.images.data import load_images, training_rows
+from restt_paper.experiments import Context
+from restt_paper.images.cells import baseline_cell, compute_images, recipe_cell
+from restt_paper.images.training import load_images, training_rows
 
 ROWS = 100
 
@@ -29,9 +28,9 @@ def fitted_rows(monkeypatch):
             return super().fit(X, y)
 
     file = types.ModuleType("restt_baselines.noting")
-    file.NOTING = registry.Baseline.of(classification=Noting)
+    file.Noting = Noting
     monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.BASELINES, "noting", "noting:NOTING")
+    monkeypatch.setitem(registry.BASELINES, "noting", registry.Baseline("noting:Noting"))
     return given
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import restt_paper
-from restt_paper.engine import report
-from restt_paper.engine.store import Store
+from restt_paper import report
 from restt_paper.images import table4
 from restt_paper.images.accuracy import ACCURACIES
 from restt_paper.images.cells import improved_cell, paper_cell, rate_cell, recipe_cell
 from restt_paper.images.training_curves import NEAR, _near_best
+from restt_paper.store import Store
 
 RATE_CELLS = 12  # two sets, two models, three bond dimensions
 
@@ -49,7 +49,7 @@ def test_convergence_is_compared_where_the_rates_go_alike(theirs, expected, tmp_
     }
     for cell, curves in made.items():
         store.compute(cell, lambda _, curves=curves: {"curves": curves})
-    claims = restt_paper.experiment("fig-training").tables(store, "paper")[-1]
+    claims = restt_paper.experiment("fig-training").claims(store)
     (found,) = [row for row in claims.rows if row[0] == "ResTT converges much faster than MeanTT"]
     assert found[-1] == expected
 

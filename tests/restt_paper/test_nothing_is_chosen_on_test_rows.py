@@ -12,11 +12,11 @@ import restt
 from restt import data
 from restt.features import Trigonometric
 from restt.train import TrainConfig, train
-from restt_paper.engine.store import Store
-from restt_paper.images import cells, convergence, table3, table4, training
+from restt_paper.images import cells, table3, table4, training
 from restt_paper.images.cells import rate_cell
-from restt_paper.images.data import Images, training_rows
-from restt_paper.synthetic.training import _chosen
+from restt_paper.images.training import Images, training_rows
+from restt_paper.store import Store
+from restt_paper.synthetic_training import choose_rate
 
 TRAINING, TEST, PIXELS = 60, 24, 4
 CONFIG = TrainConfig(epochs=1, batch_size=None, seed=0)
@@ -42,7 +42,7 @@ def trainings(monkeypatch):
         given.append({"x": x, **settings})
         return train(module, x, y, **settings)
 
-    for module in (training, cells, convergence):
+    for module in (training, cells, table3):
         monkeypatch.setattr(module, "train", noting)
     return given
 
@@ -95,7 +95,7 @@ def test_the_clock_is_stopped_by_training_rows_that_are_not_trained_on(trainings
         "dots", random_rows(TRAINING, 0), random_rows(TEST, 1), target_name="class", classes=("a", "b")
     )
     make = partial(restt.ResTT, PIXELS, 2, 2, 2)
-    convergence.time_to_accuracy(make, images, CONFIG, bar=101.0, held_out=20, seed=0)
+    table3.time_to_accuracy(make, images, CONFIG, bar=101.0, held_out=20, seed=0)
     warm_up, timed = trainings
     for given in (warm_up, timed):
         kept, held = ({tuple(row) for row in part.tolist()} for part in (given["x"], given["validation"][0]))
@@ -106,7 +106,7 @@ def test_the_clock_is_stopped_by_training_rows_that_are_not_trained_on(trainings
 def test_rate_and_epoch_of_the_synthetic_figure_follow_validation_where_the_test_curve_disagrees():
     validation = torch.tensor([[[5.0], [3.0]], [[4.0], [1.0]], [[6.0], [2.0]]])  # (epochs, rates, repeats)
     test = torch.tensor([[[0.1], [0.7]], [[0.2], [0.9]], [[0.3], [0.8]]])
-    found = _chosen({"training": validation, "validation": validation, "test": test}, (1e-2, 1e-3))
+    found = choose_rate({"training": validation, "validation": validation, "test": test}, (1e-2, 1e-3))
     assert found["lr"] == 1e-3
     assert found["selected_epoch"] == [2]
     assert found["selected"] == pytest.approx([0.9])

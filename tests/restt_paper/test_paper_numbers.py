@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from restt_paper.images.table1 import paper_count
-from restt_paper.paper_numbers import paper_numbers
+from restt_paper.table import paper_numbers
+from restt_paper.table1 import paper_count
 
 
 def test_every_table_and_figure_is_there():

@@ -10,10 +10,10 @@ import pytest
 import restt_paper
 from restt._common.drawing import require_matplotlib
 from restt_paper import commands
-from restt_paper.engine import verdict as targets
-from restt_paper.engine.experiment import QUICK_MEANS, Experiment
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import NOT_YET, Table
+from restt_paper import verdict as targets
+from restt_paper.experiments import QUICK_MEANS, Experiment
+from restt_paper.store import Cell, Store
+from restt_paper.table import NOT_YET, Table
 
 
 @pytest.fixture
@@ -123,22 +123,12 @@ def test_a_device_that_is_not_there_is_named(monkeypatch):
         restt_paper.read_device("cuda")
 
 
-def test_total_time_is_known_once_all_cells_are_there(tmp_path):
-    cells = [Cell("t", name, {}) for name in ("one", "two")]
-    store = Store(tmp_path)
-    store.compute(cells[0], lambda cell: {})
-    assert targets.total_wall_seconds(store, cells) is None
-    second = store.compute(cells[1], lambda cell: {})
-    first = store.load(cells[0])
-    assert targets.total_wall_seconds(store, cells) == first["wall_seconds"] + second["wall_seconds"]
-
-
 def test_ways_to_one_target_stand_together_and_keep_their_verdicts(tmp_path):
     asked = [
         targets.Target(name, "–", "at least", 90.0, lambda store, value=value: value, recipe=recipe)
         for name, recipe, value in (("a", "first", 89.0), ("b", "only", None), ("a", "second", 91.0))
     ]
-    rows = targets.targets_table((target, Store(tmp_path)) for target in asked).rows
+    rows = targets.targets_table(target.row(Store(tmp_path)) for target in asked).rows
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         ("a", "first", "missed"),
         ("a", "second", "met"),

@@ -1,18 +1,17 @@
-"""Accuracies out of the image cells' files, and one model's against another's, seed by seed."""
+"""Accuracies from the image cells' files: tables of them, and one model's against another's, seed by seed."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import NOT_YET, fixed, mean_std, paper_mean_std
-from restt_paper.engine.verdict import Claim, Comparison, compare_spreads, judged, larger
-from restt_paper.images.data import NAMES
-from restt_paper.paper_numbers import paper_numbers
+from restt_paper.store import Cell, Store
+from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std, paper_mean_std, paper_numbers
+from restt_paper.verdict import Claim, Comparison, Target, compare_spreads, judged, larger
 
+# As the paper and its numbers name the sets.
+NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 # The three accuracies, never mixed.
 ACCURACIES = {
     "final": "final epoch",
@@ -24,7 +23,7 @@ UNTRAINED = 20.0
 # The paper's models on images, and the plain train that its MeanTT could have been, at the largest r only.
 MODELS = {"meantt": "MeanTT", "restt": "ResTT"}
 BEST_TRAIN, BEST_TRAIN_LABEL = "tt", "TT (ours: rotations as initial cores)"
-# What is asked of ResTT at r = 100 on a part of the training images, in percent after the last epoch.
+# Targets of ResTT at r = 100 on a part of the training images, in percent after the last epoch.
 PARTS_ASKED = {
     "mnist": {0.01: 91.5, 0.05: 95.9, 0.1: 97.0},
     "fashion-mnist": {0.01: 79.3, 0.05: 84.5, 0.1: 86.0},
@@ -36,21 +35,36 @@ MEANTT_NOTE = (
 )
 
 
-def shown_accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = False) -> str:
+def part_of(dataset: str, fraction: float) -> str:
+    """Name a part of a data set.
+
+    >>> part_of("mnist", 0.05), part_of("fashion-mnist", 1.0)
+    ('5 % of MNIST', 'Fashion-MNIST')
+    """
+    return NAMES[dataset] if fraction == 1.0 else f"{100 * fraction:g} % of {NAMES[dataset]}"
+
+
+def _accuracy(store: Store, cell: Cell, kind: str, *, of_views: bool = False) -> Any:
+    """One accuracy of a cell's file, None where the file or the accuracy is missing."""
+    content = store.load(cell)
+    result: Mapping[str, Any] = {} if content is None else content["result"]
+    return (result.get("of_views", {}) if of_views else result).get(kind)
+
+
+def shown_accuracy(store: Store, cell: Cell | None, kind: str, *, of_views: bool = False) -> str:
     """Mean ± standard deviation; "not yet" while the cell is missing, "–" where it has no such accuracy.
 
     ``of_views`` asks for outputs averaged over the views of each image.
     """
-    content = store.load(cell)
-    if content is None:
+    if cell is None or store.load(cell) is None:
         return NOT_YET
-    values = _read(content, of_views).get(kind)
-    return "–" if values is None else mean_std(values)
+    values = _accuracy(store, cell, kind, of_views=of_views)
+    return NO_NUMBER if values is None else mean_std(values)
 
 
-def final_accuracies(store: Store, cell: Cell) -> list[float] | None:
+def final_accuracies(store: Store, cell: Cell | None) -> list[float] | None:
     """Each seed's accuracy after the last epoch; a failed one counts as no hit at all."""
-    content = store.load(cell)
+    content = None if cell is None else store.load(cell)
     return None if content is None else [value or 0.0 for value in content["result"]["final"]]
 
 
@@ -62,24 +76,48 @@ def mean_final(store: Store, cell: Cell) -> float | None:
 
 def mean_of_views(store: Store, cell: Cell) -> float | None:
     """Mean accuracy over seeds of outputs averaged over the views of each image."""
-    content = store.load(cell)
-    values = None if content is None else _read(content, of_views=True).get("final")
+    values = _accuracy(store, cell, "final", of_views=True)
     return None if values is None else statistics.fmean(values)
 
 
 def averaged(store: Store, cell: Cell, *, of_views: bool = False) -> float | None:
     """Accuracy of the seeds' mean output, ``of_views`` averaged over the views of each image too."""
-    content = store.load(cell)
-    if content is None:
-        return None
-    value = _read(content, of_views).get("averaged")
+    value = _accuracy(store, cell, "averaged", of_views=of_views)
     return None if value is None else float(value)
 
 
-def _read(content: Mapping[str, Any], of_views: bool) -> Mapping[str, Any]:
-    """The accuracies of single images, or of their views."""
-    result: Mapping[str, Any] = content["result"]
-    return result.get("of_views", {}) if of_views else result
+class Row(NamedTuple):
+    """A row of an accuracy table: its labels, and for each column the paper's number and our cell, None if absent."""
+
+    labels: tuple[str, ...]
+    entries: Sequence[tuple[str | None, Cell | None]]
+
+
+def accuracy_tables(
+    store: Store,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    notes: Callable[[str], tuple[str, ...]],
+    *,
+    in_brackets: bool = False,
+) -> list[Table]:
+    """One table for each way to pick the epoch, the paper's numbers beside ours or behind them in brackets."""
+    tables = []
+    for kind, words in ACCURACIES.items():
+        lines = []
+        for row in rows:
+            texts: list[str] = []
+            for paper, cell in row.entries:
+                ours = shown_accuracy(store, cell, kind)
+                if in_brackets:
+                    texts.append(ours if paper is None else f"{ours} ({paper})")
+                else:
+                    texts += [paper or NO_NUMBER, ours]
+            lines.append((*row.labels, *texts))
+        full_title = title.format(words)
+        tables.append(Table(full_title, tuple(columns), tuple(lines), notes(kind), details=kind != "final"))
+    return tables
 
 
 def papers_restt(dataset: str, fraction: float, bond_dim: int = 100) -> str:
@@ -93,9 +131,22 @@ def papers_restt(dataset: str, fraction: float, bond_dim: int = 100) -> str:
     return paper_mean_std(numbers[fraction])
 
 
-@dataclass(frozen=True)
-class Duel:
-    """Where (``of``) the first model meets the second; ``second`` is None for a model that cannot be built yet."""
+def accuracy_target(
+    cell: Cell,
+    bound: float,
+    what: str = "",
+    read: Callable[[Store, Cell], float | None] = mean_final,
+    recipe: str | None = None,
+) -> Target:
+    """A bound from below on an accuracy of a cell, named after its part of a data set and ``what``."""
+    dataset, fraction = cell.settings["dataset"], cell.settings["fraction"]
+    paper, name = papers_restt(dataset, fraction), part_of(dataset, fraction) + what
+    recipe = recipe or cell.settings["recipe"]
+    return Target(name, paper, "at least", bound, lambda store: read(store, cell), recipe=recipe)
+
+
+class Duel(NamedTuple):
+    """Where (``of``) the first model meets the second; ``second`` is None for a model that cannot be built here."""
 
     of: str
     first: Cell
@@ -105,29 +156,25 @@ class Duel:
 def more_accurate(store: Store, text: str, duels: Iterable[Duel]) -> Claim:
     """The claim that the first is more accurate in every duel, after the final epoch."""
 
-    def compare(duel: Duel) -> Comparison:
-        seeds = _seeds(store, duel)
-        if seeds is None:
-            return Comparison(duel.of, "not yet")
-        first, second = seeds
-        means = f"{fixed(statistics.fmean(first), 2)} against {fixed(statistics.fmean(second), 2)}"
+    def compare(of: str, first: list[float], second: list[float]) -> Comparison:
         outcome = larger(first, second)
-        return Comparison(duel.of, outcome, "" if outcome == "yes" else means)
+        means = f"{fixed(statistics.fmean(first))} against {fixed(statistics.fmean(second))}"
+        return Comparison(of, outcome, "" if outcome == "yes" else means)
 
-    return judged(text, map(compare, duels))
+    return _judge_duels(store, text, duels, compare)
 
 
 def steadier(store: Store, text: str, duels: Iterable[Duel]) -> Claim:
     """The claim that the first's seeds differ less in every duel in which both have trained."""
-
-    def compare(duel: Duel) -> Comparison:
-        seeds = _seeds(store, duel)
-        return Comparison(duel.of, "not yet") if seeds is None else compare_spreads(duel.of, *seeds, UNTRAINED)
-
-    return judged(text, map(compare, duels))
+    return _judge_duels(store, text, duels, lambda *seeds: compare_spreads(*seeds, UNTRAINED))
 
 
-def _seeds(store: Store, duel: Duel) -> tuple[list[float], list[float]] | None:
-    first = final_accuracies(store, duel.first)
-    second = None if duel.second is None else final_accuracies(store, duel.second)
-    return None if first is None or second is None else (first, second)
+def _judge_duels(
+    store: Store, text: str, duels: Iterable[Duel], compare: Callable[[str, list[float], list[float]], Comparison]
+) -> Claim:
+    comparisons = []
+    for duel in duels:
+        first, second = final_accuracies(store, duel.first), final_accuracies(store, duel.second)
+        missing = first is None or second is None
+        comparisons.append(Comparison(duel.of, "not yet") if missing else compare(duel.of, first, second))
+    return judged(text, comparisons)

@@ -1,4 +1,4 @@
-"""Cells of tensor trains on images: a recipe, or the choice of a rate that it leaves open.
+"""Cells of the image tables: a recipe for tensor trains, the choice of a rate that it leaves open, or a baseline.
 
 Tables II, IV and V, the training curves and the improved recipes share some of them.
 """
@@ -14,17 +14,27 @@ import torch
 from restt._common.errors import check_choice
 from restt.train import train
 from restt.train.config import PAPER_RATES
-from restt_paper.engine.experiment import Context, Result, Settings
-from restt_paper.engine.store import Cell
-from restt_paper.images.data import load_images
+from restt_paper.experiments import Context, Result, Settings
 from restt_paper.images.recipes import RECIPES, Recipe
-from restt_paper.images.sites import seen_through
-from restt_paper.images.training import accuracy_curves, matmul_precision, train_seeds
+from restt_paper.images.sites import image_views
+from restt_paper.images.training import (
+    Images,
+    accuracy_curves,
+    load_images,
+    matmul_precision,
+    three_accuracies,
+    train_seeds,
+    training_rows,
+)
+from restt_paper.store import Cell
 
-# Share of a run's own training images that held-out runs keep for validation.
+# Share of a run's own training images that held-out runs use for validation.
 VALIDATION_SHARE = 0.1
 # Of a rate's trial: one in this many training images is held out, and the last epochs' mean accuracy judges.
 HELD_OUT_ONE_IN, JUDGED_EPOCHS = 6, 5
+QUICK_BASELINE_EPOCHS = 2
+# A baseline's parameters that play no part: pixels are in [0, 1] as they come; runs, seeds and device are the cell's.
+NOT_USED = ("scaling", "runs", "device", "random_state", "verbose")
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,19 @@ def sizes(profile: str) -> Sizes:
     return SIZES[check_choice("profile", profile, SIZES)]
 
 
+def _training_settings(profile: str) -> dict[str, Any]:
+    """Settings of every training on images."""
+    chosen = sizes(profile)
+    return {
+        "profile": profile,
+        "seeds": chosen.seeds,
+        "held_out": chosen.held_out,
+        "validation_share": VALIDATION_SHARE,
+        "rows": chosen.rows,
+        "seed": 0,
+    }
+
+
 def recipe_cell(
     experiment: str,
     profile: str,
@@ -63,22 +86,17 @@ def recipe_cell(
     **changes: Any,  # of seeds, held_out, epochs, rows
 ) -> Cell:
     """All seeds of one recipe on a part of a data set."""
-    chosen, lr = sizes(profile), RECIPES[recipe].lr
+    lr = RECIPES[recipe].lr
     settings = {
-        "profile": profile,
+        **_training_settings(profile),
         "dataset": dataset,
         "recipe": recipe,
         "recipe_settings": RECIPES[recipe].settings(),
         "bond_dim": bond_dim,
         "fraction": fraction,
         "subset": subset,
-        "seeds": chosen.seeds,
-        "held_out": chosen.held_out,
-        "validation_share": VALIDATION_SHARE,
-        "epochs": chosen.epochs,
-        "rows": chosen.rows,
+        "epochs": sizes(profile).epochs,
         "rate": lr,
-        "seed": 0,
         **changes,
     }
     part = f"f{fraction:g}" if subset == "random" else f"{subset}{fraction:g}"
@@ -86,13 +104,12 @@ def recipe_cell(
     return Cell(experiment, f"{dataset}-{recipe}-r{bond_dim}-{part}", settings, needs)
 
 
-def paper_cell(profile: str, dataset: str, model: str, bond_dim: int, fraction: float, subset: str = "random") -> Cell:
-    """A cell of Table IV."""
-    return recipe_cell("table4", profile, dataset, model, bond_dim, fraction, subset)
+# A cell of Table IV, from profile, data set, recipe, bond dimension, fraction and subset.
+paper_cell = partial(recipe_cell, "table4")
 
 
 def improved_cell(profile: str, dataset: str, recipe: str, bond_dim: int, fraction: float, epochs: int) -> Cell:
-    """Make a cell of the improved recipes.
+    """A cell of the improved recipes.
 
     Their rates fall to zero or their weights are averaged, so the last epoch is the result and no run is held out.
     """
@@ -125,8 +142,53 @@ def rate_cell(profile: str, dataset: str, recipe: str, bond_dim: int) -> Cell:
     return Cell("rates", f"{dataset}-{recipe}-r{bond_dim}", settings)
 
 
-def compute_recipe(settings: Settings, context: Context) -> Result:
-    """The accuracies of a recipe's seeds, or the choice of its rate."""
+def baseline_cell(
+    experiment: str,
+    profile: str,
+    dataset: str,
+    baseline: str,
+    fraction: float,
+    params: dict[str, Any] | None = None,
+    *,
+    half: bool = False,
+    variant: str | None = None,
+    **changes: Any,  # of seeds, held_out, rows; together, where held-out runs may train beside the seeds
+) -> Cell | None:
+    """All seeds of one baseline on a part of a data set; None for a baseline that cannot be built here.
+
+    ``params`` are the estimator's, where not its defaults (the cell holds all of them, so that other defaults are
+    another cell); ``half`` gives it the paper's 14×14 images; ``variant`` stands in the name for the fraction.
+    """
+    from restt_baselines import available, make
+
+    if baseline not in available("classification"):
+        return None
+    given = dict(params or {})
+    defaults = make(baseline, task="classification").get_params()
+    if profile == "quick" and "epochs" in defaults:
+        given.setdefault("epochs", QUICK_BASELINE_EPOCHS)
+    plain = (bool, int, float, str, list, tuple, dict, type(None))
+    settings = {
+        **_training_settings(profile),
+        "dataset": dataset,
+        "baseline": baseline,
+        "params": {
+            name: value if isinstance(value, plain) else repr(value)
+            for name, value in {**defaults, **given}.items()
+            if name not in NOT_USED
+        },
+        "fraction": fraction,
+        "subset": "random",
+        "half": half,
+        **changes,
+    }
+    return Cell(experiment, f"{dataset}-{baseline}-{variant or f'f{fraction:g}'}", settings)
+
+
+def compute_images(settings: Settings, context: Context) -> Result:
+    """The accuracies of a recipe's or a baseline's seeds, or the choice of a recipe's rate."""
+    if "baseline" in settings:
+        return _train_baseline(settings, context)
     if "recipe_settings" in settings:
         recipe = Recipe.from_settings(settings["recipe_settings"])
     else:  # a cell of a list of candidates, which names its recipe
@@ -144,14 +206,16 @@ def _train_recipe(recipe: Recipe, settings: Settings, context: Context) -> Resul
         lambda runs: recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device),
         images,
         recipe.config(epochs=settings["epochs"], lr=lr, seed=seed),
-        fraction=settings["fraction"],
-        subset=settings.get("subset", "random"),
-        seeds=settings["seeds"],
-        held_out=settings["held_out"],
-        validation_share=settings["validation_share"],
+        **_rows_of(settings),
         feature_map=recipe.feature_map(),
-        views=None if recipe.views is None else partial(seen_through, views=recipe.views),
+        views=None if recipe.views is None else partial(image_views, views=recipe.views),
     )
+
+
+def _rows_of(settings: Settings) -> dict[str, Any]:
+    """Arguments of :func:`train_seeds` that say which images each run sees."""
+    names = ("fraction", "seeds", "held_out", "validation_share")
+    return {**{name: settings[name] for name in names}, "subset": settings.get("subset", "random")}
 
 
 def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Result:
@@ -159,31 +223,79 @@ def _compare_rates(recipe: Recipe, settings: Settings, context: Context) -> Resu
     rates, seeds, seed = settings["rates"], settings["seeds"], settings["seed"]
     order = torch.randperm(images.training, generator=torch.Generator().manual_seed(seed))
     count = images.training // settings["one_held_out_in"]
-    held, kept = order[:count], order[count:]
+    held_out, kept = order[:count], order[count:]
     runs = len(rates) * seeds
     children = list(range(runs))
-    pixels, bond_dim = images.x.shape[1], settings["bond_dim"]
+    pixels, bond_dim, device = images.x.shape[1], settings["bond_dim"], context.device
+    lr = [rate for rate in rates for _ in range(seeds)]
     records = list(
         train(
-            recipe.module(pixels, bond_dim, images.classes, runs, seed, context.device, children),
-            images.x.to(context.device),
-            images.y.to(context.device),
-            config=recipe.config(
-                epochs=settings["epochs"],
-                lr=[rate for rate in rates for _ in range(seeds)],
-                seed=seed,
-                run_ids=children,
-            ),
+            recipe.module(pixels, bond_dim, images.classes, runs, seed, device, children),
+            images.x.to(device),
+            images.y.to(device),
+            config=recipe.config(epochs=settings["epochs"], lr=lr, seed=seed, run_ids=children),
             subset=[kept] * runs,
-            validation_subset=[held] * runs,
+            validation_subset=[held_out] * runs,
             feature_map=recipe.feature_map(),
         )
     )
     curves = accuracy_curves(records).nan_to_num(0.0)  # (epochs, rates · seeds)
     scores = curves[-settings["judged_by_last_epochs"] :].mean(0).view(len(rates), seeds)
-    best = int(scores.mean(1).argmax())
     return {
-        "lr": rates[best],
+        "lr": rates[int(scores.mean(1).argmax())],
         "validation_accuracy": {f"{rate:g}": row for rate, row in zip(rates, scores.tolist(), strict=True)},
-        "validation_rows": len(held),
+        "validation_rows": len(held_out),
+    }
+
+
+def _train_baseline(settings: Settings, context: Context) -> Result:
+    """Train a baseline on all seeds of a cell.
+
+    Torch modules train all seeds side by side, exactly as ResTT does; others one by one, those that sweep with their
+    accuracy after each sweep. No epoch is selected for these: they have no held-out runs.
+    """
+    from restt_baselines import make
+    from restt_baselines.network import NetworkClassifier
+
+    images = load_images(settings["dataset"], settings["rows"], half=settings["half"])
+    estimator = make(settings["baseline"], task="classification", **settings["params"])
+    if not isinstance(estimator, NetworkClassifier):
+        return _fit_one_by_one(estimator, images, settings, context)
+    columns, seed = images.x.shape[1], settings["seed"]
+    rows = len(training_rows(images, settings["fraction"], 0, settings["subset"]))
+    return train_seeds(
+        lambda runs: estimator.build(columns, images.classes, runs, seed).to(context.device),
+        images,
+        estimator.training_config(rows, seed),
+        **_rows_of(settings),
+        feature_map=estimator.feature_map(),
+        together=settings.get("together", False),
+        prepare=lambda module, train_first: estimator.prepare(module, train_first, rows, seed),
+    )
+
+
+def _fit_one_by_one(estimator: Any, images: Images, settings: Settings, context: Context) -> Result:
+    own = {"device": context.device} if "device" in estimator.get_params() else {}
+    x, y, scored = images.x.numpy(), images.y.numpy(), images.test_rows.numpy()
+    final, curves, seconds = [], [], 0.0
+    for run in range(settings["seeds"]):
+        if "random_state" in estimator.get_params():
+            own["random_state"] = settings["seed"] + run
+        estimator.set_params(**own)
+        rows = training_rows(images, settings["fraction"], run, settings["subset"]).numpy()
+        if hasattr(estimator, "fit_epochs"):
+            records = list(estimator.fit_epochs(x[rows], y[rows], validation=(x[scored], y[scored])))
+            curves.append(accuracy_curves(records))
+            seconds += sum(record.seconds for record in records)
+        else:
+            estimator.fit(x[rows], y[rows])
+        final.append(round(100 * float(estimator.score(x[scored], y[scored])), 4))
+    if not curves:
+        return {"final": final, "rows": len(rows)}
+    accuracy = torch.cat(curves, dim=1)  # (sweeps, S)
+    return {
+        "rows": len(rows),
+        **three_accuracies(accuracy, accuracy[:, :0]),
+        "curves": [[round(value, 4) for value in curve] for curve in accuracy.T.tolist()],
+        "training_seconds": round(seconds, 3),
     }

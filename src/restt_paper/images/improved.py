@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import NOT_YET, Table, fixed
-from restt_paper.engine.verdict import Target
-from restt_paper.images.accuracy import PARTS_ASKED, averaged, mean_final, mean_of_views, papers_restt, shown_accuracy
-from restt_paper.images.cells import VALIDATION_SHARE, compute_recipe, improved_cell, sizes
-from restt_paper.images.data import part_of
+from restt_paper.experiments import Experiment
+from restt_paper.images.accuracy import (
+    PARTS_ASKED,
+    accuracy_target,
+    averaged,
+    mean_final,
+    mean_of_views,
+    part_of,
+    shown_accuracy,
+)
+from restt_paper.images.cells import VALIDATION_SHARE, compute_images, improved_cell, sizes
 from restt_paper.images.recipes import RECIPES
+from restt_paper.store import Cell, Store
+from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed
+from restt_paper.verdict import Target
 
 TITLE = "Improved recipes"
 BOND_DIM = {"paper": 100, "quick": 10}
@@ -39,44 +46,35 @@ QUICK_EPOCHS, QUICK_FRACTION = 4, 0.2
 
 def cells(profile: str) -> list[Cell]:
     """One cell per training; those that the quick profile makes the same are one."""
-    made = [_cell(profile, training) for training in TRAININGS]
-    return list({cell.key: cell for cell in made}.values())
+    trainings = [_cell(profile, training) for training in TRAININGS]
+    return list({cell.key: cell for cell in trainings}.values())
 
 
 def tables(store: Store, profile: str) -> list[Table]:
     """Each training with the mean over seeds and the accuracy of their mean output."""
     rows = []
     for cell in cells(profile):
-        missing = NOT_YET if store.load(cell) is None else "–"
+        missing = NOT_YET if store.load(cell) is None else NO_NUMBER
         # Seeds with a part of the images each have seen more than that part together.
         whole = cell.settings["fraction"] == 1.0
         together = [averaged(store, cell, of_views=of_views) if whole else None for of_views in (False, True)]
+        one_model, of_views = (shown_accuracy(store, cell, "final", of_views=views) for views in (False, True))
+        average, average_of_views = (missing if value is None else fixed(value) for value in together)
         rows.append(
-            (
-                cell.settings["recipe"],
-                part_of(cell.settings["dataset"], cell.settings["fraction"]),
-                f"{cell.settings['epochs']}",
-                shown_accuracy(store, cell, "final"),
-                shown_accuracy(store, cell, "final", of_views=True),
-                *(missing if value is None else fixed(value, 2) for value in together),
-            )
+            {
+                "recipe": cell.settings["recipe"],
+                "data": part_of(cell.settings["dataset"], cell.settings["fraction"]),
+                "epochs": f"{cell.settings['epochs']}",
+                "final epoch, one model": one_model,
+                "one model, mean over views": of_views,
+                "average of the models": average,
+                "average of the models and views": average_of_views,
+            }
         )
-    columns = (
-        "recipe",
-        "data",
-        "epochs",
-        "final epoch, one model",
-        "one model, mean over views",
-        "average of the models",
-        "average of the models and views",
-    )
-    notes = [f"{name}: {RECIPES[name].about} {RECIPES[name].chosen}".rstrip() for name in _names()]
+    names = dict.fromkeys(training[0] for training in TRAININGS)
+    notes = [f"{name}: {RECIPES[name].about} {RECIPES[name].chosen}".rstrip() for name in names]
     flattery = "A recipe chosen with test images in view, or after others had missed, is flattered a little."
-    return [Table(TITLE, columns, tuple(rows), (flattery, *notes), details=True)]
-
-
-def _names() -> list[str]:
-    return list(dict.fromkeys(training[0] for training in TRAININGS))
+    return [Table.of(TITLE, rows, (flattery, *notes), details=True)]
 
 
 def _cell(profile: str, training: tuple[str, str, float, int]) -> Cell:
@@ -107,19 +105,9 @@ def _listed_cell(recipe: str, dataset: str, epochs: int) -> Cell:
     return Cell("improved", f"{dataset}-{recipe}-r{BOND_DIM['paper']}-f1", settings)
 
 
-def _target(
-    recipe: str,
-    dataset: str,
-    fraction: float,
-    bound: float,
-    what: str = "",
-    read: Callable[[Store, Cell], float | None] = mean_final,
-) -> Target:
-    cell = _cell("paper", next(training for training in TRAININGS if training[:3] == (recipe, dataset, fraction)))
-    name = part_of(dataset, fraction) + what
-    return Target(
-        name, papers_restt(dataset, fraction), "at least", bound, lambda store: read(store, cell), recipe=recipe
-    )
+def _target(recipe: str, dataset: str, fraction: float, bound: float, *details: Any) -> Target:
+    training = next(training for training in TRAININGS if training[:3] == (recipe, dataset, fraction))
+    return accuracy_target(_cell("paper", training), bound, *details)
 
 
 ONE_MODEL, AVERAGE = ", augmented: one model", ", augmented: average of 10"
@@ -154,4 +142,4 @@ TARGETS = (
         for recipe in ("products", "blended-clothes")
     ),
 )
-EXPERIMENT = Experiment("improved", TITLE, cells, compute_recipe, tables, targets=TARGETS)
+EXPERIMENT = Experiment("improved", TITLE, cells, compute_images, tables, targets=TARGETS)

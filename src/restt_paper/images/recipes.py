@@ -7,10 +7,9 @@ every result, and a result is computed from those.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,63 +17,31 @@ from torch import Tensor, nn
 from restt.module import ResTT
 from restt.train import Augmentation, TrainConfig
 from restt.train.config import PAPER_BATCH, PAPER_WEIGHT_DECAY
-from restt_paper.images.sites import SITE_MAPS, ReorderedSites
-
-# The paper's training (Sec. V), but for epochs and rate.
-PAPER_TRAINING: Mapping[str, Any] = {
-    "batch_size": PAPER_BATCH,
-    "weight_decay": PAPER_WEIGHT_DECAY,
-    "schedule": "constant",
-}
+from restt_paper.images.sites import PAPER_ANGLE, SITE_MAPS, ReorderedSites
 
 
 def _training(**changes: Any) -> dict[str, Any]:
-    return {**PAPER_TRAINING, **changes}
+    """The paper's training (Sec. V) with changes; epochs and rate are a cell's."""
+    return {"batch_size": PAPER_BATCH, "weight_decay": PAPER_WEIGHT_DECAY, "schedule": "constant", **changes}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model and its training.
+    """A model and its training; by default the paper's."""
 
-    Parameters
-    ----------
-    about : str
-        Its purpose, in a sentence.
-    topology, init, sigma2
-        The module's.
-    sites : {"pixels", "patches", "products"}
-        Means of 2×2 blocks (I = 2), the blocks themselves (I = 8), or all products of their four pixels (I = 16).
-    angle : float
-        Of the trigonometric map; the paper's is π/2.
-    lr : float or None
-        None: the best of the paper's three on held-out training images.
-    training : dict
-        Of :class:`restt.train.TrainConfig`, but for rate, epochs and seed.
-    augment : dict or None
-        Of :class:`restt.train.Augmentation`, on the 28×28 images.
-    site_orders : int
-        In how many different orders the runs see the sites, see :class:`restt_paper.images.sites.ReorderedSites`.
-    views : sequence of (down, right) or of (down, right, degrees, size), or None
-        Moves of the image and its mirror, or moves and turns of the image alone, over which outputs are also averaged.
-    matmul_precision : str
-        Of float32 products on a GPU, as :func:`torch.set_float32_matmul_precision` names it.
-    chosen : str
-        On which images its settings were chosen, as far as they are not the paper's.
-    """
-
-    about: str
+    about: str  # its purpose, in a sentence
     topology: str = "residual"
     init: str = "paper"
     sigma2: str | float = 0.01
-    sites: str = "pixels"
-    angle: float = math.pi / 2
-    lr: float | None = None
-    training: dict[str, Any] = field(default_factory=_training)
-    augment: dict[str, Any] | None = None
-    site_orders: int = 1
-    views: tuple[tuple[float, ...], ...] | None = None
-    matmul_precision: str = "high"
-    chosen: str = ""
+    sites: str = "pixels"  # a key of SITE_MAPS
+    angle: float = PAPER_ANGLE
+    lr: float | None = None  # None: the best of the paper's three on held-out training images
+    training: dict[str, Any] = field(default_factory=_training)  # of TrainConfig, but for rate, epochs and seed
+    augment: dict[str, Any] | None = None  # of Augmentation, on the 28×28 images
+    site_orders: int = 1  # in how many orders the runs see the sites, see ReorderedSites
+    views: tuple[tuple[float, ...], ...] | None = None  # of image_views, over which outputs are also averaged
+    matmul_precision: str = "high"  # of float32 products on a GPU, as torch.set_float32_matmul_precision names it
+    chosen: str = ""  # on which images its settings were chosen, as far as they are not the paper's
 
     def settings(self) -> dict[str, Any]:
         """Everything that fixes a result, as JSON values; :meth:`from_settings` goes back."""
@@ -83,7 +50,7 @@ class Recipe:
 
     @cached_property
     def _written(self) -> str:
-        """The settings as text, for a report asks thousands of times."""
+        """The settings as text: a report asks for them thousands of times."""
         return json.dumps({name: value for name, value in asdict(self).items() if name not in DESCRIPTIONS})
 
     @classmethod
@@ -94,14 +61,14 @@ class Recipe:
         >>> Recipe.from_settings(recipe.settings()).settings() == recipe.settings()
         True
         """
-        wanted = {one.name for one in fields(cls)} - set(DESCRIPTIONS)
+        wanted = {parameter.name for parameter in fields(cls)} - set(DESCRIPTIONS)
         if set(settings) != wanted:
             raise ValueError(f"settings of a recipe must be {sorted(wanted)}, got {sorted(settings)}")
         return cls(about="", **settings)
 
     def feature_map(self) -> Callable[[Tensor], Tensor]:
         """From pixels (…, H·W) to site vectors."""
-        return SITE_MAPS[self.sites](self.angle)
+        return partial(SITE_MAPS[self.sites][1], angle=self.angle)
 
     def module(
         self,
@@ -114,18 +81,8 @@ class Recipe:
         run_ids: Sequence[int] | None = None,
     ) -> nn.Module:
         """``runs`` models with weights from the children ``run_ids`` of ``seed``, by default the first ones."""
-        width = SITE_MAPS[self.sites].width
-        module = ResTT(
-            pixels // 4,
-            width,
-            bond_dim,
-            outputs,
-            self.topology,
-            init=self.init,
-            sigma2=self.sigma2,
-            runs=runs,
-            device=device,
-        )
+        sizes = pixels // 4, SITE_MAPS[self.sites][0], bond_dim, outputs
+        module = ResTT(*sizes, self.topology, init=self.init, sigma2=self.sigma2, runs=runs, device=device)
         module.reset_parameters(seed=seed, run_ids=run_ids)
         return module if self.site_orders == 1 else ReorderedSites(module, self.site_orders, run_ids)
 
@@ -156,6 +113,16 @@ DIGIT_VIEWS = (
     *((0, 0, turn, 1.0) for turn in (-5.0, 5.0)),
     *((0, 0, 0.0, size) for size in (0.95, 1.05)),
 )
+
+# Fashion-MNIST by products of pixels.
+PRODUCTS: dict[str, Any] = {
+    "sites": "products",
+    "lr": 5e-4,
+    "training": _training(schedule="cosine"),
+    "augment": {"shift": 1.0, "flip": True},
+    "site_orders": 8,
+    "views": MOVES,
+}
 
 RECIPES = {
     "restt": Recipe("The paper's recipe. σ_w² = 0.01 is what the authors' code has at r = 100 (std 0.01)."),
@@ -239,22 +206,12 @@ RECIPES = {
         "For Fashion-MNIST: 2×2 patches of the whole image as sites, with all products of their pixels; images "
         "mirrored and shifted by up to a pixel, the rate falling to zero; eight different orders of the sites. The "
         "views are the image itself, mirrored, and both moved by a pixel.",
-        sites="products",
-        lr=5e-4,
-        training=_training(schedule="cosine"),
-        augment={"shift": 1.0, "flip": True},
-        site_orders=8,
-        views=MOVES,
+        **PRODUCTS,
         chosen=HELD_OUT,
     ),
     "blended-clothes": Recipe(
         "products for twice the epochs.",
-        sites="products",
-        lr=5e-4,
-        training=_training(schedule="cosine"),
-        augment={"shift": 1.0, "flip": True},
-        site_orders=8,
-        views=MOVES,
+        **PRODUCTS,
         chosen=BY_LIST + " It is products itself: blended images and a smaller angle were worse.",
     ),
     "long-digits": Recipe(

@@ -6,7 +6,8 @@ several views of one image, whose outputs are averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,11 @@ from torch.nn.functional import affine_grid, grid_sample, pad
 
 from restt._common.errors import square_side
 from restt.data.images import image_blocks
-from restt.features.formulas import PAPER_ANGLE, on_the_sphere
 from restt.module import ResTT
 from restt.topology import Topology
 from restt.train.augment import affine_matrices
+
+PAPER_ANGLE = math.pi / 2
 
 
 def square_blocks(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 4)
@@ -37,65 +39,50 @@ def block_means(x: Tensor) -> Tensor:  # (…, H·W) -> (…, N)
     return square_blocks(x).mean(-1)
 
 
-class _Blocks:
-    """Each block of 2×2 pixels of a square image (…, H·W) becomes a site."""
+def _trigonometric(values: Tensor, angle: float) -> Tensor:  # (…, I) -> (…, 2I)
+    """The paper's map, of length 1; not that of :mod:`restt.features`, whose other maps need not be loaded."""
+    turned = values * angle
+    return torch.cat([turned.cos(), turned.sin()], dim=-1) / math.sqrt(values.shape[-1])
 
-    def __init__(self, angle: float = PAPER_ANGLE) -> None:
-        self.angle = angle
 
-
-class Pixels(_Blocks):
+def pixel_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 2)
     """The paper's sites: the mean of each 2×2 block, then [cos(angle·p), sin(angle·p)]; the paper's angle is π/2.
 
-    >>> Pixels()(torch.tensor([[1.0, 0.0, 1.0, 0.0]])).shape
+    >>> pixel_sites(torch.tensor([[1.0, 0.0, 1.0, 0.0]])).shape
     torch.Size([1, 1, 2])
     """
-
-    width = 2
-
-    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 2)
-        """Site vectors of pixels (…, H·W)."""
-        return on_the_sphere(block_means(x).unsqueeze(-1), self.angle)
+    return _trigonometric(block_means(x).unsqueeze(-1), angle)
 
 
-class Patches(_Blocks):
-    """Each 2×2 block of the whole image is a site of its four pixels: the paper's vector map, I = 8.
+def patch_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 8)
+    """Each 2×2 block of the whole image as a site of its four pixels: the paper's vector map.
 
-    >>> Patches()(torch.zeros(3, 16)).shape
+    >>> patch_sites(torch.zeros(3, 16)).shape
     torch.Size([3, 4, 8])
     """
-
-    width = 8
-
-    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 8)
-        """Site vectors of pixels (…, H·W)."""
-        return on_the_sphere(square_blocks(x), self.angle)
+    return _trigonometric(square_blocks(x), angle)
 
 
-class Products(_Blocks):
-    """Each 2×2 block is a site of all products of its four pixels' [cos, sin], I = 16.
+def product_sites(x: Tensor, angle: float = PAPER_ANGLE) -> Tensor:  # (…, H·W) -> (…, N, 16)
+    """Each 2×2 block as a site of all products of its four pixels' [cos, sin].
 
     Within a patch every order of interaction is a feature then; the vector map has no product of two pixels of a patch.
 
-    >>> Products()(torch.zeros(3, 16)).shape
+    >>> product_sites(torch.zeros(3, 16)).shape
     torch.Size([3, 4, 16])
     """
-
-    width = 16
-
-    def __call__(self, x: Tensor) -> Tensor:  # (…, H·W) -> (…, N, 16)
-        """Site vectors of pixels (…, H·W)."""
-        pairs = on_the_sphere(square_blocks(x).unsqueeze(-1), self.angle)  # (…, N, 4, 2)
-        product = pairs[..., 0, :]
-        for pair in pairs.unbind(-2)[1:]:
-            product = (product.unsqueeze(-1) * pair.unsqueeze(-2)).flatten(-2)
-        return product
+    pairs = _trigonometric(square_blocks(x).unsqueeze(-1), angle)  # (…, N, 4, 2)
+    product = pairs[..., 0, :]
+    for pair in pairs.unbind(-2)[1:]:
+        product = (product.unsqueeze(-1) * pair.unsqueeze(-2)).flatten(-2)
+    return product
 
 
-SITE_MAPS: dict[str, type[Pixels] | type[Patches] | type[Products]] = {
-    "pixels": Pixels,
-    "patches": Patches,
-    "products": Products,
+# Name -> width of a site vector, and the map.
+SITE_MAPS: dict[str, tuple[int, Callable[[Tensor, float], Tensor]]] = {
+    "pixels": (2, pixel_sites),
+    "patches": (8, patch_sites),
+    "products": (16, product_sites),
 }
 
 
@@ -149,10 +136,7 @@ class ReorderedSites(nn.Module):
         """
         return self.inner.topology
 
-    def forward(
-        self,
-        x: Tensor,  # (B, N, I) or (S, B, N, I)
-    ) -> Tensor:  # (S, B, O)
+    def forward(self, x: Tensor) -> Tensor:  # (B, N, I) or (S, B, N, I) -> (S, B, O)
         """Outputs of every run."""
         if x.dim() == 3:
             reordered = x[:, self.order].transpose(0, 1)
@@ -163,36 +147,26 @@ class ReorderedSites(nn.Module):
         return outputs
 
 
-def seen_through(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
-    """Views of an image: :func:`mirrored_and_moved` for pairs of numbers, :func:`moved_and_turned` for fours."""
-    return mirrored_and_moved(x, views) if len(views[0]) == 2 else moved_and_turned(x, views)
+def image_views(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
+    """Views of an image; what comes in from outside is 0.
 
+    Pairs (down, right) are moves of the image and of its mirror by whole pixels. Fours (down, right, degrees, size) are
+    moves, turns against the clock and scalings of the image, interpolated as :class:`restt.train.Augmentation` does.
 
-def mirrored_and_moved(x: Tensor, moves: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
-    """The image and its mirror, each moved by ``moves``, pairs of rows and columns; what comes in from outside is 0.
-
-    >>> [view.tolist() for view in mirrored_and_moved(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), [(0, 0), (0, 1)])][:2]
+    >>> x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    >>> [view.tolist() for view in image_views(x, [(0, 0), (0, 1)])][:2]
     [[[1.0, 2.0, 3.0, 4.0]], [[0.0, 1.0, 0.0, 3.0]]]
-    """
-    side = square_side("pixels of an image in x", x.shape[-1])
-    images = x.unflatten(-1, (side, side))
-    for seen in (images, images.flip(-1)):
-        for down, right in moves:
-            # A negative pad cuts off what leaves the image.
-            moved = pad(seen, [int(pixels) for pixels in (right, -right, down, -down)])
-            yield moved.flatten(-2)
-
-
-def moved_and_turned(x: Tensor, views: Sequence[Sequence[float]]) -> Iterator[Tensor]:  # (…, H·W) each
-    """The image moved by rows and columns, turned against the clock by degrees, and made so many times as large.
-
-    Read between the pixels as :class:`restt.train.Augmentation` does; what comes in from outside is 0.
-
-    >>> views = [(0, 1, 0, 1), (0, 0, 90, 1)]
-    >>> [view.round().tolist() for view in moved_and_turned(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), views)]
+    >>> [view.round().tolist() for view in image_views(x, [(0, 1, 0, 1), (0, 0, 90, 1)])]
     [[[0.0, 1.0, 0.0, 3.0]], [[2.0, 4.0, 1.0, 3.0]]]
     """
     side = square_side("pixels of an image in x", x.shape[-1])
+    if len(views[0]) == 2:
+        images = x.unflatten(-1, (side, side))
+        for seen in (images, images.flip(-1)):
+            for down, right in views:
+                # A negative pad cuts off what leaves the image.
+                yield pad(seen, [int(pixels) for pixels in (right, -right, down, -down)]).flatten(-2)
+        return
     images = x.view(-1, 1, side, side)
     for down, right, degrees, size in views:
         numbers = torch.tensor([degrees, size, -right, -down, 0.0], dtype=x.dtype, device=x.device)

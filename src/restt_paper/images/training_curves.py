@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from restt_paper.engine.experiment import Experiment
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import NOT_YET, Table, fixed, mean_std
-from restt_paper.engine.verdict import RULE, Claim, Comparison, claims_table, judged, larger
+from restt_paper.experiments import Experiment
 from restt_paper.images.accuracy import MEANTT_NOTE, MODELS
-from restt_paper.images.cells import compute_recipe, improved_cell, paper_cell, recipe_cell, sizes
+from restt_paper.images.cells import compute_images, improved_cell, paper_cell, recipe_cell, sizes
 from restt_paper.meanfield.plots import COLORS, picture
+from restt_paper.store import Cell, Store
+from restt_paper.table import NO_NUMBER, NOT_YET, Table, fixed, mean_std
+from restt_paper.verdict import RULE, Claim, Comparison, claims_table, judged, larger
 
 TITLE = "Training curves on MNIST"
 DATASET = "mnist"
@@ -42,7 +42,7 @@ def cells(profile: str) -> list[Cell]:
 
 
 def tables(store: Store, profile: str) -> list[Table]:
-    """Milestones of the curves, and the paper's claims against them."""
+    """Milestones of the curves."""
     epochs = sizes(profile).epochs
     marks = [epoch for epoch in (1, 2, 5, 10, 20, 50, 100) if epoch <= epochs]
     rows = []
@@ -53,49 +53,43 @@ def tables(store: Store, profile: str) -> list[Table]:
             rows.append((label, f"{bond_dim}", *_milestones(curves, marks), needed))
     curves = _curves(store, _as_in_the_paper(profile, 1.0))
     # A run that never trains is near its best at once.
-    rows.append((PAPERS_MEANTT, f"{min(BOND_DIMS[profile])}", *_milestones(curves, marks), "–"))
+    rows.append((PAPERS_MEANTT, f"{min(BOND_DIMS[profile])}", *_milestones(curves, marks), NO_NUMBER))
     columns = ("model", "r", *(f"epoch {epoch}" for epoch in marks), f"epochs to {NEAR:g} points below the best")
-    milestones = Table("Training curves: test accuracy on MNIST", columns, tuple(rows), (MEANTT_NOTE,))
-    # Small sets and a few epochs say nothing about the paper's claims.
-    return [milestones, _claims(store, profile)] if profile == "paper" else [milestones]
+    return [Table("Training curves: test accuracy on MNIST", columns, tuple(rows), (MEANTT_NOTE,))]
 
 
 def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
     """One panel per bond dimension, one line per model with the range over seeds."""
     panels = {}
     for bond_dim in BOND_DIMS[profile]:
-        found = {label: _curves(store, _cell(profile, model, bond_dim)) for model, label in MODELS.items()}
+        lines = {label: _curves(store, _cell(profile, model, bond_dim)) for model, label in MODELS.items()}
         if bond_dim == min(BOND_DIMS[profile]):
-            found[PAPERS_MEANTT] = _curves(store, _as_in_the_paper(profile, 1.0))
-        panels[f"r = {bond_dim}"] = {label: curves for label, curves in found.items() if curves is not None}
+            lines[PAPERS_MEANTT] = _curves(store, _as_in_the_paper(profile, 1.0))
+        panels[f"r = {bond_dim}"] = {label: curves for label, curves in lines.items() if curves is not None}
     if not any(panels.values()):
         return []
     return [_plot(panels, folder / "fig-training.png")]
 
 
-def _claims(store: Store, profile: str) -> Table:
-    claims = []
-    for bond_dim, claimed in zip(BOND_DIMS[profile], CLAIMED_EPOCHS, strict=True):
-        curves = _curves(store, _cell(profile, "restt", bond_dim))
+def claims(store: Store) -> Table:
+    """The paper's claims about the curves."""
+    checked = []
+    for bond_dim, claimed in zip(BOND_DIMS["paper"], CLAIMED_EPOCHS, strict=True):
+        text = f"ResTT r = {bond_dim} is near its best in about {claimed} epochs"
+        curves = _curves(store, _cell("paper", "restt", bond_dim))
         needed = None if curves is None else _near_best(curves)
-        claims.append(
-            Claim(
-                f"ResTT r = {bond_dim} is near its best in about {claimed} epochs",
-                NOT_YET if needed is None else f"{needed} epochs",
-                None if needed is None else needed <= claimed,
-            )
-        )
-    claims.append(_faster(store, profile))
-    claims += [_unstable(store, profile, fraction) for fraction in FRACTIONS[profile]]
+        checked.append(Claim(text) if needed is None else Claim(text, f"{needed} epochs", needed <= claimed))
+    checked.append(_faster(store))
+    checked += [_unstable(store, fraction) for fraction in FRACTIONS["paper"]]
     near = (
         f"Near its best: within {NEAR:g} points of the best epoch on the test images, of the mean curve, or seed by "
         "seed where models are compared."
     )
-    return claims_table("Training curves: the paper's claims", claims, (near, RULE, MEANTT_NOTE))
+    return claims_table("Training curves", checked, (near, RULE, MEANTT_NOTE))
 
 
-def _unstable(store: Store, profile: str, fraction: float) -> Claim:
-    cell = _as_in_the_paper(profile, fraction)
+def _unstable(store: Store, fraction: float) -> Claim:
+    cell = _as_in_the_paper("paper", fraction)
     text = (
         f"MeanTT r = {cell.settings['bond_dim']} is unstable on {100 * fraction:g} % of the data, trained as in the "
         f"paper: its seeds' standard deviation is above {UNSTABLE_SPREAD:g} points, or their mean below {UNTRAINED:g} %"
@@ -109,12 +103,12 @@ def _unstable(store: Store, profile: str, fraction: float) -> Claim:
     return Claim(text, f"{mean_std(final.tolist())} after the last epoch{why and ': ' + why}", spread or untrained)
 
 
-def _faster(store: Store, profile: str) -> Claim:
-    """Where the rates go alike: a rate that falls to zero comes near its best late whatever the model."""
-    small, large = min(BOND_DIMS[profile]), max(BOND_DIMS[profile])
+def _faster(store: Store) -> Claim:
+    """Compared where both rates are constant or both fall: a falling rate comes near its best late."""
+    small, large = BOND_DIMS["paper"]
     pairs = (
-        (f"r = {small}, constant rates", _cell(profile, "restt", small), _as_in_the_paper(profile, 1.0)),
-        (f"r = {large}, falling rates", _falling(), _cell(profile, "meantt", large)),
+        (f"r = {small}, constant rates", _cell("paper", "restt", small), _as_in_the_paper("paper", 1.0)),
+        (f"r = {large}, falling rates", _falling(), _cell("paper", "meantt", large)),
     )
     return judged("ResTT converges much faster than MeanTT", [_compare(store, *pair) for pair in pairs])
 
@@ -125,7 +119,7 @@ def _compare(store: Store, of: str, first: Cell, second: Cell) -> Comparison:
         return Comparison(of, "not yet")
     reached = theirs[:, -1].mean().item()
     if reached < UNTRAINED:
-        return Comparison(of, "not comparable", f"MeanTT only reaches {fixed(reached, 2)} %")
+        return Comparison(of, "not comparable", f"MeanTT only reaches {fixed(reached)} %")
     epochs = [[_near_best(curve.unsqueeze(0)) for curve in curves] for curves in (ours, theirs)]
     means = " against ".join(fixed(statistics.fmean(of_seeds), 1) for of_seeds in epochs)
     return Comparison(of, larger(epochs[1], epochs[0]), f"{means} epochs")
@@ -145,10 +139,10 @@ def _cell(profile: str, model: str, bond_dim: int) -> Cell:
 
 
 def _curves(store: Store, cell: Cell) -> Tensor | None:  # (seeds, epochs) percent
-    found = store.load(cell)
-    if found is None:
+    content = store.load(cell)
+    if content is None:
         return None
-    curves = [[value or 0.0 for value in curve] for curve in found["result"]["curves"]]
+    curves = [[value or 0.0 for value in curve] for curve in content["result"]["curves"]]
     return torch.tensor(curves, dtype=torch.float64)
 
 
@@ -180,4 +174,4 @@ def _plot(panels: Mapping[str, Mapping[str, Tensor]], path: Path) -> Path:
     return path
 
 
-EXPERIMENT = Experiment("fig-training", TITLE, cells, compute_recipe, tables, pictures)
+EXPERIMENT = Experiment("fig-training", TITLE, cells, compute_images, tables, claims, pictures)

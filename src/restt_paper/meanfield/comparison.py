@@ -1,4 +1,4 @@
-"""Does the theory hold for this module on these features? Site by site, with errors that mean what they say.
+"""The theory against measurement, site by site, on this module and these features, with well-behaved errors.
 
 A chain's signal is a product of N random factors: nearly log-normal, so that a few large runs carry its mean and the
 standard error of a measured q(N) says little. But given the state before it, each single step has an expectation that
@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from restt._common.errors import check_choice
 from restt.init.slopes import LastSite, Slopes, last_site, log, slopes
 from restt.init.stability import StabilityWarning
-from restt.init.variances import per_site, weight_variances
+from restt.init.variances import weight_variances
 from restt.meanfield.measure import measure
 from restt.meanfield.profile import Profile
-from restt.meanfield.theory import CONVENTIONS, paper_convention
 from restt.module import ResTT
 from restt.topology import SKIP_MODES, Topology
 
-_STACKED = ("chain", "linear")  # roles whose tensors hold one slice per site 2…N-1
+# Sites whose weights a tensor of the module holds; stacked ones have an axis of sites.
 _SITES_OF = {
     "first": slice(0, 1),
     "chain": slice(1, -1),
@@ -40,6 +39,7 @@ _SITES_OF = {
     "last_linear": slice(-1, None),
     "last_skip": slice(-1, None),
 }
+_STACKED = ("chain", "linear")
 _BLOCK_WEIGHTS = 40_000_000  # weights held at once, over the runs of a block
 
 
@@ -69,10 +69,9 @@ class StepRatios:
         """Deviation of the whole profile up to each site, all steps added up, in standard errors."""
         return _in_errors((self.mean - 1).cumsum(0), self.error.square().cumsum(0).sqrt())
 
-    @property
-    def overall(self) -> float:
-        """The ratio averaged over sites and runs."""
-        return self.values.mean().item()
+
+def _in_errors(deviation: Tensor, error: Tensor) -> Tensor:
+    return (deviation / error).where(deviation != 0, 0)
 
 
 @dataclass(frozen=True)
@@ -83,34 +82,11 @@ class Comparison:
     q: StepRatios  # (S, N)
     chi: StepRatios  # (S, N-1), in the order of the backward recursion
 
-    @classmethod
-    def pooled(cls, parts: Sequence[Comparison]) -> Comparison:
-        """All runs of several comparisons of the same kind of module."""
-        profile = Profile.pooled([part.profile for part in parts])
-        q = StepRatios(torch.cat([part.q.values for part in parts]))
-        return cls(profile, q, StepRatios(torch.cat([part.chi.values for part in parts])))
 
-
-def compare(
-    module: ResTT,
-    x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
-    sigma2: float | Sequence[float] | Tensor | None = None,
-    convention: str = "derived",
-) -> Comparison:
-    """Measure a freshly drawn module and hold every step of q and χ against the theory.
+def compare(module: ResTT, x: Tensor) -> Comparison:  # x (B, N, I) or, with runs, (S, B, N, I)
+    """Measure a freshly drawn module with ``runs`` and compare every step of q and χ with the theory's.
 
     The theory needs Σ_i x(n,i)² = ``module.second_moment`` in the mean, independent of the other sites.
-
-    Parameters
-    ----------
-    module : ResTT
-        With ``runs``: the errors come from the spread over runs.
-    x : Tensor
-        Site features.
-    sigma2 : float or N of them, optional
-        σ_w² of the theory; by default the module's own. Another one shows how far off it would be.
-    convention : {"derived", "paper"}
-        Whose linear entry and last skip the theory uses, see :func:`restt.meanfield.predict`.
 
     Examples
     --------
@@ -120,51 +96,44 @@ def compare(
     >>> x = restt.features.Trigonometric()(torch.linspace(0, 1, 90).view(3, 30))
     >>> compare(model, x).q.profile_z.abs().max().item() < 4
     True
-    >>> compare(model, x, convention="paper").q.profile_z.abs().max().item() < 4
-    False
     """
-    check_choice("convention", convention, CONVENTIONS)
     profile = measure(module, x)
-    assert profile.run_log_q is not None
-    assert profile.run_log_chi is not None
+    log_q, log_chi = profile.run_log_q, profile.run_log_chi
+    assert log_q is not None
+    assert log_chi is not None
     topology, bond, moments = module.topology, module.bond_dim, module.second_moment
-    sigmas = module.sigma2 if sigma2 is None else per_site("sigma2", sigma2, topology.sites)
-    variances = weight_variances(topology, bond, sigmas, moments, module.init)
-    expected_q = torch.full_like(profile.run_log_q, log(variances.first * float(moments[0])))
-    expected_chi = torch.empty_like(profile.run_log_chi)
+    variances = weight_variances(topology, bond, module.sigma2, moments, module.init)
+    expected_q = torch.full_like(log_q, log(variances.first * float(moments[0])))
+    expected_chi = torch.empty_like(log_chi)
     if topology.sites > 1:
         site = slopes(topology, bond, variances.chain, variances.linear, moments)
         last = last_site(topology, bond, variances.last, float(moments[-1]))
-        expected_chi = _expected_chi(module, profile.run_log_chi, site, last)
-        if convention == "paper":
-            site, last = paper_convention(site, last, bond)
-        expected_q[:, 1:] = _expected_q(module, profile.run_log_q, site, last)
-    q = StepRatios(_ratio(profile.run_log_q, expected_q))
-    return Comparison(profile, q, StepRatios(_ratio(profile.run_log_chi, expected_chi).flip(1)))
+        expected_chi = _expected_chi(module, log_chi, site, last)
+        expected_q[:, 1:] = _expected_q(topology, log_q, site, last)
+    return Comparison(profile, StepRatios(_ratio(log_q, expected_q)), StepRatios(_ratio(log_chi, expected_chi).flip(1)))
 
 
-def _expected_q(module: ResTT, run_log_q: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), sites 2…N
-    topology = module.topology
-    inner = torch.logaddexp(run_log_q[:, :-2] + _row(site.log_gain), _row(site.log_entry))
+def _expected_q(topology: Topology, log_q: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), sites 2…N
+    inner = torch.logaddexp(log_q[:, :-2] + _row(site.log_gain), _row(site.log_entry))
     leaving = [n for n, skip in enumerate(topology.skips[:-1]) if skip == "output"]
     leaving += [topology.sites - 2] * topology.ends_with_skip
-    entry = torch.full_like(run_log_q[:, :1], last.log_entry)
-    paths = torch.cat([run_log_q[:, -2:-1] + last.log_gain, entry, run_log_q[:, leaving] + last.log_head], dim=1)
+    entry = torch.full_like(log_q[:, :1], last.log_entry)
+    paths = torch.cat([log_q[:, -2:-1] + last.log_gain, entry, log_q[:, leaving] + last.log_head], dim=1)
     return torch.cat([inner, paths.logsumexp(dim=1, keepdim=True)], dim=1)
 
 
-def _expected_chi(module: ResTT, run_log_chi: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), χ(2)…χ(N)
+def _expected_chi(module: ResTT, log_chi: Tensor, site: Slopes, last: LastSite) -> Tensor:  # (S, N-1), χ(2)…χ(N)
     topology = module.topology
-    expected = torch.empty_like(run_log_chi)
+    expected = torch.empty_like(log_chi)
     straight = math.exp(last.log_gain) + math.exp(last.log_head) * topology.ends_with_skip
     expected[:, -1] = log(straight / module.bond_dim)
     # χ(k+1) holds the very W(N,3) through which y(k-1) leaves, so the step's expectation is given that draw of it.
-    head = torch.full((len(run_log_chi), 1), -torch.inf, dtype=torch.float64)
+    head = torch.full((len(log_chi), 1), -torch.inf, dtype=torch.float64)
     if module.last_skip is not None:
         weights = module.last_skip.detach().double().cpu()
         head = weights.square().mean(dim=(-2, -1)).log().view(-1, 1)
     leaves = torch.tensor([skip == "output" for skip in topology.skips[:-1]])
-    expected[:, :-1] = torch.logaddexp(run_log_chi[:, 1:] + _row(site.log_gain), head.where(leaves, -torch.inf))
+    expected[:, :-1] = torch.logaddexp(log_chi[:, 1:] + _row(site.log_gain), head.where(leaves, -torch.inf))
     return expected
 
 
@@ -176,19 +145,11 @@ def _ratio(measured: Tensor, expected: Tensor) -> Tensor:
     return (measured - expected).where(measured != expected, 0).exp()
 
 
-def _in_errors(deviation: Tensor, error: Tensor) -> Tensor:
-    return (deviation / error).where(deviation != 0, 0)
-
-
-def site_gradients(
-    module: ResTT,
-    x: Tensor,  # (B, N, I) or, with runs, (S, B, N, I)
-) -> Tensor:  # (S, N)
+def site_gradients(module: ResTT, x: Tensor) -> Tensor:  # (B, N, I) or (S, B, N, I) -> (S, N)
     """Root mean square of the entries of each site's weight gradient, for the loss ½ Σ_o output² averaged over B.
 
     All tensors of a site count together, padding and absent connections not at all; a site without weights gets nan.
-    The module's own gradients are not touched. Where these are even along the chain, no site learns long before
-    another.
+    Where these are even along the chain, no site learns long before another.
 
     Examples
     --------
@@ -204,55 +165,34 @@ def site_gradients(
     output = module(x)
     loss = output.square().sum() / (2 * output.shape[-2])
     gradients = torch.autograd.grad(loss, [getattr(module, role) for role in roles])
-    runs = module.runs or 1
-    squares = torch.zeros(runs, module.sites, dtype=torch.float64)
+    squares = torch.zeros(module.runs or 1, module.sites, dtype=torch.float64)
     counts = torch.zeros(module.sites, dtype=torch.float64)
     for role, gradient in zip(roles, gradients, strict=True):
-        per_run = gradient if module.runs is not None else gradient.unsqueeze(0)
+        values = (gradient if module.runs is not None else gradient.unsqueeze(0)).double().cpu()
         used = module.used(role)
         assert used is not None
-        sites = _SITES_OF[role]
-        per_site = per_run.double().cpu() if role in _STACKED else per_run.double().cpu().unsqueeze(1)
-        masks = used.expand(per_run.shape[1:]) if role in _STACKED else used.expand(per_run.shape[1:]).unsqueeze(0)
-        squares[:, sites] += per_site.square().where(masks, 0).flatten(2).sum(dim=2)
-        counts[sites] += masks.flatten(1).sum(dim=1)
+        mask = used.expand(values.shape[1:])
+        if role not in _STACKED:
+            values, mask = values.unsqueeze(1), mask.unsqueeze(0)
+        squares[:, _SITES_OF[role]] += values.square().where(mask, 0).flatten(2).sum(dim=2)
+        counts[_SITES_OF[role]] += mask.flatten(1).sum(dim=1)
     return (squares / counts).sqrt()
 
 
-def compare_in_blocks(
-    topology: Topology,
-    x: Tensor,  # (B, N, I)
-    *,
-    sigma2: float | str,
-    bond_dim: int,
-    outputs: int,
-    runs: int,
-    init: str = "paper",
-    seed: int = 0,
-) -> Comparison:
-    """Theory against measurement over ``runs`` fresh draws of the weights."""
-    modules = _blocks(topology, x, runs, seed, bond_dim=bond_dim, outputs=outputs, sigma2=sigma2, init=init)
-    return Comparison.pooled([compare(module, x) for module in modules])
+def compare_in_blocks(topology: Topology, x: Tensor, *, runs: int, seed: int = 0, **options: Any) -> Comparison:
+    """Theory against measurement over ``runs`` fresh draws; ``options`` are bond_dim, outputs, sigma2 and init."""
+    parts = [compare(module, x) for module in _blocks(topology, x, runs, seed, **options)]
+    profile = Profile.pooled([part.profile for part in parts])
+    q = StepRatios(torch.cat([part.q.values for part in parts]))
+    return Comparison(profile, q, StepRatios(torch.cat([part.chi.values for part in parts])))
 
 
-def gradients_in_blocks(
-    topology: Topology,
-    x: Tensor,  # (B, N, I)
-    *,
-    bond_dim: int,
-    outputs: int,
-    runs: int,
-    init: str,
-    seed: int = 0,
-) -> Tensor:  # (S, N)
-    """Each site's gradient over ``runs`` fresh draws, at the default σ_w²; see :func:`site_gradients`."""
-    modules = _blocks(topology, x, runs, seed, bond_dim=bond_dim, outputs=outputs, sigma2="auto", init=init)
-    return torch.cat([site_gradients(module, x) for module in modules])
+def gradients_in_blocks(topology: Topology, x: Tensor, *, runs: int, seed: int = 0, **options: Any) -> Tensor:  # (S, N)
+    """:func:`site_gradients` over ``runs`` fresh draws; ``options`` are bond_dim, outputs, sigma2 and init."""
+    return torch.cat([site_gradients(module, x) for module in _blocks(topology, x, runs, seed, **options)])
 
 
-def gradient_spread(
-    gradients: Tensor,  # (S, N)
-) -> float:
+def gradient_spread(gradients: Tensor) -> float:  # (S, N)
     """Largest over smallest gradient across the sites of a run, median over the runs."""
     return float((gradients.amax(dim=1) / gradients.amin(dim=1)).median())
 
@@ -268,27 +208,25 @@ def mixed_topology(sites: int, seed: int) -> Topology:
 
 
 def _blocks(
-    topology: Topology, x: Tensor, runs: int, seed: int, *, bond_dim: int, outputs: int, sigma2: float | str, init: str
+    topology: Topology,
+    x: Tensor,
+    runs: int,
+    seed: int,
+    *,
+    bond_dim: int,
+    outputs: int,
+    sigma2: float | str = "auto",
+    init: str = "paper",
 ) -> Iterator[ResTT]:
+    """Modules of as many runs as memory holds, redrawn until all runs have been drawn."""
     width = x.shape[-1]
-    per_run = max(1, topology.sites * width * bond_dim * bond_dim)
-    size = min(runs, max(1, _BLOCK_WEIGHTS // per_run))
+    size = min(runs, max(1, _BLOCK_WEIGHTS // max(1, topology.sites * width * bond_dim * bond_dim)))
+    sizes = topology.sites, width, bond_dim, outputs, topology, sigma2
     module = None
     for start in range(0, runs, size):
         ids = range(start, min(runs, start + size))
         if module is None or module.runs != len(ids):
             with warnings.catch_warnings(action="ignore", category=StabilityWarning):  # unstable on purpose
-                module = ResTT(
-                    topology.sites,
-                    width,
-                    bond_dim,
-                    outputs,
-                    topology,
-                    sigma2,
-                    init=init,
-                    runs=len(ids),
-                    dtype=x.dtype,
-                    device=x.device,
-                )
+                module = ResTT(*sizes, init=init, runs=len(ids), dtype=x.dtype, device=x.device)
         module.reset_parameters(seed=seed, run_ids=ids)
         yield module

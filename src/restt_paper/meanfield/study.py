@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from restt._common.errors import check_choice
 from restt.features import Trigonometric
 from restt.meanfield import Profile, predict
 from restt.topology import Topology
-from restt_paper.engine.experiment import PICTURES, Context, Experiment, Result, Settings
-from restt_paper.engine.store import Cell, Store
-from restt_paper.engine.table import Table
+from restt_paper.experiments import PICTURES, Context, Experiment, Result, Settings
+from restt_paper.meanfield import plots
 from restt_paper.meanfield.comparison import (
     Comparison,
     StepRatios,
@@ -26,20 +26,24 @@ from restt_paper.meanfield.comparison import (
     gradients_in_blocks,
     mixed_topology,
 )
-from restt_paper.meanfield.phases import phase_diagram, typical_log_decay
-from restt_paper.meanfield.plots import (
-    plot_conventions,
-    plot_finite_width,
-    plot_gradients,
-    plot_phases,
-    plot_profiles,
-    plot_steps,
+from restt_paper.meanfield.trainability import (
+    MAP_SIZES,
+    PhaseDiagram,
+    phase_diagram,
+    trainability_map,
+    typical_log_decay,
 )
-from restt_paper.meanfield.tables import study_tables
-from restt_paper.meanfield.trainability import MAP_SIZES, trainability_map
+from restt_paper.store import Cell, Store
+from restt_paper.table import NOT_YET, Table, fixed
 
 TITLE = "Mean-field theory, measured"
 FILES = "fig-meanfield-{}.png"
+AGREEMENT = "Mean-field theory against measurement: step of the mean square along the chain, measured / predicted"
+AGREEMENT_COLUMNS = ("model", "forward q", "backward χ", "largest deviation in standard errors", "agrees")
+WIDTH = "Plain TT at σ_w² = 1: change of log q along the chain by bond dimension"
+WIDTH_COLUMNS = ("r", "theory for the mean", "measured mean", "theory for the typical run", "measured median")
+# Over a whole profile of a few hundred sites, deviations up to this many standard errors are chance.
+CHANCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,7 @@ SIZES = {
     "quick": Sizes(196, 20, 60, 2, (5, 10, 20, 50), 60, 300, 1000, 10, 5),
 }
 
-
-# Each shows every random model, which the results do not keep.
+# Each shows every random model, which the results do not hold.
 DRAWN = ("conventions", "profiles", "steps", "finite-width", "gradients", "phases", "trainability")
 
 
@@ -95,34 +98,69 @@ def compute(settings: Settings, context: Context) -> Result:
     generator = torch.Generator().manual_seed(seed)
     x = Trigonometric()(torch.rand(settings["batch"], settings["sites"], generator=generator))
     lines = _lines(settings)
-    measured = [_measured(line, settings, x, seed + number) for number, line in enumerate(lines)]
-    predicted = [predict(line.topology, 1.0, line.sigma2, settings["bond_dim"]) for line in lines]
-    _draw_profiles(lines, predicted, measured, pictures)
-    _draw_conventions(settings, lines, predicted, measured, pictures["conventions"])
-    slopes = torch.logspace(-4, 1, 160, dtype=torch.float64)
-    lengths = torch.logspace(0.5, 4, 140).round().int().unique()
-    phases = [phase_diagram(preset, slopes, lengths) for preset in ("plain", "residual")]
-    plot_phases(phases, pictures["phases"])
+    options = {name: settings[name] for name in ("bond_dim", "outputs", "runs")}
+    for number, line in enumerate(lines):
+        line.measured = compare_in_blocks(line.topology, x, sigma2=line.sigma2, seed=seed + number, **options)
+    _draw_profiles(lines, pictures)
+    middle = next(line for line in lines if line.group == "ResTT" and line.sigma2 == settings["restt_slopes"][1])
+    printed = predict(middle.topology, 1.0, middle.sigma2, settings["bond_dim"], convention="paper")
+    plots.plot_conventions(middle.measured.profile, middle.theory, printed, pictures["conventions"])
+    grid, lengths = torch.logspace(-4, 1, 160, dtype=torch.float64), torch.logspace(0.5, 4, 140)
+    plots.plot_phases(_diagrams(("plain", "residual"), grid, lengths), pictures["phases"])
     widths = _finite_width(settings)
-    plot_finite_width(widths, settings["sites"], pictures["finite-width"])
+    plots.plot_finite_width(widths, settings["sites"], pictures["finite-width"])
     gradients, curves = _gradients(settings, generator)
-    plot_gradients(curves, pictures["gradients"])
-    trainability = trainability_map(settings["trainability"], pictures["trainability"], seed)
+    plots.plot_gradients(curves, pictures["gradients"])
+    trainings, points = trainability_map(settings["trainability"], seed)
+    presets, _, titles = zip(*settings["trainability"]["panels"], strict=True)
+    grid, lengths = torch.logspace(-4.6, 1.3, 160, dtype=torch.float64), torch.logspace(0.5, 3, 120)
+    plots.plot_phases(_diagrams(presets, grid, lengths), pictures["trainability"], points, titles)
     return {
-        "theory_against_measurement": {
-            f"{line.group}, {line.label}": _summary(theory, comparison)
-            for line, theory, comparison in zip(lines, predicted, measured, strict=True)
-        },
+        "theory_against_measurement": {f"{line.group}, {line.label}": _summary(line) for line in lines},
         "finite_width": widths,
         "gradients": gradients,
-        "trainability": trainability,
+        "trainability": {"cells": trainings},
     }
+
+
+def _diagrams(presets: Sequence[str], sigma2: Tensor, lengths: Tensor) -> list[PhaseDiagram]:
+    return [phase_diagram(preset, sigma2, lengths.round().int().unique()) for preset in presets]
 
 
 def tables(store: Store, profile: str) -> list[Table]:
     """Measured steps beside the recursions, and the effect of a finite width."""
-    (cell,) = cells(profile)
-    return study_tables(store.load(cell))
+    content = store.load(cells(profile)[0])
+    agreement_rows = width_rows = ((NOT_YET,) * 5,)
+    agreement_notes: tuple[str, ...] = ()
+    width_notes: tuple[str, ...] = ()
+    if content is not None:
+        settings, result = content["settings"], content["result"]
+        agreement_rows = tuple(_agreement(*case) for case in result["theory_against_measurement"].items())
+        width_rows = tuple(_width(row) for row in result["finite_width"])
+        agreement_notes = (
+            f"N = {settings['sites']}, r = {settings['bond_dim']}, {settings['runs']} random models a case. It agrees "
+            f"if no site deviates by {CHANCE:g} standard errors.",
+        )
+        width_notes = (
+            f"{settings['width_runs']} random models a row. The theory's mean is carried by rare runs, so at small r a "
+            "measured mean falls short of it; the typical run decays, faster the smaller r is.",
+        )
+    return [
+        Table(AGREEMENT, AGREEMENT_COLUMNS, agreement_rows, agreement_notes, details=True),
+        Table(WIDTH, WIDTH_COLUMNS, width_rows, width_notes, details=True),
+    ]
+
+
+def _agreement(name: str, case: Mapping[str, Any]) -> tuple[str, ...]:
+    steps = case["q_steps"], case["chi_steps"]
+    largest = max(step["largest_profile_z"] for step in steps)
+    ratios = [f"{fixed(step['mean_ratio'], 4)} ± {fixed(step['mean_ratio_error'], 4)}" for step in steps]
+    return name, *ratios, fixed(largest, 1), "yes" if largest < CHANCE else "no"
+
+
+def _width(row: Mapping[str, float]) -> tuple[str, ...]:
+    names = ("predicted_log_mean", "log_mean", "predicted_log_typical", "log_median")
+    return str(row["bond_dim"]), *(fixed(row[name], 1) for name in names)
 
 
 def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
@@ -130,7 +168,7 @@ def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
     return [path for name in DRAWN if (path := folder / FILES.format(name)).exists()]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Line:
     """One line of the theory-against-measurement pictures."""
 
@@ -138,68 +176,47 @@ class Line:
     label: str
     topology: Topology
     sigma2: float | str
+    theory: Profile
+    measured: Comparison = field(init=False)
 
 
 def _lines(settings: Settings) -> list[Line]:
     sites = settings["sites"]
-    return [
-        *(Line("TT", f"s = {s:g}", Topology.plain(sites), s) for s in settings["tt_slopes"]),
-        *(Line("ResTT", f"s = {s:g}", Topology.residual(sites), s) for s in settings["restt_slopes"]),
-        *(Line("mixed topologies", f"no. {k}", mixed_topology(sites, k), "auto") for k in settings["mixed_seeds"]),
+    cases = [
+        *(("TT", f"s = {s:g}", Topology.plain(sites), s) for s in settings["tt_slopes"]),
+        *(("ResTT", f"s = {s:g}", Topology.residual(sites), s) for s in settings["restt_slopes"]),
+        *(("mixed topologies", f"no. {k}", mixed_topology(sites, k), "auto") for k in settings["mixed_seeds"]),
     ]
+    return [Line(*case, predict(case[2], 1.0, case[3], settings["bond_dim"])) for case in cases]
 
 
-def _measured(line: Line, settings: Settings, x: Tensor, seed: int) -> Comparison:
-    return compare_in_blocks(
-        line.topology,
-        x,
-        sigma2=line.sigma2,
-        bond_dim=settings["bond_dim"],
-        outputs=settings["outputs"],
-        runs=settings["runs"],
-        seed=seed,
-    )
-
-
-def _draw_profiles(
-    lines: list[Line], predicted: list[Profile], measured: list[Comparison], pictures: dict[str, Path]
-) -> None:
-    profiles: dict[str, dict[str, tuple[Profile, Profile | None]]] = {}
+def _draw_profiles(lines: Sequence[Line], pictures: Mapping[str, Path]) -> None:
+    profiles: dict[str, dict[str, tuple[Profile, Profile]]] = {}
     steps: dict[str, dict[str, Comparison]] = {}
-    for line, theory, comparison in zip(lines, predicted, measured, strict=True):
-        steps.setdefault(line.group, {})[line.label] = comparison
+    for line in lines:
+        steps.setdefault(line.group, {})[line.label] = line.measured
         drawn = profiles.setdefault(line.group, {})
         if line.group in ("TT", "ResTT") or not drawn:  # one jagged profile is readable, three are not
-            drawn[line.label] = (theory, comparison.profile)
-    plot_profiles(profiles, pictures["profiles"])
-    plot_steps(steps, pictures["steps"])
+            drawn[line.label] = (line.theory, line.measured.profile)
+    plots.plot_profiles(profiles, pictures["profiles"])
+    plots.plot_steps(steps, pictures["steps"])
 
 
-def _draw_conventions(
-    settings: Settings, lines: list[Line], predicted: list[Profile], measured: list[Comparison], path: Path
-) -> None:
-    number = next(
-        n for n, line in enumerate(lines) if line.group == "ResTT" and line.sigma2 == settings["restt_slopes"][1]
-    )
-    line = lines[number]
-    printed = predict(line.topology, 1.0, line.sigma2, settings["bond_dim"], convention="paper")
-    plot_conventions(measured[number].profile, predicted[number], printed, path)
-
-
-def _summary(theory: Profile, comparison: Comparison) -> dict[str, Any]:
-    measured = comparison.profile
+def _summary(line: Line) -> dict[str, Any]:
+    measured = line.measured.profile
+    logs = {
+        f"{kind}_log_{name}": _numbers(getattr(source, f"{prefix}log_{name}"))
+        for name in ("q", "chi")
+        for kind, source, prefix in (
+            ("predicted", line.theory, ""),
+            ("measured", measured, ""),
+            ("median", measured, "median_"),
+        )
+    }
     return {
-        "q_steps": _step_summary(comparison.q),
-        "chi_steps": _step_summary(comparison.chi),
-        **{
-            f"{kind}_log_{name}": _numbers(getattr(source, f"{prefix}log_{name}"))
-            for name in ("q", "chi")
-            for kind, source, prefix in (
-                ("predicted", theory, ""),
-                ("measured", measured, ""),
-                ("median", measured, "median_"),
-            )
-        },
+        "q_steps": _step_summary(line.measured.q),
+        "chi_steps": _step_summary(line.measured.chi),
+        **logs,
         "error_log_q": _numbers(measured.log_q_error),
         "error_log_chi": _numbers(measured.log_chi_error),
     }
@@ -208,7 +225,7 @@ def _summary(theory: Profile, comparison: Comparison) -> dict[str, Any]:
 def _step_summary(ratios: StepRatios) -> dict[str, float]:
     """Measured over expected steps: 1 in the mean, z of order 1, mean z² near 1."""
     return {
-        "mean_ratio": round(ratios.overall, 6),
+        "mean_ratio": round(float(ratios.values.mean()), 6),
         "mean_ratio_error": round(float(ratios.values.mean(dim=1).std()) / math.sqrt(len(ratios.values)), 6),
         "largest_site_z": round(float(ratios.z.abs().max()), 3),
         "mean_square_site_z": round(float(ratios.z.square().mean()), 3),
@@ -221,16 +238,8 @@ def _finite_width(settings: Settings) -> list[dict[str, float]]:
     x = Trigonometric()(torch.rand(1, settings["sites"], generator=torch.Generator().manual_seed(settings["seed"])))
     rows = []
     for bond_dim in settings["widths"]:
-        comparison = compare_in_blocks(
-            Topology.plain(settings["sites"]),
-            x,
-            sigma2=1.0,
-            bond_dim=bond_dim,
-            outputs=1,
-            runs=settings["width_runs"],
-            seed=settings["seed"],
-        )
-        logs = comparison.profile.run_log_q
+        options = {"runs": settings["width_runs"], "seed": settings["seed"], "bond_dim": bond_dim, "outputs": 1}
+        logs = compare_in_blocks(Topology.plain(settings["sites"]), x, sigma2=1.0, **options).profile.run_log_q
         assert logs is not None
         change = logs[:, -2] - logs[:, 0]
         rows.append(
@@ -257,15 +266,9 @@ def _gradients(settings: Settings, generator: torch.Generator) -> tuple[dict[str
     summary, curves = {}, {}
     for label, (topology, init) in compared.items():
         x = Trigonometric()(torch.rand(settings["gradient_batch"], topology.sites, generator=generator))
-        gradients = gradients_in_blocks(
-            topology,
-            x,
-            bond_dim=settings["gradient_bond_dim"],
-            outputs=settings["outputs"],
-            runs=settings["gradient_runs"],
-            init=init,
-            seed=settings["seed"],
-        )
+        sizes = {"bond_dim": settings["gradient_bond_dim"], "outputs": settings["outputs"]}
+        options = {"runs": settings["gradient_runs"], "seed": settings["seed"]}
+        gradients = gradients_in_blocks(topology, x, init=init, **sizes, **options)
         curves[label] = gradients
         summary[label] = {
             "spread_all_sites": gradient_spread(gradients),
@@ -285,4 +288,4 @@ def _numbers(values: Tensor | None) -> list[float | None]:
 
 
 # On the CPU whatever else there is: much of it is in float64.
-EXPERIMENT = Experiment("fig-meanfield", TITLE, cells, compute, tables, pictures, device="cpu")
+EXPERIMENT = Experiment("fig-meanfield", TITLE, cells, compute, tables, pictures=pictures, device="cpu")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from restt_paper.commands import write_report
-from tests.restt_paper.page.few_results import fill
+from tests.restt_paper.few_results import fill
 
 PHONE, DESK = 390, 1200
 COMMITTED = Path(__file__).parents[3] / "results"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from dataclasses import replace
 
 import pytest
-from sklearn.dummy import DummyClassifier
 
 from restt_baselines import registry
-from restt_paper.engine.store import Store
-from restt_paper.engine.table import NOT_YET
-from restt_paper.images import accuracy, data, improved, table2, table4, table5, training_curves
+from restt_paper.images import accuracy, improved, table2, table4, table5, training_curves
 from restt_paper.images import cells as image_cells
 from restt_paper.images.accuracy import BEST_TRAIN_LABEL, mean_final
 from restt_paper.images.cells import Sizes, paper_cell, rate_cell
+from restt_paper.store import Store
+from restt_paper.table import NOT_YET
 
 TINY = Sizes((3, 4), (0.2, 1.0), 2, 1, 2, 1, 1, 200)
 MEASURED = ("epoch ", "final epoch", "average", "measured", "rate", "ours, ", "one model")
@@ -25,7 +22,7 @@ EXPERIMENTS = (table2, table4, table5, training_curves, improved)
 @pytest.fixture
 def on_digits(monkeypatch):
     """The quick profile on the digits, under MNIST's name, so that the paper's numbers stand beside them."""
-    for module in (accuracy, data, *EXPERIMENTS):
+    for module in (accuracy, *EXPERIMENTS):
         if hasattr(module, "NAMES"):
             monkeypatch.setattr(module, "NAMES", {"digits": "MNIST"})
     monkeypatch.setitem(image_cells.SIZES, "quick", TINY)
@@ -38,11 +35,8 @@ def on_digits(monkeypatch):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """A baseline comes to be: one file and one line."""
-    file = types.ModuleType("restt_baselines.stand_in")
-    file.DUMMY = registry.Baseline.of(classification=DummyClassifier)
-    monkeypatch.setitem(sys.modules, file.__name__, file)
-    monkeypatch.setitem(registry.BASELINES, "ttn", "stand_in:DUMMY")
+    """A baseline comes to be by one line."""
+    monkeypatch.setitem(registry.BASELINES, "ttn", registry.Baseline("sklearn.dummy:DummyClassifier"))
 
 
 def run(module, store):
@@ -66,7 +60,7 @@ def entries(tables):
 
 @pytest.mark.parametrize("module", EXPERIMENTS, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
 def test_without_results_all_of_ours_are_not_yet(module, tmp_path):
-    measured = [entry for table in module.tables(Store(tmp_path), "paper") for entry in ours(table)]
+    measured = [entry for table in module.EXPERIMENT.show(Store(tmp_path), "paper") for entry in ours(table)]
     assert measured
     assert set(measured) == {NOT_YET}
     assert all(target.read(Store(tmp_path)) is None for target in module.EXPERIMENT.targets)
@@ -199,7 +193,7 @@ def test_unstable_means_seeds_that_differ_or_do_not_train(final, verdict, tmp_pa
     store = Store(tmp_path)
     for cell in training_curves.cells("paper")[-2:]:
         store.compute(cell, lambda _: {"curves": [[11.0] * 99 + [value] for value in final]})
-    claims = training_curves.tables(store, "paper")[1]
+    claims = training_curves.claims(store)
     assert [row[-1] for row in claims.rows] == [NOT_YET, NOT_YET, NOT_YET, verdict, verdict]
 
 

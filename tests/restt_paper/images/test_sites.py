@@ -8,14 +8,13 @@ from restt.data.images import preprocess_images
 from restt.features import Trigonometric
 from restt_paper.images.recipes import DIGIT_VIEWS, MOVES, RECIPES
 from restt_paper.images.sites import (
-    Patches,
-    Pixels,
-    Products,
     ReorderedSites,
     block_means,
     image_orders,
-    mirrored_and_moved,
-    seen_through,
+    image_views,
+    patch_sites,
+    pixel_sites,
+    product_sites,
 )
 
 
@@ -27,17 +26,17 @@ def bytes_():
 def test_pixels_are_the_papers_sites(bytes_):
     whole = preprocess_images(bytes_, "full")
     assert torch.allclose(block_means(whole), preprocess_images(bytes_, "paper"), atol=1e-6)
-    assert torch.allclose(Pixels()(whole), Trigonometric()(preprocess_images(bytes_, "paper")), atol=1e-6)
+    assert torch.allclose(pixel_sites(whole), Trigonometric()(preprocess_images(bytes_, "paper")), atol=1e-6)
 
 
 def test_patches_are_the_papers_vector_map(bytes_):
     expected = Trigonometric()(preprocess_images(bytes_, "patches"))
-    assert torch.allclose(Patches()(preprocess_images(bytes_, "full")), expected, atol=1e-6)
+    assert torch.allclose(patch_sites(preprocess_images(bytes_, "full")), expected, atol=1e-6)
 
 
 def test_products_are_all_of_a_patch():
     image = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
-    (site,) = Products(1.3)(image)[0]
+    (site,) = product_sites(image, 1.3)[0]
     turned = [torch.stack([(1.3 * p).cos(), (1.3 * p).sin()]) for p in image[0]]
     expected = torch.einsum("a,b,c,d->abcd", *turned).flatten()
     assert torch.allclose(site, expected)
@@ -46,7 +45,7 @@ def test_products_are_all_of_a_patch():
 
 def test_views_are_the_image_and_its_mirror_moved_with_zeros_coming_in():
     image = torch.arange(1.0, 10.0).view(1, 9)
-    views = [view.view(3, 3).tolist() for view in mirrored_and_moved(image, MOVES)]
+    views = [view.view(3, 3).tolist() for view in image_views(image, MOVES)]
     assert len(views) == 2 * len(MOVES)
     assert views[0] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     assert views[1] == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
@@ -56,8 +55,8 @@ def test_views_are_the_image_and_its_mirror_moved_with_zeros_coming_in():
 
 def test_moves_by_whole_pixels_are_the_same_in_both_kinds_of_views():
     image = torch.rand(2, 49, generator=torch.Generator().manual_seed(0))
-    expected = list(seen_through(image, MOVES))[: len(MOVES)]
-    for seen, moved in zip(seen_through(image, [(*move, 0.0, 1.0) for move in MOVES]), expected, strict=True):
+    expected = list(image_views(image, MOVES))[: len(MOVES)]
+    for seen, moved in zip(image_views(image, [(*move, 0.0, 1.0) for move in MOVES]), expected, strict=True):
         assert torch.allclose(seen, moved, atol=1e-5)
 
 
@@ -65,7 +64,7 @@ def test_views_are_turned_and_scaled():
     image = torch.rand(2, 36, generator=torch.Generator().manual_seed(0))
     square = image.view(2, 6, 6)
     turned, larger, both = (
-        view.view(2, 6, 6) for view in seen_through(image, [(0, 0, 90, 1), (0, 0, 0, 3), (1, 0, 90, 1)])
+        view.view(2, 6, 6) for view in image_views(image, [(0, 0, 90, 1), (0, 0, 0, 3), (1, 0, 90, 1)])
     )
     assert torch.allclose(turned, square.rot90(dims=(1, 2)), atol=1e-5)
     assert torch.allclose(larger[:, 1::3, 1::3], square[:, 2:4, 2:4], atol=1e-5)
@@ -91,22 +90,22 @@ def test_orders_go_by_the_numbers_of_the_runs():
 
 def test_a_smaller_angle_turns_less():
     assert torch.allclose(
-        Pixels(0.5)(torch.ones(1, 4)),
+        pixel_sites(torch.ones(1, 4), 0.5),
         torch.tensor([[[0.5]]]).cos().repeat(1, 1, 2).where(torch.tensor([True, False]), torch.tensor(0.5).sin()),
     )
 
 
 def test_runs_axis_in_front_changes_nothing(bytes_):
     whole = preprocess_images(bytes_, "full")
-    assert torch.equal(Patches()(whole.expand(3, 5, 784))[2], Patches()(whole))
+    assert torch.equal(patch_sites(whole.expand(3, 5, 784))[2], patch_sites(whole))
 
 
 def test_odd_images_are_refused():
     with pytest.raises(ValueError, match="x must hold images with an even side, got images of 3×3 pixels"):
-        Pixels()(torch.zeros(1, 9))
+        pixel_sites(torch.zeros(1, 9))
 
 
-@pytest.mark.parametrize("look", [Pixels(), lambda x: next(mirrored_and_moved(x, MOVES))], ids=["sites", "views"])
+@pytest.mark.parametrize("look", [pixel_sites, lambda x: next(image_views(x, MOVES))], ids=["sites", "views"])
 def test_images_that_are_not_square_are_refused(look):
     with pytest.raises(ValueError, match=r"pixels of an image in x must form a square.*got 8"):
         look(torch.zeros(1, 8))

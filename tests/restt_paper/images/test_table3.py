@@ -9,9 +9,9 @@ import restt
 import restt_paper
 from restt import data
 from restt.train import TrainConfig
-from restt_paper.engine.store import Store
 from restt_paper.images import table3
-from restt_paper.images.convergence import time_to_accuracy
+from restt_paper.images.table3 import time_to_accuracy
+from restt_paper.store import Store
 
 TINY = table3.Sizes((4,), 2, 0.1, 600, 100, 50, 20.0, 50, 8, (0, 1), lr=1e-2)
 
@@ -108,5 +108,5 @@ def test_larger_r_converges_in_less_time_up_to_a_point(seconds, verdict, tmp_pat
         names = ("inference", "backward", "inference_of_images")
         result = {"milliseconds": dict.fromkeys(names, timed), "convergence": runs}
         store.compute(cell, lambda _, result=result: result)
-    claims = table3.tables(store, "paper")[-1]
+    claims = table3.claims(store)
     assert [row[-1] for row in claims.rows] == ["holds", "holds", verdict]

@@ -7,12 +7,21 @@ import pytest
 import torch
 
 from restt.train import EpochRecord
-from restt_paper.engine.store import Store
 from restt_paper.images import cells, table4
 from restt_paper.images.cells import rate_cell
-from restt_paper.images.data import Images, load_images, split_rows, training_rows
 from restt_paper.images.recipes import RECIPES, Recipe
-from restt_paper.images.training import _scored, accuracy_curves, matmul_precision, three_accuracies, train_seeds
+from restt_paper.images.training import (
+    Images,
+    _scored,
+    accuracy_curves,
+    load_images,
+    matmul_precision,
+    split_rows,
+    three_accuracies,
+    train_seeds,
+    training_rows,
+)
+from restt_paper.store import Store
 
 
 @pytest.fixture(scope="module")

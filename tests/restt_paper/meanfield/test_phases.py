@@ -9,7 +9,7 @@ import torch
 
 import restt
 from restt import Topology, meanfield
-from restt_paper.meanfield.phases import phase_diagram, typical_log_decay
+from restt_paper.meanfield.trainability import phase_diagram, typical_log_decay
 
 
 @pytest.mark.parametrize("preset", ["plain", "residual", "volterra", "linear"])

@@ -1,1 +1,0 @@
-"""Networks for images and tables, with the runs axis: softmax, MLP, LeNet-5, ResNet18."""

@@ -1,4 +1,0 @@
-"""What all experiments share: cells, the store of their results, locks, archives, verdicts, tables, the report.
-
-Nothing here knows a single experiment.
-"""

@@ -1,1 +1,0 @@
-"""The synthetic figure: a polynomial of known orders."""

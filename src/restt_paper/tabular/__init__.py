@@ -1,1 +1,0 @@
-"""Table VI: regression on two small tables."""
