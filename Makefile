@@ -23,6 +23,8 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell
+	! git grep -nIE -f tools/words.txt -- '*.py' '*.md' ':!CHANGELOG.md'
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -342,3 +342,30 @@ def test_a_checkpoint_is_plain_safetensors_and_json(tmp_path):
         assert state["epoch"] == 3
         assert len(state["history"]) == 3
         assert "module/chain" in set(file.keys())
+
+
+def test_an_empty_checkpoint_dir_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="checkpoint_dir must be a folder, got ''"):
+        small_training("")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_while_an_epoch_ends_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    expected, _ = small_training(None)
+    monkeypatch.setattr(Checkpoints, "due", lambda self: False)
+    publish, calls = restt.train.state.TrainState._publish, []
+
+    def interrupted(self, improved):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        publish(self, improved)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("restt.train.state.TrainState._publish", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="epoch 0 is saved"):
+            small_training(tmp_path)
+    resumed, records = small_training(tmp_path)
+    assert sum(record.replayed for record in records) == 0
+    assert_same_bits(resumed, expected)

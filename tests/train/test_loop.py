@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -286,3 +287,26 @@ def test_leaving_early_leaves_the_module_at_the_last_epoch():
     for _ in train(full, x, y, config=CONFIG):
         seen.append(weights(full))
     assert torch.equal(module.chain, seen[1]["chain"])
+
+
+def test_classes_train_by_cross_entropy_unless_another_loss_is_asked_for():
+    x, y = classification()
+    losses = {}
+    for loss in ("auto", "cross-entropy", "mse"):
+        (record,) = train(small_module(outputs=3), x, y, config=TrainConfig(epochs=1, lr=1e-13, loss=loss))
+        losses[loss] = record.train_loss[0]
+    output = small_module(outputs=3)(x).detach()
+    assert (
+        losses["auto"]
+        == losses["cross-entropy"]
+        == pytest.approx(torch.nn.functional.cross_entropy(output, y).item(), rel=1e-5)
+    )
+    assert losses["mse"] != losses["auto"]
+    assert TrainConfig.paper().loss == "mse"
+
+
+def test_values_train_by_the_squared_error():
+    one, other = small_module(), small_module()
+    trained(one, *regression(), config=CONFIG)
+    trained(other, *regression(), config=replace(CONFIG, loss="mse"))
+    assert_same_bits(one, other)

@@ -90,8 +90,8 @@ def solve_more(given: Examples, model: ResTTRegressor, refit_scales: bool) -> So
         table = FitTable(columns, everything.numbers, everything.targets, everything.weights)
         found = solved(fitted, table, target, settings, device)
     spent = {"effort": model.effort, "seconds": round(time.monotonic() - began, 2)}
-    told = {"rows_before": len(seen), "probability_of_new_rows": odds}
-    return replace(found, report=FitReport(spent | found.report | told))
+    judged = {"rows_before": len(seen), "probability_of_new_rows": odds}
+    return replace(found, report=FitReport(spent | found.report | judged))
 
 
 def with_new_levels(column: Column, table: Table, index: int) -> Column:

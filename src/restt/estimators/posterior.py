@@ -193,8 +193,8 @@ def _solve_sample(
         verbose=parameters._shown,
     )
     if parameters._shown:
-        told = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
-        print(f"refined · {len(kept)} rows · held-out loss {' → '.join(told)}", flush=True)
+        losses = (f"{loss:.4g}" for loss in (refined.start_loss, refined.loss))
+        print(f"refined · {len(kept)} rows · held-out loss {' → '.join(losses)}", flush=True)
     judged = held[:CALIBRATED_ROWS]
     seen = rows.take(judged)
     outputs = outputs_of(refined.module, encoding, seen.positions).double().numpy()
