@@ -189,7 +189,7 @@ def _check_parts(estimator: BaseResTT) -> None:
     outputs = member_outputs(module, encoding, row, estimator.precision_)[0]
     spread = getattr(estimator, "spread_", None)
     if spread is not None:
-        spread.interval(outputs, row, estimator.target_.model, 0.9)  # type: ignore[attr-defined]
+        spread.interval(outputs, row, estimator.target_.model, 0.9)
     if isinstance(spread, SavedSpread):
         spread.shrunk(np.full_like(outputs, np.inf), row)
     elif spread is not None:

@@ -108,6 +108,7 @@ class Modelled:
 
     def to_config(self) -> dict[str, Any]:
         """Plain values that :meth:`from_config` reads."""
+        assert isinstance(self.model, Warp)  # a model of 0.8 is saved as it was read
         return {
             "model": self.model.to_config(),
             "exponents": self.exponents.tolist(),
