@@ -112,6 +112,21 @@ class BatchNorm2d(nn.Module):
         ]
 
 
+class RunDraws:
+    """Normal draws of S runs, run k's from child k of the seed sequence ``seed``.
+
+    >>> RunDraws(0, runs=3)(2, 5).shape
+    torch.Size([3, 2, 5])
+    """
+
+    def __init__(self, seed: int, runs: int, stream: int = 0) -> None:
+        self.generators = [run_generator(seed, run, stream) for run in range(runs)]
+
+    def __call__(self, *shape: int) -> Tensor:  # (S, *shape)
+        """The next draws of every run."""
+        return torch.stack([torch.randn(shape, generator=generator) for generator in self.generators])
+
+
 @torch.no_grad()
 def draw_fan_in(module: nn.Module, seed: int, runs: int) -> None:
     """Uniform weights and biases in ±1/√fan_in, torch's own default, from child k of the seed sequence for run k."""

@@ -26,9 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.errors import check_int
-from restt._common.seeds import run_generator
 from restt.train.data import FeatureMap
-from restt_baselines.layers import with_runs
+from restt_baselines.layers import RunDraws, with_runs
 from restt_baselines.network import Network, NetworkClassifier, NetworkRegressor
 
 RATE = 1e-2
@@ -53,14 +52,12 @@ class FactorizationMachine(nn.Module):
         rank, outputs = check_int("rank", rank, minimum=1), check_int("outputs", outputs, minimum=1)
         self.bias = nn.Parameter(torch.zeros(runs, 1, outputs))
         self.linear = nn.Parameter(torch.zeros(runs, columns, outputs))
-        self.factors = nn.Parameter(torch.empty(runs, self.order - 1, columns, outputs, rank))
-        with torch.no_grad():
-            for run in range(self.runs):
-                generator = run_generator(seed, run)
-                for t, factors in enumerate(self.factors[run], start=2):
-                    # Var Σ_k A_t = K·binom(C, t)·σ^2t for standardised, independent columns.
-                    log_deviation = (math.log(START) - math.log(rank * math.comb(columns, t)) / 2) / t
-                    factors.copy_(torch.randn(factors.shape, generator=generator) * math.exp(log_deviation))
+        draws, factors = RunDraws(seed, runs), torch.empty(runs, self.order - 1, columns, outputs, rank)
+        for t in range(2, self.order + 1):
+            # Var Σ_k A_t = K·binom(C, t)·σ^2t for standardised, independent columns.
+            log_deviation = (math.log(START) - math.log(rank * math.comb(columns, t)) / 2) / t
+            factors[:, t - 2] = draws(columns, outputs, rank) * math.exp(log_deviation)
+        self.factors = nn.Parameter(factors)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C) or (S, B, C) -> (S, B, O)
         """Outputs of every run."""
@@ -168,12 +165,8 @@ class FullTensor(nn.Module):
             )
         self._left = sites // 2
         left, right = feature_dim**self._left, feature_dim ** (sites - self._left)
-        self.weight = nn.Parameter(torch.empty(runs, left, right * outputs))
-        with torch.no_grad():
-            for run in range(self.runs):
-                # Outputs of order 1 for site vectors of length up to √I.
-                drawn = torch.randn(self.weight.shape[1:], generator=run_generator(seed, run))
-                self.weight[run] = drawn / (left * right) ** 0.5
+        # Outputs of order 1 for site vectors of length up to √I.
+        self.weight = nn.Parameter(RunDraws(seed, runs)(left, right * outputs) / (left * right) ** 0.5)
 
     def tensor(self) -> Tensor:  # (S, I, …, I, O)
         """The weight tensor W, a view: writing to it writes to the model."""

@@ -26,11 +26,10 @@ from torch import Tensor, nn
 
 from restt import chain
 from restt._common.errors import check_int, check_positive
-from restt._common.seeds import run_generator
 from restt.chain.reference import ChainWeights
 from restt.topology import Topology
 from restt.train.data import FeatureMap
-from restt_baselines.layers import image_side, with_runs
+from restt_baselines.layers import RunDraws, image_side, with_runs
 from restt_baselines.network import NetworkClassifier
 
 
@@ -76,21 +75,16 @@ class Strings(nn.Module):
             raise ValueError(f"orders must name at least 2 sites for each train, got {sites}")
         self.topology = Topology.plain(sites)
         self.register_buffer("orders", orders, persistent=False)
-        self.first = nn.Parameter(torch.empty(runs, strings, feature_dim, bond))
-        self.inner = nn.Parameter(torch.empty(runs, strings, sites - 2, feature_dim, bond, bond))
-        self.last = nn.Parameter(torch.empty(runs, strings, feature_dim, bond, outputs))
+        draws, noise = RunDraws(seed, runs, stream), check_positive("noise", noise, allow_zero=True)
+        self.first = nn.Parameter(noise * draws(strings, feature_dim, bond))
+        self.inner = nn.Parameter(noise * draws(strings, sites - 2, feature_dim, bond, bond))
+        self.last = nn.Parameter(noise * draws(strings, feature_dim, bond, outputs))
         identity = torch.eye(bond)
         head = identity[:, :1].expand(bond, outputs) if head is None else head
         by_feature = (torch.ones(feature_dim) if share is None else share).view(-1, 1, 1)
         self.register_buffer("first_start", by_feature[:, 0] * identity[0], persistent=False)
         self.register_buffer("inner_start", by_feature * identity, persistent=False)
         self.register_buffer("last_start", by_feature * head, persistent=False)
-        noise = check_positive("noise", noise, allow_zero=True)
-        with torch.no_grad():
-            for run in range(runs):
-                generator = run_generator(seed, run, stream)
-                for parameter in (self.first, self.inner, self.last):
-                    parameter[run] = noise * torch.randn(parameter.shape[1:], generator=generator)
 
     def cores(self) -> tuple[Tensor, Tensor, Tensor]:
         """First (S, K, I, R), inner (S, K, N-2, I, R, R) and last (S, K, I, R, O) cores of all trains."""
@@ -171,12 +165,10 @@ class Plaquettes(nn.Module):
         super().__init__()
         self.runs = runs
         self.shape = height, width
-        self.tensor = nn.Parameter(torch.empty(runs, 2 ** (PLAQUETTE * PLAQUETTE), outputs))
-        with torch.no_grad():
-            for run in range(runs):
-                self.tensor[run] = torch.randn(self.tensor.shape[1:], generator=run_generator(seed, run, 1))
-                self.tensor[run, 0] = 0.0
-                self.tensor[run, :, 0] = 1.0
+        tensor = RunDraws(seed, runs, stream=1)(2 ** (PLAQUETTE * PLAQUETTE), outputs)
+        tensor[:, 0] = 0.0
+        tensor[:, :, 0] = 1.0
+        self.tensor = nn.Parameter(tensor)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of every run."""
@@ -265,11 +257,7 @@ class LabelInTheMiddle(nn.Module):
             Strings(half, feature_dim, bond_dim, bond_dim, runs, seed, noise=noise, head=identity, stream=stream)
             for stream, half in enumerate((left.unsqueeze(0), right.unsqueeze(0)), start=1)
         )
-        self.label = nn.Parameter(torch.empty(runs, bond_dim, outputs, bond_dim))
-        with torch.no_grad():
-            for run in range(runs):
-                drawn = torch.randn(self.label.shape[1:], generator=run_generator(seed, run))
-                self.label[run] = noise * drawn + identity.unsqueeze(1)
+        self.label = nn.Parameter(noise * RunDraws(seed, runs)(bond_dim, outputs, bond_dim) + identity.unsqueeze(1))
 
     def forward(self, x: Tensor) -> Tensor:  # (B, N, I) or (S, B, N, I) -> (S, B, O)
         """Outputs of every run."""

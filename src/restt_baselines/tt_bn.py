@@ -33,12 +33,11 @@ import torch
 from torch import Tensor, nn
 
 from restt._common.errors import check_choice, check_int, check_positive
-from restt._common.seeds import run_generator
 from restt.features.formulas import PAPER_ANGLE
 from restt.init.draw import orthogonal_cores
 from restt.train.config import PAPER_WEIGHT_DECAY
 from restt.train.data import FeatureMap
-from restt_baselines.layers import with_runs
+from restt_baselines.layers import RunDraws, with_runs
 from restt_baselines.network import Network, NetworkClassifier, NetworkRegressor
 from restt_baselines.plain import ANGLE, trigonometric_map
 
@@ -111,39 +110,27 @@ class NormalisedTrain(nn.Module):
         self.eps = check_positive("eps", eps)
         width, outputs = self.feature_dim, check_int("outputs", outputs, minimum=1)
         # Output bond first: the gradients of all cores are then written where they belong without a transposition.
-        self.first = nn.Parameter(torch.empty(runs, bond, width))
-        self.cores = nn.Parameter(torch.empty(runs, sites - 2, bond, width, bond))
-        self.last = nn.Parameter(torch.empty(runs, outputs, width, bond))
+        # Rotations between Gaussian ends, or all N(0, 1/r).
+        draws, gaussian, scale = RunDraws(seed, runs), init == "gaussian", bond**-0.5
+        self.first = nn.Parameter(draws(bond, width) * (scale if gaussian else 1.0))
+        if gaussian:
+            cores = draws(sites - 2, bond, width, bond) * scale
+        else:
+            shape = (sites - 2, width, bond, bond)
+            rotations = [orthogonal_cores(shape, generator, torch.float32) for generator in draws.generators]
+            cores = torch.stack(rotations).permute(0, 1, 4, 2, 3).contiguous()
+        self.cores = nn.Parameter(cores)
+        self.last = nn.Parameter(draws(outputs, width, bond) * (scale if gaussian else LAST_SCALE / bond**0.5))
         norms = (runs, sites - 1, bond) if statistics == "site" else (runs, bond)
         self.gain = nn.Parameter(torch.ones(norms))
         self.shift = nn.Parameter(torch.full(norms, float(shift)))
         if inference == "reference":
             rows = check_int("reference_rows", reference_rows, minimum=2)
-            self.register_buffer("reference", torch.empty(runs, rows, sites, width))
+            self.register_buffer("reference", nn.functional.normalize(draws(rows, sites, width), dim=-1))
             self.register_buffer("filled", torch.zeros(runs))  # 1 once the reference holds training rows
         else:
             self.register_buffer("running_mean", torch.zeros(norms))
             self.register_buffer("running_var", torch.ones(norms))
-        self._draw(seed)
-
-    @torch.no_grad()
-    def _draw(self, seed: int) -> None:
-        """Rotations between Gaussian ends, or all N(0, 1/r); run k from child k of the seed sequence."""
-        gaussian = self.init == "gaussian"
-        scale = self.bond_dim**-0.5
-        for run in range(self.runs):
-            generator = run_generator(seed, run)
-            self.first[run] = torch.randn(self.first.shape[1:], generator=generator) * (scale if gaussian else 1.0)
-            if gaussian:
-                self.cores[run] = torch.randn(self.cores.shape[1:], generator=generator) * scale
-            else:
-                shape = (self.sites - 2, self.feature_dim, self.bond_dim, self.bond_dim)
-                self.cores[run] = orthogonal_cores(shape, generator, self.cores.dtype).permute(0, 3, 1, 2)
-            last = torch.randn(self.last.shape[1:], generator=generator)
-            self.last[run] = last * (scale if gaussian else LAST_SCALE / self.bond_dim**0.5)
-            if self.inference == "reference":
-                rows = torch.randn(self.reference.shape[1:], generator=generator)
-                self.reference[run] = nn.functional.normalize(rows, dim=-1)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, N, I) or (S, B, N, I) -> (S, B, O)
         """Outputs of every run."""
