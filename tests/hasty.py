@@ -11,7 +11,7 @@ import pytest
 @contextmanager
 def hasty_solvers() -> Iterator[None]:
     """Every part of the posterior and of the selection, none for long: short searches and trainings, few penalties."""
-    from restt.estimators.class_settings import ClassSettings
+    from restt.estimators.class_rows import ClassSettings
     from restt.prior import Settings
 
     with pytest.MonkeyPatch.context() as patch:
@@ -23,11 +23,9 @@ def hasty_solvers() -> Iterator[None]:
             iterations=3,
             penalties=(1 / 8, 1 / 512),
             mode_iterations=10,
-            line_steps=20,
-            hat_steps=20,
+            train_steps=20,
             refining_steps=5,
-            line_penalties=(0.003,),
-            hat_penalties=(0.0005,),
+            train_penalties=(0.003, 0.0005),
         )
         patch.setattr(ClassSettings, "of_effort", lambda effort: few)
         yield

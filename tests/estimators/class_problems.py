@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from restt.estimators import ResTTClassifier
-from restt.estimators.class_rows import ClassRows
-from restt.estimators.class_settings import ClassSettings
+from restt.estimators.class_rows import ClassRows, ClassSettings
 from restt.estimators.classes import new_labels
 
 

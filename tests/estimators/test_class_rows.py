@@ -46,18 +46,26 @@ def test_repeated_rows_that_disagree_are_rows_of_a_larger_weight():
 
 def test_pieces_of_a_row_are_in_different_folds():
     sizes = np.array([5, 3, 1, 4, 2])
-    folds = stratified_folds(np.array([0, 0, 1, 1, 1]), 5, sizes)
+    folds = stratified_folds(np.array([0, 0, 1, 1, 1]), 5, 100, sizes)
     for own in np.split(folds, np.cumsum(sizes)[:-1]):
         assert len(set(own)) == len(own)
 
 
 def test_folds_spread_every_class_and_keep_single_rows_out():
     labels = np.repeat([0, 1, 2, 3], [23, 7, 2, 1])
-    folds = stratified_folds(labels, 5)
+    folds = stratified_folds(labels, 5, 100)
     for label in range(3):
         counts = np.bincount(folds[labels == label], minlength=5)
         assert counts.max() - counts.min() <= 1
     assert folds[labels == 3].tolist() == [-1]
+
+
+def test_of_many_rows_as_few_folds_are_held_out_as_have_enough():
+    labels = np.repeat([0, 1], [70, 30])
+    for judged, expected in ((100, 5), (41, 3), (20, 1), (1, 1)):
+        folds = stratified_folds(labels, 5, judged)
+        assert folds.max() + 1 == expected
+        assert (folds >= 0).sum() == 20 * expected
 
 
 def test_one_row_is_certain():

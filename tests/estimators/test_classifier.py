@@ -5,7 +5,8 @@ from scipy.special import softmax
 from sklearn.metrics import log_loss
 
 from restt.estimators import ResTTNetClassifier
-from restt.estimators.averaging import fitted_temperature
+from restt.estimators.classes import fitted_temperature
+from restt.estimators.classes import log_loss as weighted_log_loss
 from restt.estimators.targets import Labels, class_numbers
 from tests.estimators.conftest import QUICK, short_fits
 
@@ -147,6 +148,18 @@ def test_temperature_counts_rows_by_weight():
     scores, y = np.repeat([[0.0, 1.0]], 2, axis=0), np.array([1, 0])
     found = fitted_temperature(scores, y, np.array([3.0, 1.0]))
     assert np.exp(1 / found) == pytest.approx(3, rel=1e-3)
+
+
+def test_temperature_stays_within_its_bounds():
+    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert fitted_temperature(scores, np.array([1, 0]), np.ones(2), (0.5, 2.0)) == pytest.approx(0.5, rel=1e-3)
+    assert fitted_temperature(scores, np.array([0, 1]), np.ones(2), (0.5, 2.0)) == pytest.approx(2.0, rel=1e-3)
+
+
+def test_log_loss_is_the_weighted_mean():
+    logits = np.log([[0.8, 0.2], [0.4, 0.6]])
+    expected = -(3 * np.log(0.8) + np.log(0.6)) / 4
+    assert float(weighted_log_loss(logits, np.array([0, 1]), np.array([3.0, 1.0]))) == pytest.approx(expected)
 
 
 def test_labels_start_from_their_shares():

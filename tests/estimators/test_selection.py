@@ -13,7 +13,9 @@ from sklearn.metrics import log_loss
 
 import restt
 from restt.estimators import ResTTClassifier, class_trains, selection
-from restt.estimators.class_settings import ClassSettings
+from restt.estimators.class_rows import ClassSettings
+from restt.estimators.classes import log_loss as logit_loss
+from restt.estimators.selection import greedy_weights
 from restt.prior.rounding import train_values
 
 
@@ -36,11 +38,9 @@ def test_defaults_choose_among_candidates(selected):
         "shares",
         "linear",
         "process",
-        "curves",
-        "straight process",
-        "gaussian 2",
-        "lines",
-        "hats",
+        "additive",
+        "gaussian",
+        "train",
     }
     x, y = interacting(400, seed=1)
     assert selected.score(x, y) > 0.85
@@ -55,11 +55,10 @@ def test_columns_that_say_nothing_do_not_blur_a_border():
 
 
 def test_shells_are_sums_of_curves():
-    """Classes by the distance from the origin, a sum over columns: a prior with products fits much else besides."""
+    """Classes by the distance from the origin, a sum over columns."""
     x = np.random.default_rng(0).standard_normal((1200, 6))
     y = np.digitize((x**2).sum(axis=1), [4, 7])
     model = ResTTClassifier(random_state=0).fit(x[:200], y[:200])
-    assert any(name.startswith("curves") for name in model.fit_report_["members"])
     assert log_loss(y[200:], model.predict_proba(x[200:])) < 0.45
 
 
@@ -132,7 +131,7 @@ def test_a_bond_bounds_every_candidate():
 
 def test_quick_compares_few_candidates(selected):
     model = ResTTClassifier(effort="quick", random_state=0).fit(*interacting(60))
-    assert sum(name.startswith(("lines", "hats")) for name in model.candidates_) == 2
+    assert sum(name.startswith("train") for name in model.candidates_) == 1
     assert len(model.candidates_) < len(selected.candidates_)
 
 
@@ -246,7 +245,7 @@ def test_a_budget_drops_trained_candidates(monkeypatch):
     with_settings(monkeypatch, trained_work=1.0)
     model = ResTTClassifier(random_state=0).fit(*interacting(60))
     families = {name.split(",")[0] for name in model.candidates_}
-    assert families == {"shares", "linear", "process", "curves", "straight process", "gaussian 2"}
+    assert families == {"shares", "linear", "process", "additive", "gaussian"}
 
 
 @pytest.mark.usefixtures("hasty")
@@ -291,7 +290,7 @@ def test_probabilities_do_not_depend_on_how_a_table_is_written(noisy, way):
 
 @pytest.mark.usefixtures("hasty")
 def test_many_rows_are_judged_on_a_sample_and_all_of_them_fitted(monkeypatch):
-    with_settings(monkeypatch, most_rows=100, solved_rows=300, many_steps=40, batch=64)
+    with_settings(monkeypatch, most_rows=300, step_rows=100, many_steps=40, batch=64)
     x, y = interacting(700)
     y[650] = "rare"
     model = ResTTClassifier(random_state=0).fit(x, y)
@@ -304,7 +303,7 @@ def test_many_rows_are_judged_on_a_sample_and_all_of_them_fitted(monkeypatch):
 @pytest.mark.usefixtures("hasty")
 def test_one_row_more_than_the_sample_changes_little(monkeypatch):
     x, y = interacting(121)
-    with_settings(monkeypatch, most_rows=120, many_steps=10)
+    with_settings(monkeypatch, most_rows=120, step_rows=120, many_steps=10)
     one_more = ResTTClassifier(random_state=0).fit(x, y).predict_proba(x)
     all_judged = ResTTClassifier(random_state=0).fit(x[:120], y[:120]).predict_proba(x)
     assert np.abs(one_more - all_judged).mean() < 0.1
@@ -315,16 +314,59 @@ def test_trains_with_a_share_are_trained_on_with_all_rows(monkeypatch):
     """Fewer runs of more rows; penalties are shares of a mean over rows."""
     seen = []
 
-    def noting(module, vectors, rows, config, subset, device):
-        seen.append((module.runs, len(rows), config.batch_size, subset is None, config.penalty.linear[0]))
-        return training(module, vectors, rows, config, subset, device)
+    def noting(module, vectors, rows, penalties, subset, rate, epochs, batch, *others):
+        seen.append((module.runs, len(rows), batch, subset is None, penalties[0]))
+        return training(module, vectors, rows, penalties, subset, rate, epochs, batch, *others)
 
     training = class_trains._train
     monkeypatch.setattr(class_trains, "_train", noting)
-    monkeypatch.setattr(selection, "greedy_weights", lambda logits, *others, **options: np.eye(len(logits))[-1])
-    with_settings(monkeypatch, most_rows=100, many_steps=4, batch=64)
+    monkeypatch.setattr(selection, "greedy_weights", lambda logits, *others: np.eye(len(logits))[-1])
+    with_settings(monkeypatch, most_rows=100, step_rows=100, many_steps=4, batch=64)
     ResTTClassifier(random_state=0).fit(*interacting(250))
-    (penalty,) = ClassSettings.of_effort("auto").hat_penalties
+    penalty = ClassSettings.of_effort("auto").train_penalties[-1]
     assert seen[-1] == (1, 250, 64, True, pytest.approx(penalty * 100 / 250))
     ResTTClassifier(random_state=0).fit(*interacting(90))
     assert seen[-1] == (3, 90, None, True, penalty)
+
+
+def chosen_weights(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, costs=None) -> np.ndarray:
+    return greedy_weights(logits, labels, weights, np.zeros(len(logits)) if costs is None else costs, 20, 2.0)
+
+
+def noisy_logits(rng: np.random.Generator, labels: np.ndarray, noise: float) -> np.ndarray:
+    return 2.0 * np.eye(2)[labels] + noise * rng.standard_normal((len(labels), 2))
+
+
+def test_candidates_that_err_apart_are_averaged():
+    rng = np.random.default_rng(0)
+    labels, weights = rng.integers(0, 2, 300), np.ones(300)
+    logits = np.stack([noisy_logits(rng, labels, noise) for noise in (1.5, 1.5, 1.6)])
+    found = chosen_weights(logits, labels, weights)
+    assert found.sum() == pytest.approx(1.0)
+    assert (found > 0.1).all()
+    alone = logit_loss(logits, labels, weights)
+    assert float(logit_loss(np.tensordot(found, logits, 1), labels, weights)) < alone.min()
+
+
+def test_a_candidate_that_is_far_off_somewhere_takes_no_part():
+    rng = np.random.default_rng(0)
+    labels, weights = rng.integers(0, 2, 200), np.ones(200)
+    good = noisy_logits(rng, labels, 1.0)
+    wild = 3 * noisy_logits(rng, labels, 0.5)
+    wild[0] = [1000.0, 0.0] if labels[0] else [0.0, 1000.0]
+    assert logit_loss(wild, labels, weights) > 2 * logit_loss(good, labels, weights)
+    assert chosen_weights(np.stack([good, wild]), labels, weights).tolist() == [1.0, 0.0]
+
+
+def test_rows_count_by_weight():
+    logits = np.array([[[2.0, 0.0], [2.0, 0.0]], [[0.0, 2.0], [0.0, 2.0]]])
+    labels = np.array([0, 1])
+    assert chosen_weights(logits, labels, np.array([5.0, 1.0])).argmax() == 0
+    assert chosen_weights(logits, labels, np.array([1.0, 5.0])).argmax() == 1
+
+
+def test_costs_count_less_with_more_rows():
+    logits = np.stack([np.tile([1.0, 0.0], (40, 1)), np.tile([1.5, 0.0], (40, 1))])
+    labels, costs = np.zeros(40, dtype=int), np.array([0.0, 3.0])
+    assert chosen_weights(logits, labels, np.ones(40), costs).argmax() == 1
+    assert chosen_weights(logits[:, :10], labels[:10], np.ones(10), costs).argmax() == 0

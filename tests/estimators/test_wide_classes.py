@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from restt import ResTTClassifier, load
-from restt.estimators import wide_classes
-from restt.estimators.class_settings import ClassSettings
-from restt.estimators.wide_classes import WideSettings
+from restt.estimators import classifier
+from restt.estimators.class_rows import ClassSettings
+from restt.estimators.classifier import WideSettings
 
 
 @pytest.fixture
 def few_are_many(monkeypatch):
-    small = replace(ClassSettings(), most_columns=3, most_rows=100)
+    small = replace(ClassSettings(), most_columns=3, step_rows=100)
     monkeypatch.setattr(ClassSettings, "of_effort", classmethod(lambda cls, effort: small))
     short = partial(WideSettings, sample=200, sample_epochs=4, batch=50, steps=80, fewest_epochs=12, most_epochs=12)
-    monkeypatch.setattr(wide_classes, "WideSettings", short)
+    monkeypatch.setattr(classifier, "WideSettings", short)
 
 
 def test_held_out_rows_choose_the_training_and_its_temperature(few_are_many, tmp_path):

@@ -1,39 +1,53 @@
-"""Candidates for classes that are Gaussian processes of the logits: several kernels, each times several factors.
+"""Gaussian processes of the logits: four kernels, each times several factors, conditioned through inducing rows.
 
-Under a kernel the mode of the posterior with a softmax likelihood is a logistic regression in the kernel's principal
-axes (:mod:`restt.prior.softmax`). Three kernels have hyper-parameters that maximise the evidence of the classes taken
-as numbers (label regression): the regressor's; products and sums of straight lines of the relevant columns, which draw
-sharp borders where an interaction changes sign; and main effects alone. Every fold learns them from the rows outside of
-it, so that no row judges what it was learned from. In the others all columns count the same: straight lines alone,
-which is logistic regression, and Gaussian kernels of several widths.
+A function with covariance K = Φ Φᵀ over the rows is f = Φ u with u ~ N(0, 1). The mode of the posterior of u under the
+softmax likelihood is a logistic regression on the features Φ with an L2 penalty, and so is the mode given only some of
+the rows: folds share the features. They are the principal axes of the kernel among inducing rows (Nyström), in which
+the curvature is nearly diagonal.
+
+The first kernel is the regressor's, with hyper-parameters that maximise the evidence of the classes taken as numbers
+(label regression); every fold learns them from the rows outside of it. In the others all columns count the same:
+straight lines, which is logistic regression, smooth main effects, and a Gaussian kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import torch
+from scipy.linalg import helmert
+from scipy.optimize import minimize
 from torch import Tensor
 
 from restt._common.devices import fitting_threads
 from restt.estimators.class_rows import ClassRows
-from restt.estimators.class_settings import ClassSettings
 from restt.prior.fitting import climb, side_by_side
 from restt.prior.gp import Posterior, Process
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data, Objective
-from restt.prior.pairs import Rows
 from restt.prior.report import relevance_of
 from restt.prior.rounding import round_products, train_values
-from restt.prior.settings import Settings
-from restt.prior.softmax import Axes, class_modes
+from restt.prior.settings import Component, Settings
 
 # The logit of a straight line's share that is as good as 1; the logarithm of a relevance that is as good as 0.
 _ALL_LINE, _NONE = 20.0, -40.0
-_LEAST = 1e-12
+# Variances, and shares of the largest variance of an axis, that are as good as 0.
+_LEAST, _LEAST_AXIS = 1e-12, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Features of rows in the kernel's principal axes among inducing rows Z: ``values`` = K(rows, Z) ``directions``."""
+
+    values: Tensor  # (B, M) float32, which halves the time of a search
+    directions: Tensor  # (Z, M)
+
+    def logits(self, modes: Tensor) -> Tensor:  # (…, M + 1, K) -> (…, B, K)
+        """Logits of the rows under coefficients of the axes and a constant."""
+        return (self.values @ modes[..., :-1, :].float()).double() + modes[..., -1:, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,47 +55,36 @@ class KernelCandidates:
     """Modes of the posteriors of every kernel and factor, judged on held-out rows."""
 
     rows: ClassRows
-    prior: Settings
-    kinds: tuple[str, ...]
-    names: tuple[str, ...]  # kinds · factors
-    held_out: np.ndarray  # (kinds · factors, B, K)
-    learned: Process | None  # from all rows
-
-    @property
-    def relevance(self) -> np.ndarray:  # (N,)
-        """Relevance of the columns; zeros where no process was learned."""
-        return np.zeros(len(self.rows.sites)) if self.learned is None else relevance_of(self.learned)
-
-    @property
-    def default(self) -> str:
-        """Logistic regression with slopes of variance 1 altogether."""
-        return self.names[self.kinds.index("linear") * len(self.rows.settings.penalties)]
+    processes: dict[str, Process]  # of all rows
+    names: tuple[str, ...]  # kernels · factors
+    held_out: np.ndarray  # (kernels · factors, B, K)
+    relevance: np.ndarray  # (N,): zeros where no process was learned
+    searched: dict[str, tuple[Axes, Tensor]]  # axes, and modes (P, M + 1, K) of the last fold
 
     @torch.no_grad()
-    def solve(self, shares: np.ndarray, rows: ClassRows) -> Solved:  # (kinds · factors,)
-        """The average under these shares, conditioned on all rows that memory allows."""
-        rows = rows.first(rows.settings.solved_rows)
-        by_kind = shares.reshape(len(self.kinds), -1)
-        chosen = dict(zip(self.kinds, by_kind, strict=True))
-        kernel, constant = _kernel(rows), np.zeros(rows.classes)
-        processes = fixed_kernels(kernel, self.prior, rows.settings)
-        if self.learned is not None:
-            processes |= learned_kernels(self.learned, rows.settings.relevant)
-        posteriors = []
-        for kind, share in chosen.items():
-            if share.any():
-                axes, centres = principal_axes(rows, processes[kind])
-                penalties = [each for each, own in zip(rows.settings.penalties, share, strict=True) if own > 0]
-                modes = _path(rows, axes, [np.arange(len(rows))], penalties)[:, 0]
-                alpha = axes.directions @ np.tensordot(share[share > 0], modes[:, :-1], 1)
-                constant += share[share > 0] @ modes[:, -1]
-                empty = torch.zeros(0, dtype=torch.float64)
-                posteriors.append(Posterior(processes[kind], centres, torch.from_numpy(alpha), empty, empty))
-        return Solved(rows, tuple(posteriors), constant)
+    def solve(self, shares: np.ndarray) -> LogitSum:  # (kernels · factors,)
+        """The average under these shares, conditioned on all rows."""
+        rows, settings = self.rows, self.rows.settings
+        constant, posteriors, empty = np.zeros(rows.classes), [], torch.zeros(0, dtype=torch.float64)
+        for kind, share in zip(self.processes, shares.reshape(len(self.processes), -1), strict=True):
+            used = torch.from_numpy(np.flatnonzero(share))
+            if not len(used):
+                continue
+            axes, begun = self.searched.get(kind, (None, None))
+            if axes is None:
+                axes = principal_axes(rows, self.processes[kind], 1)
+            penalties = [settings.penalties[place] for place in used.tolist()]
+            starts = None if begun is None else begun[used][:, None]
+            modes = class_modes(rows, axes, [np.arange(len(rows))], penalties, starts)[:, 0]
+            mean = torch.tensordot(torch.from_numpy(share)[used], modes, 1)  # (M + 1, K)
+            constant += mean[-1].numpy()
+            inducing = rows.codes.take(slice(len(axes.directions)))
+            posteriors.append(Posterior(self.processes[kind], inducing, axes.directions @ mean[:-1], empty, empty))
+        return LogitSum(rows, tuple(posteriors), constant)
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class LogitSum:
     """A weighted sum of posterior means of the logits: main effects, and a sum of products over sites."""
 
     rows: ClassRows
@@ -128,7 +131,7 @@ class Solved:
         coefficients = torch.cat([part[0] for part in parts])
         factors = [torch.cat([part[1][n] for part in parts]) for n in order]
         moments = [kernel.means[n] if kernel.sites[n].knots is None else kernel.moments[n] for n in order]
-        sample = self.rows.first(settings.most_rows)
+        sample = self.rows.first(settings.step_rows)
         states = sample.states
         exact = sum((one.mean(sample.codes) for one in self.posteriors), torch.zeros(()))
         for vectors, effect in zip(states, self.effects, strict=True):
@@ -151,134 +154,79 @@ class Solved:
 @torch.no_grad()
 def kernel_candidates(rows: ClassRows, prior: Settings) -> KernelCandidates:
     """Modes of every kernel and factor, fitted to the rows outside each fold."""
-    settings, kernel = rows.settings, _kernel(rows)
-    fixed = fixed_kernels(kernel, prior, settings)
-    by_fold: list[Mapping[str, Process]] = [fixed] * len(rows.parts)
-    learned = None
-    if not rows.is_judged:
-        by_fold = []
-    elif len(rows.sites) <= settings.most_columns:
-        learned, *by_part = learn(rows, kernel, prior)
-        by_fold = [learned_kernels(process, settings.relevant) | fixed for process in by_part]
-    kinds = tuple(by_fold[0] if by_fold else fixed)
-    held_out = [np.zeros((0, len(rows), rows.classes))]
-    with fitting_threads(float(min(len(rows), settings.centres)) ** 2 * len(rows.sites)):
-        for kind in kinds if by_fold else ():
-            logits = []
-            # Folds have the axes of a kernel that nothing is learned of in common, and are searched side by side.
-            groups = [rows.parts] if kind in fixed else [(part,) for part in rows.parts]
-            for processes, parts in zip(by_fold, groups, strict=False):
-                axes, _ = principal_axes(rows, processes[kind])
-                modes = _path(rows, axes, parts, settings.penalties)
-                logits.append(axes.values @ modes[:, :, :-1] + modes[:, :, -1:])
-            held_out.append(rows.held_out(np.concatenate(logits, axis=1)))
-    names = tuple(f"{kind}, factor {1 / penalty:g}" for kind in kinds for penalty in settings.penalties)
-    return KernelCandidates(rows, prior, kinds, names, np.concatenate(held_out), learned)
-
-
-def principal_axes(rows: ClassRows, process: Process) -> tuple[Axes, Rows]:
-    """Principal axes of the kernel, scaled to a variance of 1 over the rows, and the rows that they are sums over."""
     settings = rows.settings
-    centres = rows.codes.take(slice(settings.centres))
-    cross = process.covariance(rows.codes, centres)
-    own = cross[: len(centres)]
-    size = max(float(own.diagonal().mean() - own.mean()), _LEAST)
-    most = int(settings.mode_work / (len(rows) * rows.classes))
-    axes = Axes.of_covariance((own / size).numpy(), max(most, settings.fewest_axes))
-    if len(centres) < len(rows):
-        axes = Axes((cross / size).numpy() @ axes.directions, axes.directions)
-    return Axes(axes.values, axes.directions / size), centres
-
-
-def _path(
-    rows: ClassRows, axes: Axes, parts: Sequence[np.ndarray], penalties: Sequence[float]
-) -> np.ndarray:  # (P, F, M + 1, K)
-    """Modes given each part of the rows, those of each penalty searched from those of the one before."""
-    weights, modes, found = np.zeros((len(parts), len(rows))), None, []
-    for own, part in zip(weights, parts, strict=True):
-        own[part] = rows.weights[part]
-    for penalty in penalties:
-        modes = class_modes(
-            axes,
-            rows.labels,
-            weights,
-            rows.classes,
-            penalty,
-            modes,
-            rows.settings.mode_tolerance,
-            rows.settings.mode_iterations,
-        )
-        found.append(modes)
-    return np.stack(found)
-
-
-def _kernel(rows: ClassRows) -> Kernel:
     outputs = 1 if rows.classes == 2 else rows.classes
-    return Kernel.measured(rows.sites, rows.codes, torch.from_numpy(rows.weights), outputs)
+    kernel = Kernel.measured(rows.sites, rows.codes, torch.from_numpy(rows.weights), outputs)
+    processes, relevance = {"linear": _alike(kernel, prior, "sum", _ALL_LINE, "r", _NONE)}, np.zeros(len(rows.sites))
+    by_fold: list[Process] = []
+    if len(rows.sites) <= settings.most_columns:
+        width = float(np.log(settings.width / kernel.layout.varying))
+        if kernel.numbers:
+            processes["additive"] = _alike(kernel, prior, "sum", 0.0, "r", _NONE)
+        processes["gaussian"] = _alike(kernel, prior, "joint", 0.0, "w", width)
+        if rows.is_judged:
+            processes["process"], *by_fold = learn(rows, kernel, prior)
+            relevance = relevance_of(processes["process"])
+    names = tuple(f"{kind}, factor {1 / penalty:g}" for kind in processes for penalty in settings.penalties)
+    held_out, searched = [np.zeros((0, len(rows), rows.classes))], {}
+    with fitting_threads(float(min(len(rows), settings.inducing_rows)) ** 2 * len(rows.sites)):
+        for kind, process in processes.items() if rows.is_judged else ():
+            # Folds share the axes of a kernel of which nothing is learned, and are searched side by side.
+            groups = [(one, [part]) for one, part in zip(by_fold, rows.parts, strict=True)] if kind == "process" else []
+            logits = []
+            for own, parts in groups or [(process, rows.parts)]:
+                axes = principal_axes(rows, own, len(parts))
+                modes = class_modes(rows, axes, parts, settings.penalties)
+                logits.append(axes.logits(modes))
+            held_out.append(rows.held_out(torch.cat(logits, 1).numpy()))
+            if own is process:
+                searched[kind] = axes, modes[:, -1]
+    return KernelCandidates(rows, processes, names, np.concatenate(held_out), relevance, searched)
+
+
+def _alike(kernel: Kernel, prior: Settings, term: str, line: float, name: str, value: float) -> Process:
+    """A process of one term in which all columns count the same; ``name`` is a hyper-parameter that is not 0."""
+    theta = torch.zeros(len(kernel.layout.names), dtype=torch.float64)
+    kernel.layout.split(theta)["number.line"].fill_(line)
+    theta[kernel.layout.names.index(name)] = value
+    return _without_constant(kernel, theta, replace(prior.components[0], terms=(term,)), prior)
+
+
+def _without_constant(kernel: Kernel, theta: Tensor, component: Component, prior: Settings) -> Process:
+    """A process of logits, which have a constant of their own that is not penalised."""
+    return Process(kernel, theta, component, replace(prior, constant=0.0))
 
 
 def learn(rows: ClassRows, kernel: Kernel, prior: Settings) -> list[Process]:
     """Processes with the hyper-parameters of largest evidence for the one-hot classes: of all rows, and of each fold.
 
-    All rows choose where the folds' searches start: at which of the prior's starts, not at what they found.
+    All rows choose where the folds' searches start: at which of the prior's starts, not at what they found. A single
+    fold's process, of a random sample of rows like any other, is also that of all rows.
     """
     settings, weights, targets = rows.settings, torch.from_numpy(rows.weights), _standardised(rows)
-    most = (settings.learning_entries / len(rows.sites)) ** 0.5
-    count = int(np.clip(most, min(100, settings.learning_rows), settings.learning_rows))
+    pairs = min(settings.learning_pairs, settings.learning_entries / len(rows.sites)) / rows.searches
+    count, fewest = int(pairs**0.5), min(100, int(settings.learning_pairs**0.5))
     component, threads = prior.components[0], torch.get_num_threads()
 
     def objective(part: np.ndarray) -> Objective:
         # Rows are in a random order.
-        used = torch.from_numpy(part[rows.weights[part] > 0][:count])
+        used = torch.from_numpy(part[rows.weights[part] > 0][: max(count, fewest)])
         ones = torch.ones(len(used), dtype=torch.float64)
         data = Data(rows.codes.take(used), targets[used], weights[used], ones, torch.zeros_like(ones))
         plain = torch.zeros(targets.shape[1], dtype=torch.float64)
         return Objective(kernel, component, data, prior.constant, prior.least_noise, plain)
 
+    parts = rows.parts if rows.searches == 1 else (np.arange(len(rows)), *rows.parts)
     with fitting_threads(float(count) ** 2 * len(rows.sites)):
-        whole = objective(np.arange(len(rows)))
-        starts = whole.starts
-        begun = side_by_side([partial(climb, whole, start, settings.first_iterations) for start in starts], threads)
-        best = int(np.argmin([whole(whole.units(theta))[0] for theta in begun]))
-        tasks = [partial(climb, whole, begun[best], settings.iterations)]
-        tasks += [partial(climb, objective(part), starts[best], settings.iterations) for part in rows.parts]
+        first, *others = [objective(part) for part in parts]
+        starts = first.starts
+        begun = side_by_side([partial(climb, first, start, settings.first_iterations) for start in starts], threads)
+        best = int(np.argmin([first(first.units(theta))[0] for theta in begun]))
+        tasks = [partial(climb, first, begun[best], settings.iterations)]
+        tasks += [partial(climb, other, starts[best], settings.iterations) for other in others]
         thetas = side_by_side(tasks, threads)
-    # Logits have a constant of their own, which is not penalised.
-    return [Process(kernel, theta, component, replace(prior, constant=0.0)) for theta in thetas]
-
-
-def learned_kernels(process: Process, relevant: float) -> dict[str, Process]:
-    """The process itself, and kernels out of its terms."""
-    component, kernel = process.component, process.kernel
-    found = {"process": process, "curves": replace(process, component=replace(component, terms=("sum",)))}
-    if kernel.numbers:
-        theta = process.theta.clone()
-        h = kernel.layout.split(theta)  # views
-        h["number.line"].fill_(_ALL_LINE)
-        sizes = relevance_of(process)
-        # Many columns of little relevance together are noise in every product of lines.
-        for kind, places in (("number", kernel.numbers), ("level", kernel.categories)):
-            h[f"{kind}.relevance"][torch.from_numpy(sizes[places] < relevant * sizes.max())] = _NONE
-        theta[kernel.layout.names.index("r")] = _NONE
-        found["straight process"] = replace(process, theta=theta, component=replace(component, terms=("smooth", "sum")))
-    return found
-
-
-def fixed_kernels(kernel: Kernel, prior: Settings, settings: ClassSettings) -> dict[str, Process]:
-    """Kernels in which all columns count the same: straight lines, and Gaussian kernels of several widths."""
-
-    def process(terms: tuple[str, ...], line: float, **logarithms: float) -> Process:
-        theta = torch.zeros(len(kernel.layout.names), dtype=torch.float64)
-        kernel.layout.split(theta)["number.line"].fill_(line)
-        for name, value in logarithms.items():
-            theta[kernel.layout.names.index(name)] = value
-        component = replace(prior.components[0], terms=terms)
-        return Process(kernel, theta, component, replace(prior, constant=0.0))
-
-    found = {"linear": process(("sum",), _ALL_LINE, r=_NONE)}
-    for width in settings.widths if len(kernel.sites) <= settings.most_columns else ():
-        found[f"gaussian {width:g}"] = process(("joint",), 0.0, w=float(np.log(width / kernel.layout.varying)))
-    return found
+    processes = [_without_constant(kernel, theta, component, prior) for theta in thetas]
+    return processes if others else processes * 2
 
 
 def _standardised(rows: ClassRows) -> Tensor:  # (B, K), or (B, 1) for two classes
@@ -288,3 +236,64 @@ def _standardised(rows: ClassRows) -> Tensor:  # (B, K), or (B, 1) for two class
     spread = np.sqrt(share * (1 - share))
     standard = (target - share) / np.where(spread > 0, spread, 1.0)
     return torch.from_numpy(standard[:, 1:] if rows.classes == 2 else standard)
+
+
+def principal_axes(rows: ClassRows, process: Process, searches: int) -> Axes:
+    """Principal axes of the kernel among the first rows, scaled to a variance of 1 over them."""
+    settings = rows.settings
+    inducing = rows.codes.take(slice(int(settings.inducing_rows / rows.searches**0.25)))
+    cross = process.covariance(rows.codes, inducing)
+    own = cross[: cross.shape[1]]
+    size = max(float(own.diagonal().mean() - own.mean()), _LEAST)
+    squares, vectors = torch.linalg.eigh(own / size)
+    most = max(int(settings.mode_work / (searches * len(rows) * max(rows.classes - 1, 1))), settings.fewest_axes)
+    first = max(int((squares <= _LEAST_AXIS * max(float(squares[-1]), _LEAST)).sum()), len(squares) - most)
+    directions = vectors[:, first:] / squares[first:].sqrt() / size
+    return Axes((cross @ directions).float(), directions)
+
+
+def class_modes(
+    rows: ClassRows,
+    axes: Axes,
+    parts: Sequence[np.ndarray],
+    penalties: Sequence[float],
+    starts: Tensor | None = None,  # (P, F, M + 1, K); by default the modes of the penalty before
+) -> Tensor:  # (P, F, M + 1, K)
+    """Coefficients of the logits under each penalty given each part of the rows, the last one a constant.
+
+    They minimise Σ_i w_i (-log softmax(φ_i u + b)_(y_i)) + penalty/2 ‖u‖² by L-BFGS. Logits of a row sum to 0 at the
+    minimum, so that K - 1 coordinates are searched. Parts are searched side by side: features are read once for all.
+    """
+    settings, values = rows.settings, axes.values
+    basis = torch.from_numpy(helmert(rows.classes) if rows.classes > 1 else np.ones((1, 1)))  # (C, K), orthonormal
+    width, count, columns = values.shape[1], len(parts), len(basis)
+    weights = torch.zeros(count, 1, len(rows), dtype=torch.float64)
+    for own, part in zip(weights, parts, strict=True):
+        own[0, part] = torch.from_numpy(rows.weights[part])
+    label = torch.from_numpy(rows.labels).expand(count, 1, -1)
+    squares = torch.cat([weights[:, 0].float() @ values.square(), weights.sum(2).float()], 1).double()  # (F, M + 1)
+    shrunk = (torch.arange(width + 1) < width).double()[:, None]
+
+    def objective(scaled: np.ndarray, penalty: float, roots: Tensor) -> tuple[float, np.ndarray]:
+        modes = torch.from_numpy(scaled).reshape(count, width + 1, columns) / roots
+        slopes = modes[:, :-1].mT.reshape(count * columns, width).float()
+        # Products with few rows on the left are several times faster than with few columns on the right.
+        scores = (slopes @ values.T).double().reshape(count, columns, len(rows)) + modes[:, -1, :, None]
+        logs = (basis.T @ scores).log_softmax(1)  # (F, K, B)
+        loss = 0.5 * penalty * (shrunk * modes.square()).sum() - (weights * logs.gather(1, label)).sum()
+        residuals = basis @ (weights * logs.exp().scatter_add_(1, label, -torch.ones_like(weights)))  # (F, C, B)
+        by_slope = (residuals.reshape(count * columns, -1).float() @ values).double().reshape(count, columns, width)
+        gradient = torch.cat([by_slope, residuals.sum(2, keepdim=True)], 2).mT + penalty * shrunk * modes
+        return float(loss), (gradient / roots).flatten().numpy()
+
+    modes, found = torch.zeros(count, width + 1, columns, dtype=torch.float64), []
+    least_slope = 1e2 * settings.mode_tolerance * float(weights[0].sum()) ** 0.5
+    options = {"maxiter": settings.mode_iterations, "gtol": least_slope, "ftol": settings.mode_tolerance}
+    for place, penalty in enumerate(penalties):
+        roots = (0.25 * squares[:, :, None] + penalty * shrunk).sqrt()
+        start = modes if starts is None else starts[place] @ basis.T
+        start = (start * roots).flatten().numpy()
+        end = minimize(objective, start, (penalty, roots), jac=True, method="L-BFGS-B", options=options)
+        modes = torch.from_numpy(end.x).reshape(count, width + 1, columns) / roots
+        found.append(modes @ basis)
+    return torch.stack(found)

@@ -1,9 +1,8 @@
 """Rows of a table of classes as a classifier is fitted and judged on: equal ones merged, dealt out to folds.
 
-A copy of a row tells nothing new, and a model that has seen one is not to be judged by the other: equal rows are one
-row with the sum of their weights. But in a table of few different rows (three categories, answers from 1 to 5) they are
-observations of their own, and where they have several classes it shows. Held out together, all the rows of one class
-would be missing where those of the other are, and every model that had learned the shares would seem to be wrong.
+A copy of a row carries no new information, and a model that was fitted to one must not be judged by the other: equal
+rows are one row with the sum of their weights. In a table of few different rows (three categories, answers from 1 to 5)
+equal rows are separate observations, which shows where they have several classes; they are then in different folds.
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from torch import Tensor
 
-from restt.estimators.class_settings import ClassSettings
 from restt.estimators.columns import Column, fit_columns, levels_beside, read_numbers
 from restt.estimators.gradient import Examples
 from restt.estimators.targets import Labels
@@ -27,6 +25,114 @@ from restt.prior.sites import fit_sites, rows_of
 
 if TYPE_CHECKING:
     from restt.estimators.classifier import ResTTClassifier
+
+
+@dataclass(frozen=True)
+class ClassSettings:
+    """How candidates are fitted, judged and averaged. Tests shrink it; users choose among a few by ``effort``.
+
+    Numbers without another source are those of 0.8, chosen on the tables of docs/table_choices.md.
+    """
+
+    # Folds; the fewest rows that candidates are judged on; of more rows, as many folds are held out as have these rows.
+    folds: int = 5
+    fewest_rows: int = 10
+    judged_rows: int = 1000
+    # Rows that candidates are fitted to and judged on, a random sample of longer tables: a limit of time and memory.
+    # Trains with a share see all rows.
+    most_rows: int = 20_000
+    # Knots of a column's grid: half the square root of the rows, within these bounds.
+    # On 14,448 rows of california-housing 16, 32 and 64 knots have log-losses of 0.276, 0.263 and 0.262.
+    fewest_knots: int = 16
+    most_knots: int = 64
+    # Levels of a category that have a state of their own, and states of all columns.
+    most_levels: int = 500
+    most_states: int = 3000
+    # Columns beyond which straight lines are the only kernel (gradients where rows are many): trains of so many sites
+    # explode or learn nothing under one rate.
+    most_columns: int = 500
+    # Learning of hyper-parameters: pairs of rows, and of rows and columns, of all folds' searches together, and L-BFGS
+    # steps from either start and then from the better one. 330 rows for each of five folds and for all rows, 808 where
+    # there is one fold. Every fold begins anew: from a start that all rows had found, out-of-fold log-losses of small
+    # tables were too good.
+    learning_pairs: float = 6 * 330.0**2
+    learning_entries: float = 1.8e7
+    first_iterations: int = 8
+    iterations: int = 20
+    # w of the Gaussian kernel exp(-w d²/2), times the number of columns: 2 is scikit-learn's gamma="scale".
+    width: float = 2.0
+    # Penalties of a mode: how many times smaller than 1 the variance of the logits is taken to be.
+    penalties: tuple[float, ...] = (1.0, 1 / 16, 1 / 256, 1 / 4096)
+    # Inducing rows of a mode where there is one fold (divided by the fourth root of the number of searches: 1,000 of
+    # five folds and all rows), and its axes: fewer where folds · rows · axes · (classes - 1) were more.
+    inducing_rows: int = 1565
+    fewest_axes: int = 50
+    mode_work: float = 4e7
+    # L-BFGS steps of a mode, and the share of its objective that a step gains where it ends.
+    mode_iterations: int = 60
+    mode_tolerance: float = 1e-6
+    # How far the train of the products may be from their logits: an error of 0.03 costs about 0.03²/8 nats a row.
+    tolerance: float = 0.03
+    largest_bond: int = 40
+    first_bonds: tuple[int, ...] = (8, 20)
+    # Trained candidates: bond, steps, Adam's rate, penalties, those first that stay where there is no time for all, and
+    # rows of a step. Trains of bond 10 over 8 hats a column in place of the last penalty were no better (7 tables).
+    train_bond: int = 8
+    train_steps: int = 300
+    rate: float = 0.05
+    train_penalties: tuple[float, ...] = (0.001, 0.0003, 0.0001)
+    step_rows: int = 2500
+    # Trains with a share are trained on with all rows, at a lower rate (at 0.05 one of R's tables went from a log-loss
+    # of 0.32 to 0.45): so many steps, or batches where rows are many, and the most passes over the rows.
+    refining_steps: int = 100
+    refining_rate: float = 0.01
+    batch: int = 512
+    many_steps: int = 4000
+    most_epochs: int = 20
+    # Where straight lines become flat, in standard deviations, so that no tail decides alone.
+    furthest: float = 2.5
+    # Site vectors that hardly vary would be given huge initial weights; for the initialisation they vary this much.
+    least_second_moment: float = 0.1
+    # Multiplications (rows · Σ widths · r² · runs · steps) of all trained candidates: about 25 seconds.
+    trained_work: float = 1e11
+    # Rounds of the greedy selection (no weight is below 1/rounds), the loss relative to the best candidate's beyond
+    # which one takes no part, and by how many nats on all held-out rows together a train has to be better than a
+    # kernel: two dozen rows are too few to tell a lucky train from a good one.
+    rounds: int = 20
+    most_loss: float = 2.0
+    train_cost: float = 4.0
+    # Weights of the averaged module, 64 MiB: trained candidates beyond it are left out.
+    most_weights: int = 2**23
+
+    @classmethod
+    def of_effort(cls, effort: str) -> Self:
+        """The settings of ``"quick"``, ``"auto"`` or ``"best"``, which is ``"auto"`` with twice the rows and steps.
+
+        >>> ClassSettings.of_effort("quick").folds
+        3
+        """
+        if effort == "quick":
+            return cls(
+                folds=3,
+                most_rows=2000,
+                learning_pairs=4 * 150.0**2,
+                first_iterations=3,
+                iterations=8,
+                penalties=(1 / 8, 1 / 256),
+                inducing_rows=565,
+                train_steps=150,
+                train_penalties=(0.001,),
+            )
+        if effort == "best":
+            return cls(
+                learning_pairs=24 * 330.0**2,
+                learning_entries=7.2e7,
+                first_iterations=16,
+                iterations=40,
+                inducing_rows=3130,
+                train_steps=600,
+            )
+        return cls()
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +154,6 @@ class ClassRows:
     def read(cls, given: Examples, parameters: ResTTClassifier, target: Labels, seed: int) -> ClassRows:
         """Merge equal rows of a table, and fit columns and sites to them."""
         settings = ClassSettings.of_effort(parameters.effort)
-        wide = given.table.width > settings.most_columns
         columns = fit_columns(
             given.table,
             given.weights,
@@ -67,8 +172,10 @@ class ClassRows:
         table, labels = table[first[order]], labels[first[order]]
         weights = np.bincount(group, given.weights)[order]
         levels = [None if column.levels is None else column.states for column in columns]
-        # Straight lines alone need no knot but their ends.
-        sites = fit_sites(table, weights, levels, 2 if wide else settings.knots, average=False)
+        knots = int(np.clip(len(labels) ** 0.5 / 2, settings.fewest_knots, settings.most_knots))
+        if len(columns) > settings.most_columns:
+            knots = 2  # straight lines need no knot but their ends
+        sites = fit_sites(table, weights, levels, knots, average=False)
         counts = pieces(table, weights, settings.folds)
         each = np.repeat(np.arange(len(labels)), counts)
         return cls(
@@ -79,7 +186,7 @@ class ClassRows:
             labels[each],
             target.row_weights(target.classes[labels[each]], (weights / counts)[each]),
             target.initial_bias().numpy(),
-            stratified_folds(labels, settings.folds, counts),
+            stratified_folds(labels, settings.folds, settings.judged_rows, counts),
             settings,
             None if isinstance(parameters.bond_dim, str) else int(parameters.bond_dim),
         )
@@ -108,6 +215,11 @@ class ClassRows:
         """The rows that each fold's models are fitted to."""
         return tuple(np.flatnonzero(self.folds != fold) for fold in range(int(self.folds.max()) + 1))
 
+    @property
+    def searches(self) -> int:
+        """How often a kernel is learned: by every fold and by all rows, once where there is one fold."""
+        return 1 if len(self.parts) == 1 else len(self.parts) + 1
+
     @cached_property
     def varying(self) -> tuple[int, ...]:
         """Sites of more than one value."""
@@ -124,7 +236,7 @@ class ClassRows:
         if count >= len(self):
             return self
         table, labels, weights = (part[:count] for part in (self.table, self.labels, self.weights))
-        folds = stratified_folds(labels, self.settings.folds)
+        folds = stratified_folds(labels, self.settings.folds, self.settings.judged_rows)
         codes = self.codes.take(slice(count))
         return replace(self, table=table, labels=labels, weights=weights, folds=folds, codes=codes)
 
@@ -144,15 +256,19 @@ class ClassRows:
 def stratified_folds(
     labels: np.ndarray,  # (B,)
     count: int,
+    judged: int,
     pieces: np.ndarray | None = None,  # (B,), of sum P
 ) -> np.ndarray:  # (P,)
     """The fold of each row, every class dealt out in turn; -1 for a class of one row, which every fold has to see.
 
-    A row of several ``pieces``, at most ``count``, is in as many folds, one after the other.
+    Of ``count`` folds only as many are held out as have ``judged`` rows together; the others are -1 too. A row of
+    several ``pieces``, at most ``count``, is in as many folds, one after the other.
 
-    >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2).tolist()
+    >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2, 100).tolist()
     [0, 1, 0, 0, 1, -1, 1]
-    >>> stratified_folds(np.array([0, 1, 1]), 3, np.array([2, 2, 1])).tolist()
+    >>> stratified_folds(np.array([0, 0, 1, 0, 0, 2, 1]), 2, 3).tolist()
+    [0, -1, 0, 0, -1, -1, -1]
+    >>> stratified_folds(np.array([0, 1, 1]), 3, 100, np.array([2, 2, 1])).tolist()
     [0, 1, 2, 0, 1]
     """
     each = labels if pieces is None else np.repeat(labels, pieces)
@@ -163,6 +279,7 @@ def stratified_folds(
         if len(places) > 1:
             folds[places] = np.arange(dealt, dealt + len(places)) % count
             dealt += len(places)
+    folds[folds >= -(-judged * count // len(each))] = -1
     return folds
 
 

@@ -1,4 +1,4 @@
-"""What both classifiers share: labels as they are given, their weights, and probabilities from logits."""
+"""What both classifiers share: labels and their weights, probabilities from logits, log-loss and temperature."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
@@ -95,6 +96,42 @@ class LabelPredictions(ClassifierMixin, BaseResTT):
 
     def _read_y(self, y: Any) -> np.ndarray:
         return read_labels(y)
+
+
+def log_loss(
+    logits: np.ndarray,  # (…, B, K)
+    labels: np.ndarray,  # (B,): numbers of classes
+    weights: np.ndarray,  # (B,)
+) -> np.ndarray:  # (…)
+    """Weighted mean of -log softmax at each row's class.
+
+    >>> round(float(log_loss(np.log([[0.8, 0.2]]), np.array([0]), np.ones(1))), 3)
+    0.223
+    """
+    own = log_softmax(logits, axis=-1)[..., np.arange(len(labels)), labels]
+    return np.asarray(-(own @ weights) / weights.sum())
+
+
+def fitted_temperature(
+    scores: np.ndarray,  # (B, K)
+    labels: np.ndarray,  # (B,): numbers of classes
+    weights: np.ndarray,  # (B,)
+    bounds: tuple[float, float] = (0.1, 10.0),
+) -> float:
+    """The temperature under which softmax(scores / temperature) has the least log-loss.
+
+    ``bounds``: rows that were fitted perfectly would ask for 0; held-out log-loss of outputs trained by squares on
+    wine, breast-cancer and digits was best between 0.07 and 0.2.
+
+    >>> sure = np.repeat([[0.0, 1.0]], 4, axis=0)
+    >>> round(1 / fitted_temperature(sure, np.array([1, 1, 1, 0]), np.ones(4)), 3)  # log 3: three of four
+    1.099
+    """
+
+    def loss(log_temperature: float) -> float:
+        return float(log_loss(scores / np.exp(log_temperature), labels, weights))
+
+    return float(np.exp(minimize_scalar(loss, bounds=np.log(bounds), method="bounded").x))
 
 
 def _class_weights(class_weight: Any, classes: np.ndarray, y: np.ndarray, shares: np.ndarray) -> np.ndarray | None:

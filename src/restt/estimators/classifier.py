@@ -1,29 +1,36 @@
-"""Classification in closed form."""
+"""Classification in closed form, and by gradients where both columns and rows are many."""
 
 from __future__ import annotations
 
 import time
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
+
 from restt._common.compat_sklearn import StrOptions, fit_context
-from restt.estimators.class_settings import ClassSettings
-from restt.estimators.classes import LabelPredictions, new_labels
+from restt.estimators.class_rows import ClassSettings
+from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
 from restt.estimators.encoding import site_covariances
-from restt.estimators.selection import select
-from restt.estimators.wide_classes import train_wide
+from restt.estimators.net_classifier import ResTTNetClassifier
+from restt.estimators.selection import Selected, select
+from restt.estimators.tables import read_sample_weight
+from restt.features import Trigonometric
 
 
 class ResTTClassifier(LabelPredictions, ClosedForm):
     """Classification by a residual tensor train over the columns of a table.
 
-    It averages Gaussian processes of the logits (the kernel of :class:`ResTTRegressor` and simpler ones, down to
-    logistic regression), low-bond trains that are trained over hats and over straight lines, and the classes' shares.
-    Each is fitted to the rows outside of five folds; those whose average has the least log-loss on the rows inside are
-    averaged, and a temperature is fitted to the same rows, so that probabilities are calibrated as they come. The
-    chosen are then fitted to all rows. The average is one module, whose members' logits are averaged before the
-    softmax: its explanations are exact. Of more than 2,500 rows a sample of so many chooses. Of more than 500 columns
-    the candidates are logistic regressions alone; fewer than 10 different rows are one.
+    It averages Gaussian processes of the logits (the kernel of :class:`ResTTRegressor`, a Gaussian kernel, and logistic
+    regression), low-bond trains that are trained by gradients, and the classes' shares. Each is fitted to the rows
+    outside of up to five folds; those whose average has the least log-loss on the rows inside are averaged, and fitted
+    to all rows, of more than 20,000 to a random sample. The average is one module, whose members' logits are averaged
+    before the softmax: its explanations are exact. Of more than 500 columns it is a logistic regression or, with more
+    than 2,500 rows, the better of two trainings by gradients; fewer than 10 different rows are a logistic regression.
 
     :class:`ResTTNetClassifier` is one model trained by gradients, with all that training has to choose.
 
@@ -32,8 +39,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     effort : {"quick", "auto", "best"}
         ``"quick"`` compares fewer candidates on three folds; ``"best"`` learns on twice the rows in twice the steps.
     bond_dim : "auto" or int
-        The largest width r of the chain's state of a candidate. ``"auto"`` is 4 or 10 for trained ones and as much as
-        the solved ones need, at most 40.
+        The largest width r of the chain's state of a candidate. ``"auto"`` is 8 for trained ones and as much as the
+        kernels need, at most 40.
     categorical_features : sequence of column names or numbers, or mask, optional
         Columns to take as categories beside those whose type says so.
     handle_unknown : {"other", "error"}
@@ -55,7 +62,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     classes_ : ndarray (K,)
         The labels in sorted order; those of rows that weigh 0 are not there.
     temperature_ : float
-        What outputs are divided by.
+        What outputs are divided by; 1 but for tables of many columns and many rows.
     candidates_ : dict of str to (float, float)
         Log-loss of each candidate on rows that it was not fitted to (NaN where rows are too few to judge by), and its
         share in the average. Not kept in a saved model.
@@ -126,8 +133,8 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
         began, made = time.monotonic(), self._for_a_fit()
         given, seed = made._read_rows(X, y, sample_weight), made._new_seed()
         settings = ClassSettings.of_effort(self.effort)
-        if given.table.width > settings.most_columns and len(given) > settings.most_rows:
-            found = train_wide(given, made, seed)
+        if given.table.width > settings.most_columns and len(given) > settings.step_rows:
+            found = train_wide(X, y, sample_weight, made, seed)
         else:
             found = select(given, made, new_labels(given.y, given.weights, self.class_weight), seed)
         made.module_, made.encoding_, made.target_ = found.module, found.encoding, found.target
@@ -153,3 +160,90 @@ def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:
     """Those in the average, the largest share first."""
     chosen = sorted(((share, name) for name, (_, share) in candidates.items() if share > 0), reverse=True)
     return {name: share for share, name in chosen}
+
+
+@dataclass(frozen=True)
+class WideSettings:
+    """How tables of many columns and rows are trained: the numbers of 0.2, chosen on MNIST's training images.
+
+    Kernels of so many columns take too long and learn little beyond straight lines; images are such tables.
+    """
+
+    # Few weights under a penalty, and many without one over a smooth map, which learn slowly.
+    candidates: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            "hats, bond 10, penalty 0.005": {"bond_dim": 10, "penalty": 0.005},
+            "trigonometric, bond 50": {
+                **{"feature_map": Trigonometric(outside="clamp"), "bond_dim": 50},
+                **{"penalty": None, "lr": 0.003},
+            },
+        }
+    )
+    # Rows of the sample that candidates are judged on, and passes over it; rows held out to judge by.
+    sample: int = 12_000
+    sample_epochs: int = 8
+    held_out_share: float = 0.1
+    most_held_out: int = 10_000
+    # Steps of the training on all rows, between fewest and most passes.
+    batch: int = 512
+    steps: int = 4000
+    fewest_epochs: int = 5
+    most_epochs: int = 20
+
+
+def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, seed: int) -> Selected:
+    """Train the candidate with the least log-loss on held-out rows, after a training on a sample, on all other rows."""
+    own, labels = WideSettings(), read_labels(y)
+    weights = read_sample_weight(sample_weight, len(labels))
+    used = np.flatnonzero(weights > 0)
+    kept, held_out = (used[part] for part in split(labels[used], own, np.random.default_rng(seed)))
+    shared = ("categorical_features", "handle_unknown", "handle_missing", "device", "class_weight")
+
+    def trained(rows: np.ndarray, options: dict[str, Any], epochs: int, verbose: int) -> ResTTNetClassifier:
+        model = ResTTNetClassifier(
+            **{name: getattr(estimator, name) for name in shared},
+            **options,
+            **{"random_state": seed, "batch_size": own.batch, "epochs": epochs, "verbose": verbose},
+        )
+        return model.fit(_safe_indexing(X, rows), labels[rows], weights[rows])
+
+    def outputs(model: ResTTNetClassifier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        target, y = model.target_, labels[held_out]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of levels that only held-out rows have
+            logits = model.predict_log_proba(_safe_indexing(X, held_out))
+        return logits, np.searchsorted(target.classes, y), target.row_weights(y, weights[held_out])
+
+    sample, losses = kept[: own.sample], {}
+    for name, options in own.candidates.items():
+        with warnings.catch_warnings():
+            # A candidate that comes to nothing on the sample is not chosen.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            losses[name] = float(log_loss(*outputs(trained(sample, options, own.sample_epochs, 0))))
+    best = min(losses, key=lambda name: losses[name])
+    options = own.candidates[best]
+    if options["penalty"] is not None:
+        # The loss is a mean over rows: the penalty that was right for the sample is a smaller one for more rows.
+        options = {**options, "penalty": options["penalty"] * len(sample) / len(kept)}
+    epochs = int(np.clip(own.steps * own.batch // len(kept), own.fewest_epochs, own.most_epochs))
+    model = trained(kept, options, epochs, estimator._shown)
+    logits, numbers, row_weights = outputs(model)
+    temperature = fitted_temperature(logits, numbers, row_weights)
+    losses[best] = float(log_loss(logits / temperature, numbers, row_weights))
+    candidates = {name: (loss, float(name == best)) for name, loss in losses.items()}
+    target = replace(model.target_, temperature=temperature)
+    return Selected(model.module_, model.encoding_, target, model.precision_, candidates, losses[best], 0.0)
+
+
+def split(y: np.ndarray, own: WideSettings, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on, in random order but with one of each class first, and rows to hold out.
+
+    >>> kept, held_out = split(np.array([0] * 30 + [1]), WideSettings(), np.random.default_rng(0))
+    >>> len(kept), len(held_out), int(kept.max())
+    (28, 3, 30)
+    """
+    order = rng.permutation(len(y))
+    first = np.sort(np.unique(y[order], return_index=True)[1])
+    order = np.concatenate([order[first], np.delete(order, first)])
+    held_out = min(own.most_held_out, round(own.held_out_share * len(y)), len(y) - len(first))
+    return order[: len(y) - held_out], order[len(y) - held_out :]

@@ -10,9 +10,8 @@ from scipy.special import softmax
 from sklearn.utils.validation import column_or_1d
 
 from restt._common.compat_sklearn import StrOptions, fit_context
-from restt.estimators.averaging import fitted_temperature
 from restt.estimators.base import of_one_fit
-from restt.estimators.classes import LabelPredictions, new_labels
+from restt.estimators.classes import LabelPredictions, fitted_temperature, new_labels
 from restt.estimators.gradient import Examples, member_outputs
 from restt.estimators.net import BaseNet
 from restt.estimators.targets import Labels, class_numbers

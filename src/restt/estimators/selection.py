@@ -1,26 +1,25 @@
 """Classes of a table by an average of residual trains, weighted by their log-loss on rows that they have not seen.
 
 Candidates (:mod:`~restt.estimators.class_kernels`, :mod:`~restt.estimators.class_trains`) are fitted to the rows
-outside each of five folds and averaged greedily by the log-loss of the rows inside. Kernels that have a share are then
-conditioned on all rows; trains stay those of the folds, whose mean is better than one train. All of them are put side
-by side in one module, whose runs' plain mean is the average.
+outside each fold and averaged greedily by the log-loss of the rows inside. Kernels that have a share are then
+conditioned on all rows; trains stay those of the folds, whose mean is better than one train, and are trained on with
+all rows. All of them are put side by side in one module, whose runs' plain mean is the average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from restt.estimators.averaging import doubts, fitted_temperature, greedy_weights, log_loss
 from restt.estimators.class_kernels import KernelCandidates, kernel_candidates
 from restt.estimators.class_rows import ClassRows
-from restt.estimators.class_trains import TrainCandidates, hat_view, line_view, train_candidates, training_work
+from restt.estimators.class_trains import TrainCandidates, train_candidates
+from restt.estimators.classes import log_loss
 from restt.estimators.encoding import Encoding, with_site_means
 from restt.estimators.gradient import Examples
 from restt.estimators.settings import Settings, settle
@@ -56,15 +55,17 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
     kernels = kernel_candidates(sample, PriorSettings.of_effort(parameters.effort))
     order = _site_order(rows, kernels.relevance)
     device = _device(sample, parameters)
-    trains = _trains(sample.ordered(order), device, seed) if _leave_room(sample, kernels) else []
-    weights, temperature, losses, loss = _chosen(sample, kernels, trains)
+    trains = TrainCandidates(kernels.held_out[:0])
+    if _leave_room(sample, kernels):
+        trains = train_candidates(sample.ordered(order), device, seed)
+    weights, losses, loss = _chosen(sample, kernels, trains)
     members, error = _members(rows, order, kernels, trains, weights, device, seed)
     hats, shift, scale = hat_map([rows.sites[n] for n in order])
     encoding = Encoding(rows.columns, order, hats, shift, scale, shift.clone(), None)
     return Selected(
         _averaged(members, device),
         with_site_means(encoding, encoding.numbers(given.table), given.weights),
-        replace(target, temperature=temperature),
+        target,
         device.precision,
         {name: (losses[name], weights[name]) for name in weights},
         loss,
@@ -73,17 +74,10 @@ def select(given: Examples, parameters: ResTTClassifier, target: Labels, seed: i
 
 
 def _device(rows: ClassRows, parameters: ResTTClassifier) -> Settings:
-    own = rows.settings
-    return settle(
-        len(rows),
-        sum(site.width for site in rows.sites),
-        rows.bond or own.hat_bond,
-        own.folds,
-        device=parameters.device,
-        precision="auto",
-        batch_size=len(rows),
-        epochs=own.hat_steps,
-    )
+    own, width = rows.settings, sum(site.width for site in rows.sites)
+    bond, count = rows.bond or own.train_bond, min(len(rows), own.step_rows)
+    training: dict[str, Any] = {"precision": "auto", "batch_size": count, "epochs": own.train_steps}
+    return settle(count, width, bond, own.folds, device=parameters.device, **training)
 
 
 def _site_order(rows: ClassRows, relevance: np.ndarray) -> tuple[int, ...]:
@@ -102,51 +96,57 @@ def _leave_room(rows: ClassRows, kernels: KernelCandidates) -> bool:
     return bool(losses.min() * weights.sum() > rows.settings.train_cost)
 
 
-def _trains(rows: ClassRows, device: Settings, seed: int) -> list[TrainCandidates]:
-    """As many trained candidates as the budget has room for."""
-    own = rows.settings
-    # A train over a view has a bond more over the states.
-    most = own.hat_bond if rows.bond is None else rows.bond - 1
-    if len(rows.sites) > own.most_columns or most == 0:
-        return []
-    read = sorted({0, *rows.varying, len(rows.sites) - 1})
-    views = [line_view(rows.sites, read, own.furthest), hat_view(rows, read, own.hat_knots)]
-    bonds = [min(own.line_bond, most), most]
-    steps = [own.line_steps, own.hat_steps]
-    works = [training_work(rows, *each) for each in zip(views, bonds, steps, strict=True)]
-    kept: list[list[float]] = [[], []]
-    spent = 0.0
-    for pair in zip_longest(own.line_penalties, own.hat_penalties):
-        for chosen, penalty, work in zip(kept, pair, works, strict=True):
-            if penalty is not None and spent + work <= own.trained_work:
-                chosen.append(penalty)
-                spent += work
-    plans = [plan for plan in zip(views, kept, bonds, steps, strict=True) if plan[1]]
-    return [train_candidates(rows, *plan, device, seed) for plan in plans]
-
-
 def _chosen(
-    rows: ClassRows, kernels: KernelCandidates, trains: Sequence[TrainCandidates]
-) -> tuple[dict[str, float], float, dict[str, float], float | None]:
-    """The candidates' weights, the temperature of the average, the candidates' log-losses and the average's."""
-    names = [SHARES, *kernels.names, *(name for family in trains for name in family.names)]
+    rows: ClassRows, kernels: KernelCandidates, trains: TrainCandidates
+) -> tuple[dict[str, float], dict[str, float], float | None]:
+    """The candidates' weights and log-losses, and the log-loss of the average."""
+    names = [SHARES, *kernels.names, *trains.names]
     if not rows.is_judged:
-        # Too few rows to judge by: logistic regression.
-        weights = {name: float(name == kernels.default) for name in names}
-        return weights, 1.0, dict.fromkeys(names, float("nan")), None
-    held_out = [_held_out_shares(rows)[None], kernels.held_out, *(family.held_out for family in trains)]
+        # Too few rows to judge by: logistic regression with slopes of variance 1 altogether.
+        return {name: float(name == kernels.names[0]) for name in names}, dict.fromkeys(names, float("nan")), None
+    held_out = [_held_out_shares(rows)[None], kernels.held_out, trains.held_out]
     logits = np.concatenate(held_out)[:, rows.judged]
     labels, row_weights = rows.labels[rows.judged], rows.weights[rows.judged]
     losses = log_loss(logits, labels, row_weights)
-    doubt = doubts(logits[losses.argmin()], labels)
     costs = np.where(np.arange(len(names)) > len(kernels.names), rows.settings.train_cost, 0.0)
-    found = greedy_weights(logits, labels, row_weights, doubt=doubt, costs=costs)
-    average = np.tensordot(found, logits, 1)
-    temperature = fitted_temperature(average, labels, row_weights, rows.settings.temperatures, doubt)
-    loss = float(log_loss(average / temperature, labels, row_weights))
-    named = (dict(zip(names, values.tolist(), strict=True)) for values in (found, losses))
-    weights, by_name = named
-    return weights, temperature, by_name, loss
+    weights = greedy_weights(logits, labels, row_weights, costs, rows.settings.rounds, rows.settings.most_loss)
+    loss = float(log_loss(np.tensordot(weights, logits, 1), labels, row_weights))
+    return dict(zip(names, weights.tolist(), strict=True)), dict(zip(names, losses.tolist(), strict=True)), loss
+
+
+def greedy_weights(
+    logits: np.ndarray,  # (C, B, K): of C candidates on rows that they were not fitted to
+    labels: np.ndarray,  # (B,)
+    weights: np.ndarray,  # (B,)
+    costs: np.ndarray,  # (C,)
+    rounds: int,
+    most_loss: float,
+) -> np.ndarray:  # (C,), summing to one
+    """Weights of the average of logits with the least log-loss: greedy selection with replacement.
+
+    It begins with the best candidate; each round adds the candidate, perhaps again, that lowers the loss of the average
+    most (Caruana et al. 2004). The weights are those of the best round. A candidate with more than ``most_loss`` times
+    the best one's loss takes no part: it has been far off somewhere, and may be on other rows. ``costs``: by how many
+    nats, over all rows together, a candidate has to be better than one without costs; -log of its prior odds.
+
+    >>> right = np.array([[0.0, 2.0], [2.0, 0.0]])
+    >>> greedy_weights(np.stack([right, -right]), np.array([1, 0]), np.ones(2), np.zeros(2), 20, 2.0)
+    array([1., 0.])
+    """
+    counts, prior = np.zeros(len(logits)), costs / weights.sum()
+    losses = log_loss(logits, labels, weights) + prior
+    barred = losses > most_loss * losses.min()
+    chosen = int(losses.argmin())
+    total, best, kept = np.zeros_like(logits[0]), np.inf, counts
+    for size in range(1, rounds + 1):
+        counts[chosen] += 1
+        total = total + logits[chosen]
+        if losses[chosen] < best:
+            best, kept = float(losses[chosen]), counts.copy()
+        losses = log_loss((total + logits) / (size + 1), labels, weights) + (counts @ prior + prior) / (size + 1)
+        losses[barred] = np.inf
+        chosen = int(losses.argmin())
+    return kept / kept.sum()
 
 
 def _held_out_shares(rows: ClassRows) -> np.ndarray:  # (B, K)
@@ -162,40 +162,32 @@ def _members(
     rows: ClassRows,
     order: Sequence[int],
     kernels: KernelCandidates,
-    trains: Sequence[TrainCandidates],
+    trains: TrainCandidates,
     weights: dict[str, float],
     device: Settings,
     seed: int,
 ) -> tuple[list[tuple[list[Tensor], float]], float]:
     """Cores of the members with their weights, which sum up to the average, and the error of the rounded one."""
-    own, widths = rows.settings, [rows.sites[n].width for n in order]
+    own, widths = rows.settings, [site.width for site in rows.sites]
     largest = rows.bond or own.largest_bond
-    solved = kernels.solve(np.array([weights[name] for name in kernels.names]), rows)
-    solved = replace(solved, constant=solved.constant + weights[SHARES] * rows.shares)
+    solved = kernels.solve(np.array([weights[name] for name in kernels.names]))
+    solved.constant[:] += weights[SHARES] * rows.shares
     members = [(solved.additive_cores(order, largest), 1.0)]
     products, error = solved.product_cores(order, largest)
     if products:
         members.append((products, 1.0))
-    chosen = [
-        (weights[name], family, place)
-        for family in trains
-        for place, name in enumerate(family.names)
-        if weights[name] > 0
-    ]
-    chosen.sort(key=lambda each: each[0])
+    shares = np.array([weights[name] for name in trains.names])
     bond = max(len(core) for cores, _ in members for core in cores)
-    run_size = len(widths) * max(widths) * max(bond, own.hat_bond + 1) ** 2
-    left_out = 0.0
-    while chosen and (len(members) + own.folds * len(chosen)) * run_size > own.most_weights:
-        if left_out + chosen[0][0] == 1:
-            break
-        left_out += chosen.pop(0)[0]
+    run_size = len(widths) * max(widths) * max(bond, own.train_bond + 1) ** 2
+    fitting = (own.most_weights // run_size - len(members)) // trains.folds
+    # The largest that fit; one where nothing else has a share.
+    chosen = np.argsort(-shares)[: max(fitting, int(shares.sum() == 1))]
+    used = 1 - shares.sum() + shares[chosen].sum()
     ordered = rows.ordered(order)
-    for share, family, place in chosen:
-        module = family.refined(place, ordered, device, seed)
-        runs = module.runs or 1
-        members += [(family.view.cores(module, run, widths), share / runs) for run in range(runs)]
-    return [(cores, weight / (1 - left_out)) for cores, weight in members], error / (1 - left_out)
+    for place in chosen[shares[chosen] > 0].tolist():
+        runs = trains.refined(place, ordered, device, seed)
+        members += [(cores, float(shares[place]) / len(runs)) for cores in runs]
+    return [(cores, weight / used) for cores, weight in members], error / used
 
 
 @torch.no_grad()
@@ -207,16 +199,8 @@ def _averaged(members: Sequence[tuple[list[Tensor], float]], device: Settings) -
         last = cores[-1] * (weight * len(members))
         inner = [torch.nn.functional.pad(core, (0, bond - core.shape[2])) for core in cores[:-1]]
         parts.append(residual_module([*inner, last]))
-    like = parts[0]
-    module = ResTT(
-        like.sites,
-        list(like.feature_dims),
-        bond,
-        like.outputs,
-        runs=len(parts),
-        dtype=device.dtype,
-        device=device.device,
-    )
+    shape = (parts[0].sites, list(parts[0].feature_dims), bond, parts[0].outputs)
+    module = ResTT(*shape, runs=len(parts), dtype=device.dtype, device=device.device)
     for name, parameter in module.named_parameters():
         parameter.copy_(torch.stack([part.get_parameter(name) for part in parts]))
     return module
