@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,26 +115,16 @@ def encode(examples: Examples, encoding: Encoding, target: Target, settings: Set
     return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
 
 
-def encode_stream(
-    kept: Examples, held: Examples | None, encoding: Encoding, target: Target, settings: Settings
-) -> EncodedStream | None:
+def encode_stream(kept: Examples, held: Examples | None, encoding: Encoding, target: Target) -> EncodedStream | None:
     """Encode all rows of the stream that examples are a sample of, but those held out; None without a stream."""
     if kept.sample is None:
         return None
     held_out = None if held is None else held.sample
 
-    def vectors(table: Table) -> Iterator[Tensor]:
-        for chunk in encoding.chunks(torch.from_numpy(encoding.numbers(table))):
-            yield chunk.to(settings.dtype)
-
-    def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        return target.encode(y), target.row_weights(y, np.ones(len(y)))
-
     return EncodedStream(
         kept.sample.stream,
         encoding,
-        vectors,
-        targets,
+        target,
         np.empty(0, dtype=np.int64) if held_out is None else np.sort(held_out.numbers),
         float(target.row_weights(kept.y, kept.weights).sum() / kept.weights.sum()),
     )

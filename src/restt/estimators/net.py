@@ -19,6 +19,7 @@ from restt import chain
 from restt._common.compat_sklearn import Interval, fit_context
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
+from restt._common.ranks import read_group
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
@@ -194,7 +195,8 @@ class BaseNet(CallbackSupport, BaseResTT):
         if isinstance(X, Stream):
             if once:
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-            X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
+            with read_group("auto").agreed("read the rows"):
+                X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         held_out = None if validation is None else self._read_validation(validation)
         return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
@@ -270,7 +272,7 @@ class BaseNet(CallbackSupport, BaseResTT):
             kept, held = self._split(given, held_out, None if once else seed)
             rows = encode(kept, encoding, target, settings)
             held_rows = None if held is None else encode(held, encoding, target, settings)
-        streamed = encode_stream(kept, held, encoding, target, settings)
+        streamed = encode_stream(kept, held, encoding, target)
 
         done = 0
         if like is not None and like.seed == seed:

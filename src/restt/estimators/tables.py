@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from restt._common.errors import shown
-from restt.data.parquet import float_values
 from restt.features.inputs import read_weights, unmasked
 
 _MICROSECONDS = 86_400e6  # of a day
@@ -229,49 +228,6 @@ class PolarsTable(Table):
     def take(self, rows: np.ndarray) -> Table:
         """The table of some rows."""
         return PolarsTable(self.frame[rows])
-
-
-class ArrowTable(Table):
-    """A pyarrow table, the block of a stream. What is no plain number is read as pandas does."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-        self.rows, self.width = table.shape
-        self.names = table.column_names
-
-    def holds_categories(self, column: int) -> bool:
-        """Whether the column has a type of text or categories."""
-        return self._in_pandas(column).holds_categories(0)
-
-    def numbers(self, column: int) -> np.ndarray:
-        """Values of a column of numbers, NaN where missing."""
-        return float_values(self.table.column(column)) if self._is_plain(column) else self._in_pandas(column).numbers(0)
-
-    def all_numbers(self) -> np.ndarray | None:
-        """All columns at once where they are plain numbers, else None."""
-        if not all(map(self._is_plain, range(self.width))):
-            return None
-        held = np.empty((self.width, self.rows))
-        for place, column in enumerate(self.table.columns):
-            held[place] = float_values(column)
-        return held.T
-
-    def categories(self, column: int) -> np.ndarray:
-        """Values of a column of categories as objects, None where missing."""
-        return self._in_pandas(column).categories(0)
-
-    def take(self, rows: np.ndarray) -> Table:
-        """The table of some rows."""
-        return ArrowTable(self.table.take(rows))
-
-    def _is_plain(self, column: int) -> bool:
-        from pyarrow import types
-
-        kind = self.table.schema.field(column).type
-        return bool(types.is_floating(kind) or types.is_integer(kind))
-
-    def _in_pandas(self, column: int) -> PandasTable:
-        return PandasTable(self.table.select([column]).to_pandas())
 
 
 def days(moments: np.ndarray) -> np.ndarray:  # (B,) datetime64 or timedelta64
