@@ -24,17 +24,13 @@ from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
 from restt.estimators.gradient import (
-    EncodedExamples,
     Examples,
-    Fit,
     Prepared,
-    begin_training,
     check_same_shape,
     encode,
     encode_stream,
     multiplication,
     new_module,
-    own_outputs,
     train_config,
     why_it_failed,
 )
@@ -214,15 +210,14 @@ class BaseNet(CallbackSupport, BaseResTT):
         """Prepare and begin a training; ``most_levels``: see :func:`~restt.estimators.columns.fit_column`."""
         with fitting_threads(given.encoding_work):
             prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
-            folder = None if once else self.checkpoint_dir
-            records = begin_training(prepared.fit, folder, shared=self.__dict__.get("_cloned", False))
+            records = prepared.start(None if once else self.checkpoint_dir)
             # Nothing can be refused any more.
             self._adopt(prepared, fresh=fresh)
-            settings = prepared.fit.settings
+            settings = prepared.settings
             if fresh:
                 numbers = self.encoding_.numbers(given.table)
                 self.site_covariances_ = site_covariances(self.encoding_, numbers, given.weights, settings.device)
-        return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
+        return self._epochs(records, prepared, judge_fit=not once), settings.epochs
 
     def _prepare(
         self,
@@ -238,7 +233,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         """Do everything up to the training and leave the estimator unchanged.
 
         ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
-        are taken and, where the seed is the same, its module, which must then be trained as a copy.
+        are taken.
         """
         if like is not None:
             encoding, target = like.encoding, like.target
@@ -267,34 +262,25 @@ class BaseNet(CallbackSupport, BaseResTT):
 
         seed = self._new_seed()
         if like is not None and (like.held is None or like.seed == seed):
-            kept, held, rows, held_rows = like.kept, like.held, like.fit.rows, like.fit.held_rows
+            rows, held = like.rows, like.held
         else:
-            kept, held = self._split(given, held_out, None if once else seed)
+            kept, out = self._split(given, held_out, None if once else seed)
             rows = encode(kept, encoding, target, settings)
-            held_rows = None if held is None else encode(held, encoding, target, settings)
-        streamed = encode_stream(kept, held, encoding, target)
+            held = None if out is None else encode(out, encoding, target, settings)
+        streamed = encode_stream(rows.examples, None if held is None else held.examples, encoding, target)
 
         done = 0
-        if like is not None and like.seed == seed:
-            module = like.fit.module
-        elif fresh:
-            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
+        if fresh:
+            module = new_module(self, encoding, target, rows, settings, seed)
         else:
             # A copy: predictions are of the last fit until this one has ended.
             module = copy.deepcopy(self.module_).to(device=settings.device, dtype=settings.dtype)
             done = self.n_iter_
         # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
-        config = train_config(
-            self,
-            self._loss,
-            target,
-            settings,
-            len(kept) if streamed is None else len(streamed),
-            None if self._is_unseeded() else seed + done,
-            once=once,
-        )
-        fit = Fit(module, rows, held_rows, config, settings, streamed)
-        return Prepared(fit, encoding, target, kept, held, seed)
+        order_seed = None if self._is_unseeded() else seed + done
+        count = len(rows.examples) if streamed is None else len(streamed)
+        config = train_config(self, self._loss, target, settings, count, order_seed, once=once)
+        return Prepared(module, encoding, target, rows, held, streamed, config, settings, seed)
 
     def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
         """Take over what was prepared."""
@@ -303,18 +289,16 @@ class BaseNet(CallbackSupport, BaseResTT):
             self.site_means_ = prepared.encoding.site_means
             self.site_covariances_ = None
         self.history_ = History(self.history_)
-        self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
-        self.precision_ = prepared.fit.settings.precision
+        self.module_, self.encoding_, self.target_ = prepared.module, prepared.encoding, prepared.target
+        self.precision_ = prepared.settings.precision
 
-    def _epochs(
-        self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
-    ) -> Iterator[EpochRecord]:
+    def _epochs(self, records: Iterator[EpochRecord], prepared: Prepared, *, judge_fit: bool) -> Iterator[EpochRecord]:
         """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
         before, known = self.n_iter_, len(self.history_)
         try:
             while True:
                 # For the epoch only, not between epochs.
-                with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
+                with chain.precision(multiplication(self.precision_)), fitting_threads(prepared.settings.step_work):
                     record = next(records, None)
                 if record is None:
                     break
@@ -327,13 +311,11 @@ class BaseNet(CallbackSupport, BaseResTT):
             raise
         self._finish(prepared.judged)
         if judge_fit:
-            rows = prepared.fit.rows
-            events = [event for record in self.history_[known:] for event in record.events]
-            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
+            self._warn_if_failed(prepared, [event for record in self.history_[known:] for event in record.events])
 
-    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
-        """Give a ConvergenceWarning where a training with these events and outputs has failed."""
-        reason = why_it_failed(outputs, self.target_, rows, events)
+    def _warn_if_failed(self, prepared: Prepared, events: Sequence[Event]) -> None:
+        """Give a ConvergenceWarning where a training with these events has failed."""
+        reason = why_it_failed(self.module_, prepared, events)
         if reason:
             advice = "Try a smaller lr, more epochs or another penalty"
             warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
@@ -383,8 +365,3 @@ class BaseNet(CallbackSupport, BaseResTT):
 
     def _is_unseeded(self) -> bool:
         return self.random_state is None and self.checkpoint_dir is not None
-
-    def __sklearn_clone__(self) -> Self:
-        made: Self = super().__sklearn_clone__()
-        made._cloned = True  # its checkpoints have a folder of their own in checkpoint_dir
-        return made
