@@ -245,9 +245,9 @@ def _check_names(target: tuple[str, ...], columns: tuple[str, ...], known: list[
             raise ValueError(f"{name} names {unknown[0]!r}, which is no column of {path}; it has {shown(known)}")
         if len(set(given)) < len(given) or not given:
             raise ValueError(f"{name} must name at least one column, each once, got {shown(list(given))}")
-    both = [name for name in columns if name in target]
+    both = set(columns) & set(target)
     if both:
-        raise ValueError(f"columns and target both name {both[0]!r}: what is predicted cannot be predicted from")
+        raise ValueError(f"columns and target both name {min(both)!r}: what is predicted cannot be predicted from")
 
 
 def _joined(numbers: list[np.ndarray], tables: list[Any], rng: np.random.Generator | None) -> Any:

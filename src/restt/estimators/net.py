@@ -51,7 +51,7 @@ from restt.train import EpochRecord, Event
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BaseNet(CallbackSupport, BaseResTT):
-    """Everything of a training but the meaning of y. The fields are the parameters of both estimators."""
+    """A training but for the meaning of y. The fields are the parameters of both estimators."""
 
     topology: str | Topology = "residual"
     feature_map: str | FeatureMap = "auto"
@@ -127,15 +127,15 @@ class BaseNet(CallbackSupport, BaseResTT):
         -------
         self
         """
-        made = self._for_a_fit()
-        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh())
+        fitting = self._for_a_fit()
+        records, epochs = fitting._start(X, y, sample_weight, fresh=self._starts_fresh())
         records = shown_progress(records, epochs, self._shown)
         try:
-            for _ in with_callback_calls(self, records, epochs, X, y, made._state_of_this_epoch):
+            for _ in with_callback_calls(self, records, epochs, X, y, fitting._state_of_this_epoch):
                 pass
         finally:  # a training that was stopped is a fit too, of the epochs it has had
             del records  # which a callback may have left before their end
-            self._become(made)
+            self._become(fitting)
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -157,17 +157,17 @@ class BaseNet(CallbackSupport, BaseResTT):
         >>> model.n_iter_ == record.epoch < 100
         True
         """
-        made = self._for_a_fit()
-        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
-        self._become(made)
+        fitting = self._for_a_fit()
+        records, epochs = fitting._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
+        self._become(fitting)
         return shown_progress(records, epochs, self._shown)
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         """Make one pass over the rows: ``partial_fit``."""
-        fresh, made = not self.__sklearn_is_fitted__(), self._for_a_fit()
-        for _ in made._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
+        fresh, fitting = not self.__sklearn_is_fitted__(), self._for_a_fit()
+        for _ in fitting._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
             pass
-        self._become(made)
+        self._become(fitting)
         return self
 
     def _start(
@@ -334,7 +334,7 @@ class BaseNet(CallbackSupport, BaseResTT):
 
     def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
         sizes = examples.table.width, width, int(self.bond_dim), outputs, int(self.runs), len(examples)
-        check_fits(*sizes, settings, saved=self.checkpoint_dir is not None)
+        check_fits(*sizes, settings)
 
     def _read_validation(self, validation: Any) -> Examples:
         if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
