@@ -79,7 +79,7 @@ class Network(FittedInEpochs):
     device : "auto", str or torch.device
     random_state : int, RandomState or None
     verbose : int
-        1 shows a line that is kept up to date, 2 a table.
+        1 prints about ten lines, 2 a line per epoch.
 
     Attributes
     ----------

@@ -80,8 +80,7 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         ``"auto"`` is the GPU where there is one and the problem is not small.
     random_state : int, RandomState or None
     verbose : int, default=0
-        1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a line per
-        epoch.
+        1 prints about ten lines, 2 a line per epoch.
 
     Attributes
     ----------
