@@ -147,7 +147,8 @@ def read_files(
     reasons: list[str] = []
     for file in files:
         here = [path for folder in folders if (path := folder / file.path).is_file()]
-        for source in (*here, *(file.mirrors if may_download else ())):
+        sources: list[Path | str] = [*here, *(file.mirrors if may_download else ())]
+        for source in sources:
             try:
                 content = source.read_bytes() if isinstance(source, Path) else _download(source, file, progress)
                 digest = hashlib.sha256(content).hexdigest()

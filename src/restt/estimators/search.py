@@ -345,8 +345,7 @@ def _joint_config(fits: Sequence[Prepared]) -> TrainConfig:
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
     changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
-    changes["penalty"] = replace(
-        penalties[0], **{name: of_runs(name, penalties) for name in ("chain", "linear", "head")}
-    )
+    grades: dict[str, Any] = {name: of_runs(name, penalties) for name in ("chain", "linear", "head")}
+    changes["penalty"] = replace(penalties[0], **grades)
     changes["run_ids"] = [run for fit in fits for run in range(fit.module.runs or 1)]
     return replace(configs[0], **changes)
