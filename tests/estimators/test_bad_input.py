@@ -216,7 +216,7 @@ def test_a_misspelt_parameter_names_the_class(kind):
 
 def test_empty_paths_are_not_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match='checkpoint_dir must name a folder, got ""'):
+    with pytest.raises(ValueError, match="checkpoint_dir must be a folder, got ''"):
         ResTTNetRegressor(**QUICK, checkpoint_dir="").fit(X, Y)
     with pytest.raises(ValueError, match='path must name a folder or a file, got ""'):
         ResTTNetRegressor(**QUICK).fit(X, Y).save("")

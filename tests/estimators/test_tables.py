@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from restt.estimators import ResTTNetClassifier, ResTTNetRegressor, tables
-from restt.estimators.tables import ArrayTable, ArrowTable, PandasTable, PolarsTable, as_frame, dense, read_frame
+from restt.estimators.tables import ArrayTable, PandasTable, PolarsTable, as_frame, dense, read_frame
 from tests.estimators.conftest import QUICK, short_fits
 
 
@@ -89,39 +89,6 @@ def test_polars_columns_by_type():
     same(table.numbers(1), [1, np.nan])
     assert [table.holds_categories(column) for column in range(5)] == [False, False, True, True, True]
     assert [table.categories(column).tolist() for column in (2, 3, 4)] == [["a", None], ["b", None], ["c", None]]
-
-
-NUMBERS = {
-    "double": pa.array([0.1, None, float("nan"), -0.0]),
-    "single": pa.array([0.1, None, 3.0, 4.0], pa.float32()),
-    "whole": pa.array([2**62 + 1, 2, -3, 4]),
-    "whole and missing": pa.array([2**53 + 1, None, 3, 4]),
-    "large": pa.array([2**64 - 1, 2, 3, 4], pa.uint64()),
-}
-
-
-def test_arrow_columns_are_those_of_pandas():
-    """To the bit, whether read one by one or at once, in one piece or several."""
-    others = {
-        "flag": pa.array([True, None, False, True]),
-        "money": pa.array([Decimal("0.1"), None, Decimal("1.7"), Decimal("2.0")], pa.decimal128(5, 2)),
-        "text": pa.array(["a", None, "b", "a"]),
-        "coded": pa.array(["a", None, "b", "a"]).dictionary_encode(),
-    }
-    whole = pa.table(NUMBERS | others)
-    for given in (whole, pa.concat_tables([whole.slice(0, 1), whole.slice(1)])):
-        table, frame = ArrowTable(given), PandasTable(given.to_pandas())
-        assert (table.rows, table.width, table.names) == (frame.rows, frame.width, frame.names)
-        for column in range(table.width):
-            assert table.holds_categories(column) == frame.holds_categories(column)
-            assert table.categories(column).tolist() == frame.categories(column).tolist() or column == 0  # NaN
-            if not table.holds_categories(column):
-                assert table.numbers(column).tobytes() == frame.numbers(column).tobytes()
-        assert table.all_numbers() is None
-        plain = ArrowTable(given.select(list(NUMBERS)))
-        expected = np.stack([frame.numbers(column) for column in range(len(NUMBERS))], axis=1)
-        assert plain.all_numbers().tobytes() == expected.tobytes()
-        assert plain.take(np.array([2, 0])).all_numbers().tobytes() == expected[[2, 0]].tobytes()
 
 
 def test_all_numbers_of_an_array_are_a_copy():

@@ -185,8 +185,6 @@ class BaseNet(CallbackSupport, BaseResTT):
 
         ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
         """
-        if self.checkpoint_dir == "":
-            raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         sample = None
         if isinstance(X, Stream):
             if once:
