@@ -34,13 +34,7 @@ from restt.estimators.gradient import (
     train_config,
     why_it_failed,
 )
-from restt.estimators.progress import (
-    CallbackSupport,
-    History,
-    shown_progress,
-    with_callback_calls,
-    with_callbacks,
-)
+from restt.estimators.progress import CallbackSupport, History, shown_progress, with_callback_calls, with_callbacks
 from restt.estimators.settings import TRAINING, Settings, check_fits, settle
 from restt.estimators.streams import read_stream
 from restt.estimators.targets import Target
