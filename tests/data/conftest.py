@@ -33,8 +33,8 @@ def empty_homes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No data anywhere; the user's cache is a fresh folder, returned."""
     monkeypatch.delenv("RESTT_DATA_HOME", raising=False)
     cache = tmp_path / "cache"
-    monkeypatch.setattr("restt.data.files.user_cache", lambda: cache)
-    monkeypatch.setattr("restt.data.files.system_folders", lambda: ())
+    monkeypatch.setattr("restt.data.loading.user_cache", lambda: cache)
+    monkeypatch.setattr("restt.data.loading.system_folders", lambda: ())
     return cache
 
 

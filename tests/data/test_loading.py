@@ -162,7 +162,7 @@ def test_every_set_is_described(name: str) -> None:
     assert about.name == name
     assert about.task in ("classification", "regression")
     assert all((about.shape, about.source, about.licence, about.description))
-    assert (about.size > 0) == bool(about.files)
+    assert about.files == tuple(file.path for file in catalog.entry(name).files)
     assert set(loading.LOADERS) == set(catalog.CATALOG)
     for file in catalog.entry(name).files:
         assert len(file.mirrors) >= 1

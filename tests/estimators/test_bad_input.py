@@ -226,7 +226,7 @@ def test_a_misspelt_parameter_names_the_class(kind):
 
 def test_empty_paths_are_not_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match='checkpoint_dir must name a folder, got ""'):
+    with pytest.raises(ValueError, match="checkpoint_dir must be a folder, got ''"):
         ResTTNetRegressor(**QUICK, checkpoint_dir="").fit(X, Y)
     with pytest.raises(ValueError, match='path must name a folder or a file, got ""'):
         ResTTNetRegressor(**QUICK).fit(X, Y).save("")
@@ -256,7 +256,7 @@ def test_memory_of_wide_categories_is_known_after_the_levels(monkeypatch):
 def test_long_chains_are_refused_whatever_the_memory(monkeypatch):
     monkeypatch.setattr(settings, "available_memory", lambda device: float("inf"))
     settled = settings.settle(1, 1, 1, 1, device="cpu", precision="float64", batch_size="auto", epochs="auto")
-    with pytest.raises(ValueError, match=r"too many columns.* GiB"):
+    with pytest.raises(ValueError, match=r"X is too large: 100001 columns .* a chain may have 100000 sites"):
         settings.check_fits(100_001, 1, 1, 1, 1, 1, settled)
     settings.check_fits(100_000, 1, 1, 1, 1, 1, settled)
 

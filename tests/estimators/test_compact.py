@@ -9,9 +9,7 @@ import torch
 
 from restt import ResTTRegressor
 from restt.estimators.compact import (
-    even,
-    in_basis,
-    in_states,
+    change_basis,
     interpolated,
     prior_bases,
     state_bases,
@@ -103,12 +101,12 @@ def test_a_module_is_the_same_function_in_the_priors_basis(model):
     encoding = model.encoding_
     bases = prior_bases(model.spread_, encoding.order)
     positions = state_positions(encoding, numbers_of(model, frame))
-    changed = in_basis(model.module_, bases, torch.float64)
+    changed = change_basis(model.module_, [basis.back for basis in bases], torch.float64)
     assert changed.feature_dim < max(encoding.widths)
     mapped = interpolated(bases, encoding, changed.first)
     expected = model.module_(encoding.vectors(numbers_of(model, frame)))
     torch.testing.assert_close(changed(mapped(positions)), expected, rtol=0, atol=5e-3)
-    back = in_states(changed, bases, torch.float64)
+    back = change_basis(changed, [basis.values for basis in bases], torch.float64)
     assert back.feature_dims == model.module_.feature_dims
     torch.testing.assert_close(
         back(encoding.vectors(numbers_of(model, frame))), changed(mapped(positions)), atol=2e-5, rtol=0
@@ -140,22 +138,3 @@ def test_positions_take_the_memory_of_the_numbers_not_of_the_vectors(model):
     model, frame = model
     positions = state_positions(model.encoding_, numbers_of(model, frame))
     assert positions.numel() * positions.element_size() == 4 * frame.size
-
-
-def test_an_even_number_of_functions_is_the_same_model(model):
-    model, frame = model
-    bases = prior_bases(model.spread_, model.encoding_.order)
-    same = even(bases)
-    most = max(basis.values.shape[1] for basis in bases)
-    assert len({basis.values.shape[1] for basis in bases}) > 1
-    assert {basis.values.shape[1] for basis in same} == {most}
-    positions = state_positions(model.encoding_, numbers_of(model, frame))
-    module = model.module_
-    outputs = [
-        in_basis(module, each, torch.float64)(interpolated(each, model.encoding_, module.first)(positions))
-        for each in (bases, same)
-    ]
-    torch.testing.assert_close(*outputs)
-    back = in_states(in_basis(module, same, torch.float64), same, torch.float64)
-    vectors = model.encoding_.vectors(numbers_of(model, frame))
-    torch.testing.assert_close(back(vectors), outputs[0], rtol=1e-5, atol=1e-5)

@@ -13,10 +13,9 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
 
 from restt import Topology
-from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, gradient, load, net
+from restt.estimators import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, load
 from restt.estimators.encoding import fit_encoding
 from restt.estimators.tables import frame_table
 from restt.estimators.targets import Labels, Values
@@ -236,81 +235,19 @@ def test_checkpoint_goes_on_and_refuses_other_data(numbers, tmp_path):
     np.testing.assert_array_equal(model.predict(x), want)
 
 
-def own_folders(path):
-    return sorted(entry.name for entry in path.iterdir() if entry.name.startswith("fit-"))
-
-
-def test_clones_of_a_search_have_folders_of_their_own(numbers, tmp_path):
-    x, y = numbers
-    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
-    grid = {"bond_dim": [2, 3]}
-    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(x, y)
-    want = GridSearchCV(ResTTNetRegressor(**QUICK), grid, cv=2).fit(x, y)
-    np.testing.assert_array_equal(search.cv_results_["mean_test_score"], want.cv_results_["mean_test_score"])
-    folders = own_folders(tmp_path)
-    assert len(folders) == 5  # four fits, and the best once more on all rows
-    again = GridSearchCV(model, grid, cv=2, error_score="raise").fit(x, y)
-    assert own_folders(tmp_path) == folders
-    assert all(record.replayed for record in again.best_estimator_.history_)
-
-
-def test_a_model_that_is_no_clone_keeps_the_folder_to_itself(numbers, tmp_path):
+def test_a_folder_holds_one_training(numbers, tmp_path):
     x, y = numbers
     ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path).fit(x, y)
-    assert own_folders(tmp_path) == []
     with pytest.raises(ValueError, match=r"holds another training.*\n.*lr: 0.05 in the checkpoint, 0.01 now"):
         ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path, lr=0.01).fit(x, y)
 
 
-def test_the_folder_of_a_clone_is_named_by_all_but_the_epochs(numbers, tmp_path):
+def test_more_epochs_on_a_finished_training_go_on(numbers, tmp_path):
     x, y = numbers
-    base = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
-
-    def folders_after(model, *data):
-        for _ in clone(model).fit_epochs(*data):
-            break
-        return own_folders(tmp_path)
-
-    assert len(folders_after(base, x, y)) == 1
-    for count, (change, data) in enumerate(
-        [
-            ({"lr": 0.01}, (x, y)),
-            ({"bond_dim": 2}, (x, y)),
-            ({"random_state": 1}, (x, y)),
-            ({"topology": "linear"}, (x, y)),
-            ({}, (x, y + x[:, 0])),
-            ({}, (x[:50], y[:50])),
-            ({}, (x, y, np.r_[np.ones(59), 2.0])),
-        ]
-    ):
-        assert len(folders_after(clone(base).set_params(**change), *data)) == count + 2
-    short, long = (train_config_of(clone(base).set_params(epochs=epochs), x, y) for epochs in (3, 90))
-    assert short == long
-
-
-def train_config_of(model, x, y):
-    """The name of the folder in which a clone would train."""
-    with pytest.MonkeyPatch.context() as patch:
-        seen = []
-        patch.setattr(
-            gradient, "train", lambda *args, checkpoint_dir, **options: seen.append(checkpoint_dir) or iter(())
-        )
-        patch.setattr(net, "why_it_failed", lambda *args: "")
-        model.fit_epochs(x, y)
-    return seen[0].name
-
-
-@pytest.mark.parametrize("cloned", [False, True])
-def test_more_epochs_on_a_finished_training_go_on(numbers, tmp_path, cloned):
-    x, y = numbers
-    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)
-    model = clone(model) if cloned else model
-    model.fit(x, y)
-    longer = (clone(model) if cloned else ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path)).set_params(epochs=45)
-    longer.fit(x, y)
+    model = ResTTNetRegressor(**QUICK, checkpoint_dir=tmp_path).fit(x, y)
+    longer = clone(model).set_params(epochs=45).fit(x, y)
     assert [record.replayed for record in longer.history_] == [True] * 30 + [False] * 15
     assert longer.history_[-1].train_loss[0] < model.history_[-1].train_loss[0]
-    assert len(own_folders(tmp_path)) == cloned
 
 
 @pytest.mark.parametrize("kind", [ResTTNetRegressor, ResTTNetClassifier])

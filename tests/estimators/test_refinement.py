@@ -12,9 +12,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from restt import ResTT, ResTTRegressor, load
-from restt.estimators import posterior, refinement
+from restt.estimators import posterior
 from restt.estimators.compact import prior_bases, state_bases, state_positions
-from restt.estimators.refinement import Rows, epochs_within, held_out_loss, outputs_of, refine
+from restt.estimators.refinement import REFINEMENT, Rows, held_out_loss, outputs_of, refine
 from restt.prior import Settings
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ def test_all_rows_are_learned_from(fitted, start):
     assert fitted.score(x, clean) > 0.995
     assert 1 - fitted.score(x, clean) < 0.3 * (1 - start.score(x, clean))
     assert fitted.fit_report_["refined"]
-    assert 1 <= fitted.fit_report_["epochs_of_refinement"] <= refinement.MOST_EPOCHS
+    assert 1 <= fitted.fit_report_["epochs_of_refinement"] <= REFINEMENT.most_epochs
 
 
 def test_intervals_come_from_the_held_out_rows(fitted):
@@ -112,10 +112,9 @@ def test_the_same_seed_gives_the_same_bits():
 
 @pytest.mark.parametrize("rate", [1e-4, 1e-2, 0.3, 30.0])
 @pytest.mark.filterwarnings("ignore:training on all:sklearn.exceptions.ConvergenceWarning")
-def test_it_is_never_worse_than_its_start_on_held_out_rows(start, monkeypatch, rate):
-    monkeypatch.setattr(refinement, "RATE", rate)
+def test_it_is_never_worse_than_its_start_on_held_out_rows(start, rate):
     held = rows_of(start, 300, 7)
-    found = refined(start, rows_of(start, 1500, 6), held)
+    found = refined(start, rows_of(start, 1500, 6), held, own=replace(REFINEMENT, rate=rate))
     assert found.start_loss == pytest.approx(held_out_loss(start.module_, start.encoding_, held, "mse"))
     assert held_out_loss(found.module, start.encoding_, held, "mse") == found.loss <= found.start_loss
     if rate == 30.0:
@@ -124,11 +123,10 @@ def test_it_is_never_worse_than_its_start_on_held_out_rows(start, monkeypatch, r
         assert found.loss < 0.3 * found.start_loss
 
 
-def test_an_explosion_is_told(start, monkeypatch):
-    monkeypatch.setattr(refinement, "RATE", 1e6)
-    monkeypatch.setattr(refinement, "MOST_EPOCHS", 40)
+def test_an_explosion_is_told(start):
+    own = replace(REFINEMENT, rate=1e6, most_epochs=40)
     with pytest.warns(ConvergenceWarning, match="training on all 600 rows was stopped because it exploded"):
-        found = refined(start, rows_of(start, 600, 6), rows_of(start, 100, 7))
+        found = refined(start, rows_of(start, 600, 6), rows_of(start, 100, 7), own=own)
     assert found.loss == pytest.approx(found.start_loss, rel=1e-2)
 
 
@@ -147,16 +145,15 @@ def test_a_heavy_penalty_keeps_it_at_its_start(start):
     assert moved[1] < 0.05 * moved[0]
 
 
-def test_the_penalty_that_held_out_rows_want_is_kept(start, monkeypatch):
+def test_the_penalty_that_held_out_rows_want_is_kept(start):
     rows, held = rows_of(start, 600, 6), rows_of(start, 300, 7)
     together = refined(start, rows, held)
     assert len(together.history[0].runs) == 3
     ends = np.nanmin([record.validation["loss"] for record in together.history], axis=0)
     assert together.loss == pytest.approx(ends.min(), rel=1e-4)
-    monkeypatch.setattr(refinement, "CPU_WORK", 1.0)  # no work is left for more than one
-    alone = refined(start, rows, held)
+    alone = refined(start, rows, held, own=replace(REFINEMENT, cpu_work=1.0))  # no work is left for more than one
     assert alone.history[0].runs == (0,)
-    assert len(alone.history) == refinement.FEWEST_EPOCHS
+    assert len(alone.history) == REFINEMENT.fewest_epochs
 
 
 def test_rows_count_as_much_as_they_weigh(start):
@@ -169,9 +166,8 @@ def test_rows_count_as_much_as_they_weigh(start):
     assert found.loss < 0.3 * found.start_loss
 
 
-def test_classes_are_refined_too(start, monkeypatch):
+def test_classes_are_refined_too(start):
     """Any module of site vectors, any loss, and no prior."""
-    monkeypatch.setattr(refinement, "RATE", 0.05)
     rows, held = rows_of(start, 1500, 6), rows_of(start, 300, 7)
     module = ResTT(3, list(start.encoding_.widths), 4, 2, bias=True, runs=1, dtype=torch.float64)
     module.reset_parameters(seed=0)
@@ -186,6 +182,7 @@ def test_classes_are_refined_too(start, monkeypatch):
         device=CPU,
         precision="float32",
         seed=0,
+        own=replace(REFINEMENT, rate=0.05),
     )
     assert found.loss < 0.5 * found.start_loss
     says = outputs_of(found.module, start.encoding_, parts[1].positions).argmax(1)
@@ -281,10 +278,10 @@ def test_a_wide_column_leaves_the_table_to_the_solver(monkeypatch):
 
 
 def test_epochs_fall_with_the_work_and_not_with_the_clock():
-    assert [epochs_within(work, CPU, 100) for work in (1e8, 5e10, 1e15)] == [
-        refinement.MOST_EPOCHS,
+    assert [REFINEMENT.epochs(work, CPU, 100) for work in (1e8, 5e10, 1e15)] == [
+        REFINEMENT.most_epochs,
         6,
-        refinement.FEWEST_EPOCHS,
+        REFINEMENT.fewest_epochs,
     ]
-    assert epochs_within(5e11, torch.device("cuda"), 100) == 6
-    assert epochs_within(1e8, torch.device("cuda"), 250) == 10
+    assert REFINEMENT.epochs(5e11, torch.device("cuda"), 100) == 6
+    assert REFINEMENT.epochs(1e8, torch.device("cuda"), 250) == 10

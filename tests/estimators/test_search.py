@@ -2,18 +2,21 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, FitFailedWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.utils.estimator_checks import check_estimator
 
 from restt import ResTTClassifier, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, ResTTSearchCV
+from restt.estimators import search
 from tests.estimators.conftest import short_fits
 
 SMALL = {"bond_dim": 2, "epochs": 5, "random_state": 0}
@@ -29,8 +32,7 @@ def regressor(**settings):
 def assert_finds_the_same(estimator, grid, x, y, *, fit_params=None, **settings):
     """The search and scikit-learn's, fitted to the same and compared in all they found."""
     fit_params = fit_params or {}
-    own = {name: settings.pop(name) for name in ("runs_at_once",) if name in settings}
-    found = ResTTSearchCV(estimator, grid, **settings, **own).fit(x, y, **fit_params)
+    found = ResTTSearchCV(estimator, grid, **settings).fit(x, y, **fit_params)
     wanted = GridSearchCV(estimator, grid, **settings).fit(x, y, **fit_params)
     assert list(found.cv_results_) == list(wanted.cv_results_)
     for name, values in wanted.cv_results_.items():
@@ -57,9 +59,25 @@ def test_regression_with_folds_of_unequal_length(numbers):
     assert (found.cv_results_["mean_score_time"] > 0).all()
 
 
-def test_the_size_of_a_group_changes_nothing(numbers):
+@pytest.mark.parametrize("cached_bytes", [1.0, 1e9])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_size_of_a_group_and_its_thread_change_nothing(numbers, monkeypatch, cached_bytes, threads):
     x, y = numbers
-    assert_finds_the_same(regressor(), GRID, x, y, cv=3, runs_at_once=5, refit=False)
+    monkeypatch.setattr(search, "NET", replace(search.NET, cached_bytes=cached_bytes))
+    torch.set_num_threads(threads)
+    try:
+        assert_finds_the_same(regressor(), GRID, x, y, cv=3, refit=False)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_sites_of_other_widths_in_other_folds(numbers):
+    """Knots and levels are learned on each fold's rows, so that sites differ in width between folds."""
+    x, y = numbers
+    x = np.column_stack([x, np.arange(60) % 3, np.arange(60) // 40])
+    folds = [(np.arange(40), np.arange(20, 40)), (np.arange(60), np.arange(40, 60))]
+    assert_finds_the_same(regressor(categorical_features=[3, 4]), {"lr": [0.02, 0.05]}, x, y, cv=folds, refit=False)
 
 
 def test_all_that_may_differ_within_a_group(numbers):
@@ -167,16 +185,19 @@ def test_an_exploding_candidate_warns_and_scores_as_it_would_alone(numbers):
     assert found.best_params_ == {"lr": 0.05}
 
 
-def test_refused_candidates_have_the_error_score(numbers):
-    x, y = numbers
-    grid = {"lr": [0.05, -1.0], "penalty": [0.01, {"wrong": 1.0}]}
-    with pytest.warns(FitFailedWarning, match="9 fits failed out of"):
-        found, _ = assert_finds_the_same(regressor(), grid, x, y, cv=3, error_score=-7.0)
-    assert found.cv_results_["mean_test_score"][1:].tolist() == [-7.0] * 3
-    with pytest.raises(ValueError, match="penalty may hold chain, linear and head"):
-        ResTTSearchCV(regressor(), grid, cv=3, error_score="raise").fit(x, y)
-    with pytest.raises(ValueError, match=r"All the 3 fits failed"):
-        ResTTSearchCV(regressor(), {"lr": [-1.0]}, cv=3).fit(x, y)
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"lr": [0.05, -1.0]}, "'lr' parameter of ResTTNetRegressor must be"),
+        ({"penalty": [0.01, {"wrong": 1.0}]}, "penalty may hold chain, linear and head"),
+        ({"checkpoint_dir": ["here"]}, "checkpoint_dir must be None in a ResTTSearchCV, got 'here'"),
+        ({"rate": [0.05]}, "Invalid parameter 'rate' for estimator ResTTNetRegressor"),
+        ({"lr": []}, "Parameter grid for parameter 'lr'"),
+    ],
+)
+def test_a_candidate_that_cannot_be_fitted_raises_its_error(numbers, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        ResTTSearchCV(regressor(), parameters).fit(*numbers)
 
 
 def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
@@ -187,20 +208,12 @@ def test_a_fold_that_lacks_a_class_is_like_one_alone(numbers):
 
 def test_arguments_that_are_refused(numbers):
     x, y = numbers
-    with pytest.raises(ValueError, match="'runs_at_once' parameter of ResTTSearchCV must be"):
-        ResTTSearchCV(regressor(), {"lr": [0.05]}, runs_at_once=0).fit(x, y)
-    with pytest.raises(ValueError, match="Invalid parameter 'rate' for estimator ResTTNetRegressor"):
-        ResTTSearchCV(regressor(), {"rate": [0.05]}).fit(x, y)
-    with pytest.raises(ValueError, match="Parameter grid for parameter 'lr'"):
-        ResTTSearchCV(regressor(), {"lr": []}).fit(x, y)
     with pytest.raises(NotFittedError):
         ResTTSearchCV(regressor(), {"lr": [0.05]}).predict(x)
     with pytest.raises(ValueError, match="For multi-metric scoring, the parameter refit must be set to a scorer key"):
         ResTTSearchCV(regressor(), {"lr": [0.05]}, scoring=["r2", "neg_mean_squared_error"]).fit(x, y)
-    with pytest.raises(ValueError, match="checkpoint_dir must be None in a ResTTSearchCV"):
-        ResTTSearchCV(regressor(checkpoint_dir="here"), {"lr": [0.05]}, error_score="raise").fit(x, y)
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
-        ResTTSearchCV(regressor(), {"lr": [0.05]}, error_score="raise").fit(x, y, nonsense=1)
+        ResTTSearchCV(regressor(), {"lr": [0.05]}).fit(x, y, nonsense=1)
 
 
 class Doubled(ResTTNetRegressor):
@@ -216,27 +229,27 @@ def test_estimators_that_are_not_trained_are_for_scikit_learns_search(other, num
 
 def test_verbose_counts_the_fits(numbers, capsys):
     ResTTSearchCV(regressor(), {"lr": [0.02, 0.05]}, cv=2, verbose=1, refit=False).fit(*numbers)
-    assert capsys.readouterr().out.splitlines() == ["2 folds of 2 candidates, 4 fits", "4 fits done"]
+    assert capsys.readouterr().out.splitlines() == ["2 folds of 2 candidates, 4 fits"]
 
 
 def test_scikit_learns_own_checks():
-    search = ResTTSearchCV(regressor(epochs=20), {"lr": [0.15]}, cv=2, error_score="raise")
+    searched = ResTTSearchCV(regressor(epochs=20), {"lr": [0.15]}, cv=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(search, on_fail=None, on_skip=None)
+        results = check_estimator(searched, on_fail=None, on_skip=None)
     assert [result["check_name"] for result in results if result["status"] == "failed"] == []
     assert len(results) > 50
 
 
 def test_clone_parameters_and_pickle(numbers):
     x, y = numbers
-    search = ResTTSearchCV(regressor(), {"lr": [0.02, 0.05]}, cv=2, runs_at_once=3)
-    assert "pre_dispatch" not in search.get_params()
-    assert clone(search).get_params()["runs_at_once"] == 3
-    assert search.set_params(estimator__bond_dim=3).estimator.bond_dim == 3
-    search.fit(x, y)
-    again = pickle.loads(pickle.dumps(search))
-    np.testing.assert_array_equal(again.predict(x), search.predict(x))
+    searched = ResTTSearchCV(regressor(), {"lr": [0.02, 0.05]}, cv=2)
+    assert "pre_dispatch" not in searched.get_params()
+    assert clone(searched).get_params()["cv"] == 2
+    assert searched.set_params(estimator__bond_dim=3).estimator.bond_dim == 3
+    searched.fit(x, y)
+    again = pickle.loads(pickle.dumps(searched))
+    np.testing.assert_array_equal(again.predict(x), searched.predict(x))
 
 
 def test_a_search_within_folds(numbers):

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from restt.data import stream
 from restt.estimators import (
@@ -13,11 +12,7 @@ from restt.estimators import (
     ResTTRegressor,
     streams,
 )
-from restt.estimators.compact import state_positions
-from restt.estimators.encoding import fit_encoding
-from restt.estimators.gradient import Examples, encode_stream
-from restt.estimators.streams import survey
-from restt.estimators.tables import frame_table
+from restt.estimators.streams import read_stream
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -77,7 +72,7 @@ def test_a_stream_of_few_rows_is_the_table(frame, folder, model, target):
 
 
 def test_a_sample_holds_ends_missing_values_and_every_level(folder, frame, small_samples):
-    rows, y, weights, sample = survey(stream(folder, "y", columns=COLUMNS), set(), classes=False, all_levels=False)
+    rows, y, weights, sample = read_stream(ResTTNetRegressor(), stream(folder, "y", columns=COLUMNS), None, None)
     assert 800 < len(rows) < 820
     assert sample is not None
     assert (np.diff(sample.numbers) > 0).all()
@@ -94,7 +89,7 @@ def test_all_classes_are_in_a_sample(folder, tmp_path_factory, small_samples):
     other = made(seed=1)
     other.loc[1234, "label"] = "unique"
     rows = stream(written(other, tmp_path_factory.mktemp("rare")), "label", columns=["a"])
-    assert set(survey(rows, set(), True, False)[1]) == {"high", "low", "unique"}
+    assert set(read_stream(ResTTNetClassifier(), rows, None, None)[1]) == {"high", "low", "unique"}
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
@@ -120,39 +115,24 @@ def test_a_classifier_weighs_classes_and_goes_on_from_a_checkpoint(folder, small
 
 
 @pytest.mark.parametrize("columns", [["a", "b", "c"], COLUMNS])
-def test_blocks_are_what_pandas_reads_of_them(folder, columns):
-    """To the bit: numbers straight out of pyarrow, some of them missing, and a category beside them."""
+def test_blocks_are_encoded_as_the_table_is(frame, folder, columns):
     rows = stream(folder, "y", columns=columns, shuffle_block=500)
-    sampled, _, weights, _ = survey(rows, set(), classes=False, all_levels=False)
-    encoding = fit_encoding(frame_table(sampled), weights)
-
-    def vectors(table):
-        yield state_positions(encoding, torch.from_numpy(encoding.numbers(table)))
-
-    def targets(y):
-        return torch.tensor(y), np.ones(len(y))
-
-    streamed = streams.EncodedStream(rows, encoding, vectors, targets, np.empty(0, dtype=np.int64), 1.0)
-    blocks = list(streamed.blocks(1, lambda positions: positions >= 0))
-    read = [encoding.numbers(frame_table(table.select(columns).to_pandas())) for _, table in rows.tables(1)]
-    assert all(block[0].is_contiguous() for block in blocks)
-    assert torch.equal(
-        torch.cat([block[0] for block in blocks]), state_positions(encoding, torch.from_numpy(np.concatenate(read)))
-    )
-
-
-def test_rows_in_memory_need_no_encoded_stream():
-    model = ResTTNetRegressor(epochs=1).fit(np.zeros((4, 2)), np.arange(4.0))
-    examples = Examples(None, np.arange(4.0), np.ones(4))
-    assert encode_stream(examples, None, model.encoding_, model.target_, None) is None
+    model = ResTTNetRegressor(epochs=1).fit(frame[columns], frame["y"])
+    encoded = streams.EncodedStream(rows, model.encoding_, model.target_, np.array([7, 5]), 1.0)
+    order = np.concatenate([block.index for block in rows.frames(1)])
+    x, y, weights = (np.concatenate(parts) for parts in zip(*encoded.blocks(1), strict=True))
+    assert np.array_equal(x, model.numbers(frame[columns])[order], equal_nan=True)
+    assert (y == model.target_.encode(frame["y"].to_numpy()[order]).numpy()).all()
+    assert sorted(order[weights == 0]) == [5, 7]
+    assert weights.mean() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"a": [1.0, np.inf]}, "column 'a' must be finite, got an infinite value in row 1"),
-        ({"y": [1.0, None]}, "target 'y' must be there in every row"),
-        ({"a": pd.to_datetime(["2020-01-01", "2020-01-02"])}, "column 'a' must hold numbers, got timestamp"),
+        ({"y": [1.0, None]}, "target 'y' must be there in every row, got a missing value in row 1"),
+        ({"a": pd.to_datetime(["2020-01-01", "2020-01-02"])}, "column 'a' must hold numbers or text, got timestamp"),
     ],
 )
 def test_what_no_fit_takes_is_refused(tmp_path, values, message):

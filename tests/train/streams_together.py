@@ -43,7 +43,7 @@ def small_samples() -> None:
 
 
 def surveyed(folder: Path) -> dict[str, Any]:
-    frame, y, weights, sample = streams.survey(stream(folder, "y"), {"kind"}, classes=False, all_levels=False)
+    frame, y, weights, sample = streams.read_stream(ResTTNetRegressor(), stream(folder, "y"), None, None)
     assert sample is not None
     return {"numbers": sample.numbers, "weights": weights, "y": y, "kind": list(frame["kind"])}
 
@@ -72,8 +72,7 @@ def main(rank: int, size: int, folder: Path) -> None:
     found["survey"] = surveyed(folder / "table")
     found["fitted"] = fitted(folder / "table")
     # What rank 1 alone is given.
-    odd = {name: folder / name if rank == 1 else folder / "table" for name in ("cut", "shorter", "page")}
-    found["cut"] = refused(lambda: stream(odd["cut"], "y"))
+    odd = {name: folder / name if rank == 1 else folder / "table" for name in ("shorter", "page")}
     found["shorter"] = refused(lambda: trained(odd["shorter"]))
     found["page"] = refused(lambda: fitted(odd["page"]))
     torch.save(found, folder / f"streams-{rank}.pt")

@@ -6,8 +6,6 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.base import _fit_context as fit_context
-from sklearn.model_selection._validation import _insert_error_scores as insert_error_scores
-from sklearn.model_selection._validation import _warn_or_raise_about_fit_failures as warn_or_raise_about_fit_failures
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import _safe_split as safe_split
 from sklearn.utils.validation import _check_method_params as check_method_params
@@ -19,9 +17,7 @@ __all__ = [
     "check_method_params",
     "constraints_of",
     "fit_context",
-    "insert_error_scores",
     "safe_split",
-    "warn_or_raise_about_fit_failures",
 ]
 
 

@@ -19,15 +19,18 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set; ``files`` is empty for sets that scikit-learn carries or that are generated."""
+    """A data set.
+
+    ``files`` is empty for sets that scikit-learn carries or that are generated, ``classes`` for regression.
+    """
 
     name: str
-    task: str
     shape: str
     source: str
     licence: str
     description: str
     files: tuple[RemoteFile, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 def available() -> tuple[str, ...]:
@@ -100,15 +103,14 @@ CATALOG: dict[str, Entry] = {
     for item in (
         Entry(
             "digits",
-            "classification",
             "1797 images of 8×8 pixels, 10 classes",
             "UCI optical recognition of handwritten digits, test part, as carried by scikit-learn",
             "CC BY 4.0",
             "Pixels divided by 16 into [0, 1] and flattened: x (1797, 64).",
+            classes=tuple("0123456789"),
         ),
         Entry(
             "diabetes",
-            "regression",
             "442 rows, 10 columns",
             "Efron, Hastie, Johnstone and Tibshirani (2004), as carried by scikit-learn",
             "none stated; scikit-learn's copy is BSD-3-Clause",
@@ -116,25 +118,24 @@ CATALOG: dict[str, Entry] = {
         ),
         Entry(
             "mnist",
-            "classification",
             "60000 + 10000 images of 28×28 pixels, 10 classes",
             "LeCun, Cortes and Burges: The MNIST database of handwritten digits",
             "commonly given as CC BY-SA 3.0",
             "Handwritten digits with the official training and test parts.",
             _MNIST_FILES,
+            tuple("0123456789"),
         ),
         Entry(
             "fashion-mnist",
-            "classification",
             "60000 + 10000 images of 28×28 pixels, 10 classes",
             "Zalando Research",
             "MIT",
             "Articles of clothing with the official training and test parts.",
             _FASHION_FILES,
+            ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
         Entry(
             "boston",
-            "regression",
             "506 rows, 13 columns",
             "Harrison and Rubinfeld (1978), StatLib, in the copy carried by scikit-learn up to 1.1",
             "none stated; scikit-learn's copy is BSD-3-Clause",
@@ -144,7 +145,6 @@ CATALOG: dict[str, Entry] = {
         ),
         Entry(
             "ale",
-            "regression",
             "107 rows, 4 columns",
             "UCI Machine Learning Repository no. 844; Singh et al., IEEE Access 8 (2020)",
             "CC BY 4.0",
@@ -153,7 +153,6 @@ CATALOG: dict[str, Entry] = {
         ),
         Entry(
             "synthetic",
-            "regression",
             "10000 or 50000 + 10000 rows, 3 sites of width d",
             "generated (paper, Eq. synthetic)",
             "none",

@@ -83,10 +83,8 @@ class Dataset:
         return replace(self, rows=(x[train], y[train]), test_rows=(x[test], y[test]))
 
     def __repr__(self) -> str:
-        shapes = (
-            {"x": self.rows[0]} if self.test_rows is None else {"x_train": self.rows[0], "x_test": self.test_rows[0]}
-        )
-        sizes = ", ".join(f"{name} {tuple(values.shape)}" for name, values in shapes.items())
+        parts = [("x", self.rows)] if self.test_rows is None else [("x_train", self.rows), ("x_test", self.test_rows)]
+        sizes = ", ".join(f"{name} {tuple(rows[0].shape)}" for name, rows in parts)
         return f"Dataset({self.name!r}, {self.task}, {sizes})"
 
     def _whole(self) -> tuple[Tensor, Tensor]:

@@ -9,30 +9,14 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int, check_positive
-from restt.data.catalog import Entry
-from restt.data.dataset import Dataset
 
-CLASSES = {
-    "mnist": tuple("0123456789"),
-    "fashion-mnist": (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
-}
 SUBSETS = ("first", "random")
 UINT8 = 0x08
 GZIP_MAGIC = b"\x1f\x8b"
@@ -45,33 +29,29 @@ IMAGES_AT_ONCE = 10_000
 
 
 def load_images(
-    entry: Entry,
     files: Sequence[tuple[Path, bytes]],
     *,
     preprocess: str = "paper",
     fraction: float = 1.0,
     subset: str = "random",
     seed: int = 0,
-) -> Dataset:
-    """Read an image set from its four files; ``fraction`` and ``subset`` thin the training part only."""
+) -> dict[str, Any]:
+    """Read the fields of an image set from its four files; ``fraction`` and ``subset`` thin the training part only."""
     check_choice("preprocess", preprocess, PREPROCESS)
     contents = {
-        path.name.split("-ubyte")[0]: parse_idx(content, str(path), _dimensions(path)) for path, content in files
+        path.name.split("-ubyte")[0]: parse_idx(content, str(path), 3 if "idx3" in path.name else 1)
+        for path, content in files
     }
-    x_train, y_train = _pair(contents, "train")
-    x_test, y_test = _pair(contents, "t10k")
-    kept = choose_rows(len(x_train), fraction, subset, seed)
-    if kept is not None:
-        x_train, y_train = x_train[kept], y_train[kept]
-    return Dataset(
-        name=entry.name,
-        rows=(preprocess_images(x_train, preprocess), y_train.long()),
-        test_rows=(preprocess_images(x_test, preprocess), y_test.long()),
-        target_name="label",
-        classes=CLASSES[entry.name],
-        source=entry.source,
-        description=entry.description,
-    )
+    parts = []
+    for part in ("train", "t10k"):
+        images, labels = contents[f"{part}-images-idx3"], contents[f"{part}-labels-idx1"]
+        if len(images) != len(labels):
+            raise ValueError(f"{part} must have one label per image, got {len(images)} images and {len(labels)} labels")
+        kept = choose_rows(len(images), fraction, subset, seed) if part == "train" else None
+        if kept is not None:
+            images, labels = images[kept], labels[kept]
+        parts.append((preprocess_images(images, preprocess), labels.long()))
+    return {"rows": parts[0], "test_rows": parts[1], "target_name": "label"}
 
 
 def choose_rows(rows: int, fraction: float, subset: str = "random", seed: int = 0) -> Tensor | None:
@@ -95,17 +75,6 @@ def choose_rows(rows: int, fraction: float, subset: str = "random", seed: int = 
     if subset == "first":
         return torch.arange(count)
     return torch.from_numpy(np.sort(np.random.default_rng(seed).permutation(rows)[:count]))
-
-
-def _dimensions(path: Path) -> int:
-    return 3 if "idx3" in path.name else 1
-
-
-def _pair(contents: dict[str, Tensor], part: str) -> tuple[Tensor, Tensor]:
-    images, labels = contents[f"{part}-images-idx3"], contents[f"{part}-labels-idx1"]
-    if len(images) != len(labels):
-        raise ValueError(f"{part} must have one label per image, got {len(images)} images and {len(labels)} labels")
-    return images, labels
 
 
 def parse_idx(content: bytes, name: str, dimensions: int) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
-from restt.data.catalog import Entry
-from restt.data.dataset import Dataset
 
 # Paper, Sec. V-A: weights from N(0, 0.1), features from N(0, 0.5).
 WEIGHT_SPREAD = 0.1
@@ -20,8 +19,8 @@ ROWS_AT_ONCE = 4096
 
 
 def load_synthetic(
-    entry: Entry, *, d: int = 10, n_train: int = 10_000, n_test: int = 10_000, spread: str = "std", seed: int = 0
-) -> Dataset:
+    *, d: int = 10, n_train: int = 10_000, n_test: int = 10_000, spread: str = "std", seed: int = 0
+) -> dict[str, Any]:
     """Generate x (n, 3, d) and y (n,) in float32, the sites being x(1), x(2), x(3).
 
     Weights, training rows and test rows have random streams of their own, so a longer training part begins with the
@@ -31,15 +30,12 @@ def load_synthetic(
     weights = synthetic_weights(d, spread=spread, seed=seed)
     _, train_stream, test_stream = _streams(seed)
     std = _std(FEATURE_SPREAD, spread)
-    return Dataset(
-        name=entry.name,
-        rows=_rows(train_stream, n_train, d, std, weights),
-        test_rows=_rows(test_stream, n_test, d, std, weights),
-        feature_names=("x(1)", "x(2)", "x(3)"),
-        target_name="y",
-        source=entry.source,
-        description=f"{entry.description} d = {d}, N(0, ·) read as {spread}, seed {seed}.",
-    )
+    return {
+        "rows": _rows(train_stream, n_train, d, std, weights),
+        "test_rows": _rows(test_stream, n_test, d, std, weights),
+        "feature_names": ("x(1)", "x(2)", "x(3)"),
+        "target_name": "y",
+    }
 
 
 def synthetic_weights(d: int, *, spread: str = "std", seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

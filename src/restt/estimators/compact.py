@@ -1,8 +1,8 @@
 """Rows of a table in little memory: one number for each column, from which site vectors are made batch by batch.
 
-A site vector holds how much of each state a value is, and that is never more than two neighbours: the knots beside a
-number, one level, or the missing state. So its place p among the states says it all: state i has max(0, 1 - |i - p|).
-A table is then (B, N) numbers in place of (B, N, I), and functions of a column that are given by their values in each
+A site vector has at most two entries that are not 0, and they are neighbours: the knots beside a number, one level, or
+the missing state. So one number p, its position among the states, describes it: state i has max(0, 1 - |i - p|). A
+table is then (B, N) numbers in place of (B, N, I), and functions of a column that are given by their values in each
 state are interpolated at p, whatever I is.
 """
 
@@ -20,7 +20,7 @@ from restt.features import Hat
 from restt.module import ResTT
 from restt.prior import Predictive
 
-# Rows whose positions are found at once: their scratch is a few numbers for each column.
+# Rows whose positions are computed at once: their scratch is a few numbers for each column.
 ROWS_AT_ONCE = 8192
 # Functions of a column whose prior variance, against the constant's, is below this are left out.
 LEAST_VARIANCE = 1e-7
@@ -28,29 +28,28 @@ _FLOOR = 1e-9
 
 
 def state_positions(encoding: Encoding, numbers: Tensor) -> Tensor:  # (B, C) -> (B, N)
-    """Where each value lies among its site's states; ValueError for an encoding whose vectors are not of this form.
+    """Return the position of each value among its site's states.
 
-    Numbers are rows of the fit: a value that it had not seen has no place.
+    ValueError for an encoding whose vectors are not of this form, and for a value that the fit had not seen.
     """
     hats = encoding.feature_map
     if not isinstance(hats, Hat) or hats.outside != "clamp":
         raise ValueError(f"rows have positions among hats that end at the outermost knots, got {hats!r}")
-    device = numbers.device
-    order, categorical = list(encoding.order), encoding.categorical.to(device)
-    shift, scale, fill = (each.to(numbers) for each in (encoding.shift, encoding.scale, encoding.fill))
+    order, categorical = list(encoding.order), encoding.categorical.to(numbers.device)
+    shift, scale, fill = (values.to(numbers) for values in (encoding.shift, encoding.scale, encoding.fill))
     missing_states, limit = encoding.missing_states.to(numbers), torch.finfo(numbers.dtype).max
-    found = numbers.new_empty(len(numbers), len(order), dtype=torch.float32)
-    for part, places in zip(numbers.split(ROWS_AT_ONCE), found.split(ROWS_AT_ONCE), strict=True):
+    positions = numbers.new_empty(len(numbers), len(order), dtype=torch.float32)
+    for part, out in zip(numbers.split(ROWS_AT_ONCE), positions.split(ROWS_AT_ONCE), strict=True):
         x = part if encoding.in_order else part[:, order]
         missing = x.isnan()
         plain = not (encoding.holds_categories or bool(missing.any()))
         known = x if plain else torch.where(missing | categorical, fill, x)
         place = hats.positions(((known - shift) / scale).clamp(-limit, limit))
-        places.copy_(place if plain else torch.where(missing, missing_states, torch.where(categorical, x, place)))
-    if bool((found < 0).any()):
-        row, site = (found < 0).nonzero()[0].tolist()
+        out.copy_(place if plain else torch.where(missing, missing_states, torch.where(categorical, x, place)))
+    if bool((positions < 0).any()):
+        row, site = (positions < 0).nonzero()[0].tolist()
         raise ValueError(f"row {row} has a value in column {encoding.order[site]} that the fit has no state for")
-    return found
+    return positions
 
 
 class Interpolated:
@@ -58,17 +57,17 @@ class Interpolated:
 
     def __init__(self, tables: Tensor) -> None:  # (N, I, K)
         sites, states, self.count = tables.shape
-        # What a state has and what is added on the way to the next side by side, so that they are read together.
+        # The value in a state and the rise to the next one side by side, so that they are read together.
         rises = torch.cat([tables[:, 1:] - tables[:, :-1], torch.zeros_like(tables[:, :1])], dim=1)
         self.lines = torch.cat([tables, rises], dim=2).flatten(0, 1)  # (N·I, 2 K)
         self._first = states * torch.arange(sites, device=tables.device)
 
     def __call__(self, positions: Tensor) -> Tensor:  # (B, N) -> (B, N, K)
-        """Look up site vectors between two states."""
+        """Interpolate between two states."""
         below = positions.long()
         share = (positions - below).unsqueeze(-1).to(self.lines)
-        found = torch.nn.functional.embedding(below + self._first, self.lines)
-        return torch.addcmul(found[..., : self.count], share, found[..., self.count :])
+        lines = torch.nn.functional.embedding(below + self._first, self.lines)
+        return torch.addcmul(lines[..., : self.count], share, lines[..., self.count :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,44 +81,32 @@ class Basis:
     back: Tensor  # (K, I)
 
 
-def even(bases: Sequence[Basis]) -> list[Basis]:
-    """The same functions, with as many that are 0 for each site as it takes for all to have the same number."""
-    most = max(basis.values.shape[1] for basis in bases)
-    pad = torch.nn.functional.pad
-    counts = [most - basis.values.shape[1] for basis in bases]
-    return [
-        Basis(pad(basis.values, (0, count)), pad(basis.back, (0, 0, 0, count)))
-        for basis, count in zip(bases, counts, strict=True)
-    ]
-
-
 def state_bases(encoding: Encoding) -> list[Basis]:
-    """The states themselves."""
+    """Return each site's states as its functions."""
     eyes = [torch.eye(width, dtype=torch.float64) for width in encoding.widths]
     return [Basis(eye, eye) for eye in eyes]
 
 
 def prior_bases(predictive: Predictive, order: Sequence[int]) -> list[Basis]:
-    """What the members expect of each site's column, in order: orthogonal over the rows, as large as they vary.
+    """Principal functions of each site's column under the prior, in the order of the sites.
 
-    With P the mean covariance of a function of the column and M the second moment of its site vectors, these are the
-    principal functions of P under M: uncorrelated in the prior and over the rows, each as large as the prior expects.
-    Weights of variance 1 then are a draw from the prior, a step of one size in each changes the function by what is to
-    be expected, and a column without relevance has next to none of them.
+    With P the mean prior covariance of a function of the column and M the second moment of its site vectors, these are
+    the principal functions of P under M: uncorrelated in the prior and over the rows, scaled by the prior's standard
+    deviation. Weights of variance 1 are then a draw from the prior, a gradient step of one size suits all of them, and
+    a column without relevance has next to none.
     """
-    found = []
+    bases = []
     for n in order:
         kernel = predictive.kernel
         tables = [process.tables[n][:-1, :-1] for process in predictive.processes]  # (I, I, 4)
-        shares = predictive.weights
         mean = sum(
             float(share) * (1 + (table[..., 0] - 1) / 2 + (table[..., 1] - 1) / 2 + table[..., 3])
-            for share, table in zip(shares, tables, strict=True)
+            for share, table in zip(predictive.weights, tables, strict=True)
         )
         assert isinstance(mean, Tensor)
         moment = kernel.moments[n] if kernel.sites[n].knots is not None else torch.diag(kernel.means[n])
-        found.append(_principal(mean, moment + _FLOOR * torch.eye(len(moment), dtype=torch.float64)))
-    return found
+        bases.append(_principal(mean, moment + _FLOOR * torch.eye(len(moment), dtype=torch.float64)))
+    return bases
 
 
 def _principal(covariance: Tensor, moment: Tensor) -> Basis:  # (I, I) each
@@ -133,7 +120,7 @@ def _principal(covariance: Tensor, moment: Tensor) -> Basis:  # (I, I) each
 
 
 def interpolated(bases: Sequence[Basis], encoding: Encoding, like: Tensor) -> Interpolated:
-    """The map from positions to functions of all sites, padded to the most of a site; centred where the encoding is."""
+    """Return the map from positions to functions of all sites, padded with 0 and centred where the encoding is."""
     tables = torch.zeros(len(bases), max(encoding.widths), max(basis.values.shape[1] for basis in bases)).double()
     for n, basis in enumerate(bases):
         width, count = basis.values.shape
@@ -143,20 +130,12 @@ def interpolated(bases: Sequence[Basis], encoding: Encoding, like: Tensor) -> In
 
 
 @torch.no_grad()
-def in_basis(module: ResTT, bases: Sequence[Basis], dtype: torch.dtype) -> ResTT:
-    """The same function of ``x @ values`` at every site, as far as the bases hold it."""
-    return _changed(module, [basis.back for basis in bases], dtype)
+def change_basis(module: ResTT, changes: Sequence[Tensor], dtype: torch.dtype) -> ResTT:  # N of (new I_n, I_n)
+    """Multiply every weight along its site's states; the module is linear in each site vector.
 
-
-@torch.no_grad()
-def in_states(module: ResTT, bases: Sequence[Basis], dtype: torch.dtype) -> ResTT:
-    """The same function of the site vectors x themselves."""
-    return _changed(module, [basis.values for basis in bases], dtype)
-
-
-def _changed(module: ResTT, changes: Sequence[Tensor], dtype: torch.dtype) -> ResTT:  # N of (new I_n, I_n)
-    """Every weight multiplied along its site's states; the module is linear in each site vector."""
-    made = ResTT(
+    With the bases' ``back`` it becomes a function of ``x @ values``, with their ``values`` one of x again.
+    """
+    changed = ResTT(
         module.sites,
         [len(change) for change in changes],
         module.bond_dim,
@@ -166,19 +145,19 @@ def _changed(module: ResTT, changes: Sequence[Tensor], dtype: torch.dtype) -> Re
         runs=module.runs,
         dtype=dtype,
     )
-    for name, parameter in made.named_parameters():
-        held = module.get_parameter(name).detach().double().cpu()
+    for name, parameter in changed.named_parameters():
+        given = module.get_parameter(name).detach().double().cpu()
         if name in ("bias", "last_skip"):
-            parameter.copy_(held)
+            parameter.copy_(given)
             continue
         inner = name in ("chain", "linear")
         sites = range(1, module.sites - 1) if inner else (0,) if name == "first" else (module.sites - 1,)
         parameter.zero_()
         for place, n in enumerate(sites):
             new, old = changes[n].shape
-            target, source = (part[:, place] if inner else part for part in (parameter, held))  # (S, I, …)
+            target, source = (part[:, place] if inner else part for part in (parameter, given))  # (S, I, …)
             target[:, :new] = torch.einsum("ki,si...->sk...", changes[n], source[:, :old])
-    return made
+    return changed
 
 
 def with_moments(
@@ -186,7 +165,7 @@ def with_moments(
     positions: Tensor,  # (B, N)
     weights: np.ndarray,  # (B,)
 ) -> tuple[Encoding, Tensor | None]:
-    """The encoding with the mean of the rows' site vectors, and their covariances (N, I, I) where they are kept.
+    """Return the encoding with the mean of the rows' site vectors, and their covariances (N, I, I) where kept.
 
     The same as :func:`~restt.estimators.encoding.with_site_means` and ``site_covariances`` of an encoding that is not
     centred, at a few sums for each value.
@@ -207,9 +186,9 @@ def with_moments(
         squares[n] = whole - 2 * first + second
         squares[n, 1:] += second[:-1]
         near[n] = first - second
-    found = replace(encoding, site_means=means)
+    with_means = replace(encoding, site_means=means)
     if sites * width**2 > MOST_COVARIANCES:
-        return found, None
+        return with_means, None
     moments = torch.diag_embed(squares)
     moments += torch.diag_embed(near[:, :-1], 1) + torch.diag_embed(near[:, :-1], -1)
-    return found, moments - means[:, :, None] * means[:, None, :]
+    return with_means, moments - means[:, :, None] * means[:, None, :]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +13,6 @@ from torch import Tensor
 from restt import chain
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
-from restt._common.tensorfile import tensor_bytes
 from restt.diagonal import DiagonalTT
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
 from restt.estimators.settings import NET, Settings, read_patience, read_penalty
@@ -66,91 +62,78 @@ class Examples:
 class EncodedExamples:
     """Rows in the form that a training takes."""
 
+    examples: Examples
     vectors: Tensor  # (B, N, I)
     targets: Tensor  # (B, O) values or (B,) classes
     loss_weights: np.ndarray  # (B,)
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """One training that can begin: a module with a runs axis at its initial weights, its rows, and its settings."""
+class Prepared:
+    """A training that can begin: a module with a runs axis at its initial weights, its rows, and its settings."""
 
     module: ResTT
-    rows: EncodedExamples
-    held_rows: EncodedExamples | None
-    config: TrainConfig
-    settings: Settings
-    streamed: EncodedStream | None = None  # all rows, where these are a sample of a stream's
-
-    @property
-    def runs(self) -> int:
-        """Number of runs of the module."""
-        runs = self.module.runs
-        assert runs is not None
-        return runs
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A training that can begin, with everything that its estimator keeps."""
-
-    fit: Fit
     encoding: Encoding
     target: Target
-    kept: Examples
-    held: Examples | None
+    rows: EncodedExamples
+    held: EncodedExamples | None
+    streamed: EncodedStream | None  # all rows, where these are a sample of a stream's
+    config: TrainConfig
+    settings: Settings
     seed: int
 
     @property
     def judged(self) -> Examples:
         """The rows on which a finished training is judged."""
-        return self.kept if self.held is None else self.held
+        return (self.rows if self.held is None else self.held).examples
+
+    def start(self, folder: Any) -> Generator[EpochRecord, None, None]:
+        """Begin the training, or resume the one in ``folder``; returns its records."""
+        rows, held = self.rows, self.held
+        options: dict[str, Any] = {
+            "config": self.config,
+            "validation": None if held is None else (held.vectors, held.targets, held.loss_weights),
+            "checkpoint_dir": folder,
+        }
+        if self.streamed is not None:
+            return train(self.module, self.streamed, **options)
+        return train(self.module, rows.vectors, rows.targets, sample_weight=unless_equal(rows.loss_weights), **options)
+
+
+def unless_equal(weights: np.ndarray) -> np.ndarray | None:  # (B,)
+    """Return None for weights that are all the same, which need no product in every step."""
+    return None if (weights == weights[0]).all() else weights
 
 
 def encode(examples: Examples, encoding: Encoding, target: Target, settings: Settings) -> EncodedExamples:
     """Encode rows: site vectors, on the training's device, and targets."""
     numbers = placed(encoding.numbers(examples.table), settings.device)
     vectors = torch.cat([chunk.to(settings.dtype) for chunk in encoding.chunks(numbers)]).to(settings.device)
-    return EncodedExamples(vectors, target.encode(examples.y), target.row_weights(examples.y, examples.weights))
+    weights = target.row_weights(examples.y, examples.weights)
+    return EncodedExamples(examples, vectors, target.encode(examples.y), weights)
 
 
-def encode_stream(
-    kept: Examples, held: Examples | None, encoding: Encoding, target: Target, settings: Settings
-) -> EncodedStream | None:
+def encode_stream(kept: Examples, held: Examples | None, encoding: Encoding, target: Target) -> EncodedStream | None:
     """Encode all rows of the stream that examples are a sample of, but those held out; None without a stream."""
     if kept.sample is None:
         return None
-    held_out = None if held is None else held.sample
-
-    def vectors(table: Table) -> Iterator[Tensor]:
-        for chunk in encoding.chunks(torch.from_numpy(encoding.numbers(table))):
-            yield chunk.to(settings.dtype)
-
-    def targets(y: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        return target.encode(y), target.row_weights(y, np.ones(len(y)))
-
-    return EncodedStream(
-        kept.sample.stream,
-        encoding,
-        vectors,
-        targets,
-        np.empty(0, dtype=np.int64) if held_out is None else np.sort(held_out.numbers),
-        float(target.row_weights(kept.y, kept.weights).sum() / kept.weights.sum()),
-    )
+    left_out = np.empty(0, dtype=np.int64) if held is None or held.sample is None else held.sample.numbers
+    mean_weight = float(target.row_weights(kept.y, kept.weights).sum() / kept.weights.sum())
+    return EncodedStream(kept.sample.stream, encoding, target, left_out, mean_weight)
 
 
 def new_module(
     parameters: BaseNet,
     encoding: Encoding,
     target: Target,
-    vectors: Tensor,  # (B, N, I)
-    weights: np.ndarray,  # (B,)
+    rows: EncodedExamples,
     settings: Settings,
     seed: int,
 ) -> ResTT:
     """Make a module of the encoding's shape that starts at the mean of y, or at the shares of the classes."""
-    shares = torch.from_numpy(weights / weights.sum()).to(vectors)
-    moment = (shares @ vectors.square().sum(-1)).double().cpu().clamp(min=NET.least_second_moment)
+    weights = rows.examples.weights
+    shares = torch.from_numpy(weights / weights.sum()).to(rows.vectors)
+    moment = (shares @ rows.vectors.square().sum(-1)).double().cpu().clamp(min=NET.least_second_moment)
     with undrawn():
         module = ResTT(
             sites=len(encoding.order),
@@ -204,54 +187,6 @@ def train_config(
     )
 
 
-def begin_training(fit: Fit, folder: Any, *, shared: bool) -> Generator[EpochRecord, None, None]:
-    """Begin a training, or resume the one in ``folder``; returns its records.
-
-    A ``shared`` folder is that of all clones of a search or an ensemble: a training has a folder of its own in it,
-    unless the shared one holds this very training.
-    """
-    if folder is None or not shared:
-        return _train(fit, folder)
-    if any(Path(folder).glob("*.safetensors")):
-        try:
-            return _train(fit, folder)
-        except (RuntimeError, ValueError):  # it holds another training, which may be under way
-            pass
-    return _train(fit, _own_folder(folder, fit.config, fit.module, fit.rows, fit.held_rows))
-
-
-def _train(fit: Fit, folder: Any) -> Generator[EpochRecord, None, None]:
-    held = fit.held_rows
-    given = {
-        "config": fit.config,
-        "validation": None if held is None else (held.vectors, held.targets, held.loss_weights),
-        "checkpoint_dir": folder,
-    }
-    if fit.streamed is not None:
-        return train(fit.module, fit.streamed, **given)
-    weights = fit.rows.loss_weights
-    counted = None if (weights == weights[0]).all() else weights
-    return train(fit.module, fit.rows.vectors, fit.rows.targets, sample_weight=counted, **given)
-
-
-def _own_folder(folder: Any, config: TrainConfig, module: ResTT, *parts: EncodedExamples | None) -> Path:
-    """Name a folder for the checkpoints of a training that shares ``folder`` with others.
-
-    The name depends on settings, module and rows but not on the number of epochs, so that the same training finds it
-    again and can be continued.
-    """
-    settings = {name: value for name, value in config.to_dict().items() if name != "epochs"}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    digest.update(repr((module.topology, module.bond_dim, module.runs, module.feature_dims, module.outputs)).encode())
-    for part in parts:
-        if part is not None:
-            for tensor in (part.vectors, part.targets, torch.from_numpy(part.loss_weights)):
-                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(tensor_bytes(tensor))
-        digest.update(b"\0")
-    return Path(folder) / f"fit-{digest.hexdigest()[:16]}"
-
-
 def multiplication(precision: str) -> str:
     """Translate an estimator's precision to the name that the chain's kernels use."""
     return "float32" if precision == "float64" else precision
@@ -267,34 +202,23 @@ def member_outputs(module: ResTT | DiagonalTT, encoding: Encoding, numbers: np.n
     return torch.cat(parts, dim=1).numpy()
 
 
-def own_outputs(module: ResTT, rows: EncodedExamples, precision: str) -> np.ndarray:
-    """Outputs of every member for the rows that :func:`why_it_failed` judges: (S, B, O) float64."""
-    vectors = rows.vectors[:: _stride(rows)]
-    work = min(len(vectors), ROWS_AT_ONCE) * module.row_work
-    with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
-        return torch.cat([module(chunk).double().cpu() for chunk in vectors.split(ROWS_AT_ONCE)], dim=1).numpy()
-
-
-def why_it_failed(outputs: np.ndarray, target: Target, rows: EncodedExamples, events: Sequence[Event]) -> str:
-    """Say what went wrong in a finished training; empty where nothing did.
-
-    ``events`` are those of its records, ``rows`` its training rows, ``outputs`` its :func:`own_outputs`.
-    """
+def why_it_failed(module: ResTT, prepared: Prepared, events: Sequence[Event]) -> str:
+    """Say what went wrong in a finished training with these events; empty where nothing did."""
     stopped = [event for event in events if event.kind == "failed"]
     reasons = []
     if stopped:
-        runs = f"{len(stopped)} of {len(outputs)} runs were" if len(outputs) > 1 else "the training was"
+        runs = f"{len(stopped)} of {module.runs} runs were" if (module.runs or 1) > 1 else "the training was"
         reasons.append(f"{runs} stopped because it exploded again and again ({stopped[0].message})")
-    step = _stride(rows)
-    targets, weights = rows.targets[::step].numpy(), rows.loss_weights[::step]
-    shortfall = target.shortfall(outputs.mean(axis=0), targets, weights) if weights.any() else 0.0
+    rows, target = prepared.rows, prepared.target
+    judged = slice(None, None, -(-len(rows.vectors) // NET.judged_rows))
+    vectors, targets, weights = rows.vectors[judged], rows.targets[judged].numpy(), rows.loss_weights[judged]
+    work = min(len(vectors), ROWS_AT_ONCE) * module.row_work
+    with torch.no_grad(), chain.precision(multiplication(prepared.settings.precision)), fitting_threads(work):
+        parts = [module(chunk).double().mean(dim=0).cpu() for chunk in vectors.split(ROWS_AT_ONCE)]
+    shortfall = target.shortfall(torch.cat(parts).numpy(), targets, weights) if weights.any() else 0.0
     if not shortfall <= NET.failed_ratio:
         reasons.append(
             f"the fit ends worse than {target.constant_guess} on its own training rows: its loss is {shortfall:.3g} "
             "times as large"
         )
     return "; ".join(reasons)
-
-
-def _stride(rows: EncodedExamples) -> int:
-    return -(-len(rows.vectors) // NET.judged_rows)

@@ -19,31 +19,22 @@ from restt import chain
 from restt._common.compat_sklearn import Interval, fit_context
 from restt._common.devices import fitting_threads
 from restt._common.errors import shown
+from restt._common.ranks import read_group
 from restt.data import Stream
 from restt.estimators.base import BaseResTT
 from restt.estimators.encoding import KNOTS, fit_encoding, site_covariances
 from restt.estimators.gradient import (
-    EncodedExamples,
     Examples,
-    Fit,
     Prepared,
-    begin_training,
     check_same_shape,
     encode,
     encode_stream,
     multiplication,
     new_module,
-    own_outputs,
     train_config,
     why_it_failed,
 )
-from restt.estimators.progress import (
-    CallbackSupport,
-    History,
-    shown_progress,
-    with_callback_calls,
-    with_callbacks,
-)
+from restt.estimators.progress import CallbackSupport, History, shown_progress, with_callback_calls, with_callbacks
 from restt.estimators.settings import TRAINING, Settings, check_fits, settle
 from restt.estimators.streams import read_stream
 from restt.estimators.targets import Target
@@ -54,7 +45,7 @@ from restt.train import EpochRecord, Event
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BaseNet(CallbackSupport, BaseResTT):
-    """Everything of a training but the meaning of y. The fields are the parameters of both estimators."""
+    """A training but for the meaning of y. The fields are the parameters of both estimators."""
 
     topology: str | Topology = "residual"
     feature_map: str | FeatureMap = "auto"
@@ -130,15 +121,15 @@ class BaseNet(CallbackSupport, BaseResTT):
         -------
         self
         """
-        made = self._for_a_fit()
-        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh())
+        fitting = self._for_a_fit()
+        records, epochs = fitting._start(X, y, sample_weight, fresh=self._starts_fresh())
         records = shown_progress(records, epochs, self._shown)
         try:
-            for _ in with_callback_calls(self, records, epochs, X, y, made._state_of_this_epoch):
+            for _ in with_callback_calls(self, records, epochs, X, y, fitting._state_of_this_epoch):
                 pass
         finally:  # a training that was stopped is a fit too, of the epochs it has had
             del records  # which a callback may have left before their end
-            self._become(made)
+            self._become(fitting)
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -160,17 +151,17 @@ class BaseNet(CallbackSupport, BaseResTT):
         >>> model.n_iter_ == record.epoch < 100
         True
         """
-        made = self._for_a_fit()
-        records, epochs = made._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
-        self._become(made)
+        fitting = self._for_a_fit()
+        records, epochs = fitting._start(X, y, sample_weight, fresh=self._starts_fresh(), validation=validation)
+        self._become(fitting)
         return shown_progress(records, epochs, self._shown)
 
     def _pass_once(self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None = None) -> Self:
         """Make one pass over the rows: ``partial_fit``."""
-        fresh, made = not self.__sklearn_is_fitted__(), self._for_a_fit()
-        for _ in made._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
+        fresh, fitting = not self.__sklearn_is_fitted__(), self._for_a_fit()
+        for _ in fitting._start(X, y, sample_weight, fresh=fresh, once=True, classes=classes)[0]:
             pass
-        self._become(made)
+        self._become(fitting)
         return self
 
     def _start(
@@ -188,13 +179,12 @@ class BaseNet(CallbackSupport, BaseResTT):
 
         ``fresh`` begins with new weights; ``once`` is a single pass over the rows.
         """
-        if self.checkpoint_dir == "":
-            raise ValueError('checkpoint_dir must name a folder, got ""; "." is the current one')
         sample = None
         if isinstance(X, Stream):
             if once:
                 raise TypeError("partial_fit passes over a table, got a stream: fit takes it whole")
-            X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
+            with read_group("auto").agreed("read the rows"):
+                X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         held_out = None if validation is None else self._read_validation(validation)
         return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
@@ -212,15 +202,14 @@ class BaseNet(CallbackSupport, BaseResTT):
         """Prepare and begin a training; ``most_levels``: see :func:`~restt.estimators.columns.fit_column`."""
         with fitting_threads(given.encoding_work):
             prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
-            folder = None if once else self.checkpoint_dir
-            records = begin_training(prepared.fit, folder, shared=self.__dict__.get("_cloned", False))
+            records = prepared.start(None if once else self.checkpoint_dir)
             # Nothing can be refused any more.
             self._adopt(prepared, fresh=fresh)
-            settings = prepared.fit.settings
+            settings = prepared.settings
             if fresh:
                 numbers = self.encoding_.numbers(given.table)
                 self.site_covariances_ = site_covariances(self.encoding_, numbers, given.weights, settings.device)
-        return self._epochs(records, settings.step_work, prepared, judge_fit=not once), settings.epochs
+        return self._epochs(records, prepared, judge_fit=not once), settings.epochs
 
     def _prepare(
         self,
@@ -236,7 +225,7 @@ class BaseNet(CallbackSupport, BaseResTT):
         """Do everything up to the training and leave the estimator unchanged.
 
         ``like`` was prepared with the same rows by an estimator that differs at most in how it trains: its encoded rows
-        are taken and, where the seed is the same, its module, which must then be trained as a copy.
+        are taken.
         """
         if like is not None:
             encoding, target = like.encoding, like.target
@@ -265,34 +254,25 @@ class BaseNet(CallbackSupport, BaseResTT):
 
         seed = self._new_seed()
         if like is not None and (like.held is None or like.seed == seed):
-            kept, held, rows, held_rows = like.kept, like.held, like.fit.rows, like.fit.held_rows
+            rows, held = like.rows, like.held
         else:
-            kept, held = self._split(given, held_out, None if once else seed)
+            kept, out = self._split(given, held_out, None if once else seed)
             rows = encode(kept, encoding, target, settings)
-            held_rows = None if held is None else encode(held, encoding, target, settings)
-        streamed = encode_stream(kept, held, encoding, target, settings)
+            held = None if out is None else encode(out, encoding, target, settings)
+        streamed = encode_stream(rows.examples, None if held is None else held.examples, encoding, target)
 
         done = 0
-        if like is not None and like.seed == seed:
-            module = like.fit.module
-        elif fresh:
-            module = new_module(self, encoding, target, rows.vectors, kept.weights, settings, seed)
+        if fresh:
+            module = new_module(self, encoding, target, rows, settings, seed)
         else:
             # A copy: predictions are of the last fit until this one has ended.
             module = copy.deepcopy(self.module_).to(device=settings.device, dtype=settings.dtype)
             done = self.n_iter_
         # None leaves the seed to the checkpoint; a fit that goes on must not repeat its order of rows.
-        config = train_config(
-            self,
-            self._loss,
-            target,
-            settings,
-            len(kept) if streamed is None else len(streamed),
-            None if self._is_unseeded() else seed + done,
-            once=once,
-        )
-        fit = Fit(module, rows, held_rows, config, settings, streamed)
-        return Prepared(fit, encoding, target, kept, held, seed)
+        order_seed = None if self._is_unseeded() else seed + done
+        count = len(rows.examples) if streamed is None else len(streamed)
+        config = train_config(self, self._loss, target, settings, count, order_seed, once=once)
+        return Prepared(module, encoding, target, rows, held, streamed, config, settings, seed)
 
     def _adopt(self, prepared: Prepared, *, fresh: bool = True) -> None:
         """Take over what was prepared."""
@@ -301,18 +281,16 @@ class BaseNet(CallbackSupport, BaseResTT):
             self.site_means_ = prepared.encoding.site_means
             self.site_covariances_ = None
         self.history_ = History(self.history_)
-        self.module_, self.encoding_, self.target_ = prepared.fit.module, prepared.encoding, prepared.target
-        self.precision_ = prepared.fit.settings.precision
+        self.module_, self.encoding_, self.target_ = prepared.module, prepared.encoding, prepared.target
+        self.precision_ = prepared.settings.precision
 
-    def _epochs(
-        self, records: Iterator[EpochRecord], step_work: float, prepared: Prepared, *, judge_fit: bool
-    ) -> Iterator[EpochRecord]:
+    def _epochs(self, records: Iterator[EpochRecord], prepared: Prepared, *, judge_fit: bool) -> Iterator[EpochRecord]:
         """Pass records on and keep them; once they end, finish and, with ``judge_fit``, warn of a fit that failed."""
         before, known = self.n_iter_, len(self.history_)
         try:
             while True:
                 # For the epoch only, not between epochs.
-                with chain.precision(multiplication(self.precision_)), fitting_threads(step_work):
+                with chain.precision(multiplication(self.precision_)), fitting_threads(prepared.settings.step_work):
                     record = next(records, None)
                 if record is None:
                     break
@@ -325,13 +303,11 @@ class BaseNet(CallbackSupport, BaseResTT):
             raise
         self._finish(prepared.judged)
         if judge_fit:
-            rows = prepared.fit.rows
-            events = [event for record in self.history_[known:] for event in record.events]
-            self._warn_if_failed(own_outputs(self.module_, rows, self.precision_), rows, events)
+            self._warn_if_failed(prepared, [event for record in self.history_[known:] for event in record.events])
 
-    def _warn_if_failed(self, outputs: np.ndarray, rows: EncodedExamples, events: Sequence[Event]) -> None:
-        """Give a ConvergenceWarning where a training with these events and outputs has failed."""
-        reason = why_it_failed(outputs, self.target_, rows, events)
+    def _warn_if_failed(self, prepared: Prepared, events: Sequence[Event]) -> None:
+        """Give a ConvergenceWarning where a training with these events has failed."""
+        reason = why_it_failed(self.module_, prepared, events)
         if reason:
             advice = "Try a smaller lr, more epochs or another penalty"
             warnings.warn(f"{type(self).__name__}: {reason}. {advice}", ConvergenceWarning, stacklevel=3)
@@ -350,7 +326,7 @@ class BaseNet(CallbackSupport, BaseResTT):
 
     def _check_size(self, examples: Examples, width: int, settings: Settings, outputs: int) -> None:
         sizes = examples.table.width, width, int(self.bond_dim), outputs, int(self.runs), len(examples)
-        check_fits(*sizes, settings, saved=self.checkpoint_dir is not None)
+        check_fits(*sizes, settings)
 
     def _read_validation(self, validation: Any) -> Examples:
         if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
@@ -381,8 +357,3 @@ class BaseNet(CallbackSupport, BaseResTT):
 
     def _is_unseeded(self) -> bool:
         return self.random_state is None and self.checkpoint_dir is not None
-
-    def __sklearn_clone__(self) -> Self:
-        made: Self = super().__sklearn_clone__()
-        made._cloned = True  # its checkpoints have a folder of their own in checkpoint_dir
-        return made

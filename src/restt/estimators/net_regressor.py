@@ -72,8 +72,7 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         Whether ``fit`` goes on from the last fit, with its encoding of the columns and of y.
     checkpoint_dir : path, optional
         Save the training here; the same call with the same data goes on where it was stopped, also with more
-        ``epochs`` once it is finished, and another training in the same folder is refused. Clones, as in a search or
-        an ensemble, each have a folder of their own in it.
+        ``epochs`` once it is finished, and another training in the same folder is refused.
     precision : {"auto", "float64", "float32", "tf32", "bf16"}
         Of the weights; tf32 and bf16 only concern how the GPU multiplies. ``"auto"`` is float64 on the CPU unless the
         problem is large.
@@ -81,8 +80,7 @@ class ResTTNetRegressor(RegressorMixin, BaseNet):
         ``"auto"`` is the GPU where there is one and the problem is not small.
     random_state : int, RandomState or None
     verbose : int, default=0
-        1 shows a line that is kept up to date (about ten lines where standard output is no terminal), 2 a line per
-        epoch.
+        1 prints about ten lines, 2 a line per epoch.
 
     Attributes
     ----------

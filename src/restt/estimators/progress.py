@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from restt.train import EpochRecord
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-# Lines that verbose=1 prints where it cannot rewrite one.
+# Lines that verbose=1 prints.
 LINES = 10
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def with_callback_calls(
         if task.call_on_fit_task_end(**data, reconstruction_attributes=state):
             break
         if _was_last(record):
-            # To the end, where what shows the records writes its last line.
+            # To the end, so that the last line of the progress is printed.
             yield from stream
             break
     root.call_on_fit_task_end(**data, reconstruction_attributes=state)
@@ -112,28 +112,19 @@ def _was_last(record: EpochRecord) -> bool:
 
 
 def shown_progress(records: Iterable[EpochRecord], epochs: int, verbose: int) -> Iterator[EpochRecord]:
-    """Pass records on; 0 shows nothing, 1 a line that is kept up to date, 2 or more a line per epoch.
-
-    Where standard output is no terminal, 1 prints about ten lines in all.
-    """
-    if verbose <= 0:
-        yield from records
-        return
-    rewrites, began = verbose == 1 and sys.stdout.isatty(), time.monotonic()
+    """Pass records on; 0 prints nothing, 1 about ten lines, 2 or more a line per epoch."""
+    began = time.monotonic()
     every, text, printed = max(1, epochs // LINES) if verbose == 1 else 1, "", ""
     try:
         for number, record in enumerate(records):
-            text = describe(record, epochs, time.monotonic() - began)
-            if rewrites:
-                print(f"\r{text}\x1b[K", end="", flush=True)
-            elif number == 0 or record.epoch % every == 0:
-                print(text, flush=True)
-                printed = text
+            if verbose > 0:
+                text = describe(record, epochs, time.monotonic() - began)
+                if number == 0 or record.epoch % every == 0:
+                    print(text, flush=True)
+                    printed = text
             yield record
     finally:
-        if rewrites and text:
-            print(flush=True)
-        elif text != printed:
+        if text != printed:
             print(text, flush=True)
 
 
@@ -143,13 +134,9 @@ def describe(record: EpochRecord, epochs: int, seconds: float) -> str:
     >>> describe(EpochRecord(3, (0, 1), (0.5, 0.7), (0.01, 0.01), (1.0, 1.0), {"r2": (0.8, 0.6)}), 9, 1.0)
     'epoch 3/9 · loss 0.6 · validation r2 0.7 · 1.0 s'
     """
-    parts = [f"epoch {record.epoch}/{epochs}", f"loss {_mean(record.train_loss):.4g}"]
+    runs = list(record.runs)
+    parts = [f"epoch {record.epoch}/{epochs}", f"loss {np.take(record.train_loss, runs).mean():.4g}"]
     for name in ("accuracy", "r2"):
         if name in record.validation:
-            parts.append(f"validation {name} {_mean(record.validation[name]):.4g}")
+            parts.append(f"validation {name} {np.take(record.validation[name], runs).mean():.4g}")
     return " · ".join([*parts, f"{seconds:.1f} s"])
-
-
-def _mean(values: tuple[float, ...]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan

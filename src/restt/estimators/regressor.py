@@ -70,7 +70,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
     random_state : int, RandomState or None
         Of samples of rows, and of the refinement.
     verbose : int, default=0
-        1 shows a line when the fit has ended, and one that is kept up to date for a refinement.
+        1 prints a line when the fit has ended, and about ten for a refinement.
 
     Attributes
     ----------

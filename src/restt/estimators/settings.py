@@ -41,7 +41,7 @@ class NetSettings:
     cross_entropy_penalty: float = 0.005
     # Weight of the chain's cores, which carry interactions, relative to that of main effects.
     chain_grade: float = 10.0
-    # The loss is a mean over rows, so beyond this many the squares' penalty falls as 1/rows: on a made table of 20
+    # The loss is a mean over rows, so beyond this many the squares' penalty falls as 1/rows: on a simulated table of 20
     # columns R² goes from 0.80 to 0.96 at 20,000 rows and from 0.81 to 0.99 at 60,000.
     penalised_rows: int = 2000
     # Smallest initial share of a class, also where partial_fit has not seen it yet.
@@ -51,6 +51,11 @@ class NetSettings:
     # Rows on which a finished fit is compared with a constant, and the ratio of losses beyond which it has failed.
     judged_rows: int = 20_000
     failed_ratio: float = 1.01
+    # Bytes that a group of fits in a search may need on a CPU, about three times what a step touches. Boston's 404 rows
+    # with r = 10 in float64, processor time of a step per run: 1.5 ms alone, 0.78 ms for 4 runs, 0.66 for 12 (18 MB
+    # touched), 0.64 for 48. Share of a GPU's free memory for the same.
+    cached_bytes: float = 60e6
+    gpu_share: float = 0.5
 
 
 NET = NetSettings()
@@ -100,7 +105,7 @@ class Settings:
 def settle(
     rows: int, width: int, bond_dim: int, runs: int, *, device: Any, precision: str, batch_size: Any, epochs: Any
 ) -> Settings:
-    """Settle what is ``"auto"``; ``width`` is Σ_n I_n.
+    """Choose the values of parameters that are ``"auto"``; ``width`` is Σ_n I_n.
 
     >>> settle(3000, 80, 10, 1, device="cpu", precision="auto", batch_size="auto", epochs="auto").epochs
     25
@@ -145,40 +150,30 @@ def read_patience(early_stopping: bool | int) -> int | None:
 
 
 def training_bytes(
-    settings: Settings, sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, copies: int = 12
+    settings: Settings, sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int
 ) -> int:
-    """Bytes that a training of a residual module on this many rows needs: weights, site vectors and one batch.
+    """Estimate the bytes that a training of a residual module on this many rows needs; ``width`` is the widest site's.
 
-    ``copies`` of the weights are held: the module, its gradients, a working copy and Adam's moments, two snapshots of
-    these three for the guard, and the best epoch. In a step the forward sweep keeps every state, the backward sweep as
-    many gradients, and the weight gradient reads a scaled copy of the states; beside them the features, and x ⊗ y of
-    one site.
+    Fifteen copies of the weights (the module, its gradients, a working copy and Adam's moments, two snapshots of these
+    three for the guard, the best epoch and a checkpoint), the site vectors, and a step, which has every state three
+    times, the features twice, and x ⊗ y of one site.
     """
     weights = sites * width * (bond_dim * bond_dim + bond_dim) + width * bond_dim * outputs
     row = runs * (3 * sites * bond_dim + 2 * sites * width + 2 * width * bond_dim)
     batch = min(rows, settings.batch_size or rows)
-    return (copies * runs * weights + rows * sites * width + batch * row) * settings.dtype.itemsize
+    return (15 * runs * weights + rows * sites * width + batch * row) * settings.dtype.itemsize
 
 
-def check_fits(
-    sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings, saved: bool = False
-) -> None:
-    """Raise ValueError where the weights and site vectors of a training do not fit, or the chain is too long.
-
-    ``width`` is that of the widest site, to which all are padded; ``saved`` where there are checkpoints, which keep
-    another copy of weights and moments.
-    """
-    need = training_bytes(settings, sites, width, bond_dim, outputs, runs, rows, copies=15 if saved else 12)
-    free = available_memory(settings.device)
-    size = f"{sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on {rows} rows"
-    if need > free:
+def check_fits(sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings) -> None:
+    """Raise ValueError where a training does not fit into memory, or the chain is too long."""
+    need, free = (
+        training_bytes(settings, sites, width, bond_dim, outputs, runs, rows),
+        available_memory(settings.device),
+    )
+    if need > free or sites > NET.most_sites:
         raise ValueError(
-            f"X is too large: {size} would need {gibibytes(need)}, {gibibytes(free)} are available on "
-            f'{settings.device}; use fewer columns, a smaller bond_dim or fewer runs, and handle_unknown="other" where '
-            "a column has many categories"
-        )
-    if sites > NET.most_sites:
-        raise ValueError(
-            f"X has too many columns: {size} would need {gibibytes(need)}, and a chain of more than {NET.most_sites} "
-            "sites takes minutes for every step; select or group columns first"
+            f"X is too large: {sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on "
+            f"{rows} rows would need {gibibytes(need)}, {gibibytes(free)} are available on {settings.device}, and a "
+            f"chain may have {NET.most_sites} sites; use fewer columns, a smaller bond_dim or fewer runs, and "
+            'handle_unknown="other" where a column has many categories'
         )

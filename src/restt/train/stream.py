@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,14 +26,11 @@ class Source(Protocol):
 
     rows: int
 
-    def head(self) -> tuple[Tensor, ...]:
-        """Return some rows in the form of a block."""
+    def blocks(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the rows of an epoch, shuffled: x (b, …), y (b,) or (b, O), and optionally weights (b,) of mean 1."""
 
-    def blocks(self, epoch: int, own: Callable[[np.ndarray], np.ndarray]) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the rows of an epoch, shuffled: x (b, …), y (b,) or (b, O), and optionally weights (b,) of mean 1.
-
-        ``own`` takes positions (b,) in the epoch and returns which of these rows are wanted.
-        """
+    def features(self, x: Tensor) -> Tensor:
+        """Map rows x of a batch to what the training takes; called in a thread, on the CPU."""
 
     def to_config(self) -> Any:
         """Plain values that differ where the rows or their order do."""
@@ -50,8 +46,7 @@ class StreamData:
     loss: str
     dtype: torch.dtype
     device: torch.device
-    feature_map: FeatureMap | None  # applied to the rows of one batch at a time
-    filler: list[Tensor]  # a row, for a step in which a process has none of its own
+    feature_map: FeatureMap | None  # applied to the rows of one batch at a time, on the device
 
     def keep(self, runs: Sequence[int]) -> StreamData:
         """Keep some of the runs."""
@@ -61,7 +56,7 @@ class StreamData:
 class StreamBatches:
     """The batches of an epoch, cut out of the blocks of a source: :class:`~restt.train.data.Batches` beyond memory.
 
-    Batches are the same however many processes train together; each asks the source for its part of every batch.
+    Every process reads all rows and takes its part of each batch.
     """
 
     def __init__(
@@ -81,54 +76,41 @@ class StreamBatches:
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Yield the batches of an epoch."""
-        keys = None
+        data, keys = self.data, None
         if self.dropout is not None:
-            keys = stream_keys(self.seeds, self.run_ids, "dropout", epoch, self.data.device)
-        blocks = prefetched(self.data.source.blocks(epoch, self._own))
-        left: list[Tensor] = []
-        read = 0
-        for start in range(0, self.longest, self.batch_size):
+            keys = stream_keys(self.seeds, self.run_ids, "dropout", epoch, data.device)
+        parts = prefetched(self._parts(epoch))
+        for step, (x, y, *weight) in enumerate(parts):
+            start = step * self.batch_size
             width = min(self.batch_size, self.longest - start)
             low, high = self.ranks.part(width)
-            while (len(left[0]) if left else 0) < high - low:
-                block = next(blocks, None)
-                if block is None:
-                    raise self._miscount(str(read), epoch)
-                read += len(block[0])
-                left = [torch.cat(pair) for pair in zip(left, block, strict=True)] if left else list(block)
-            rows = [tensor[: high - low] for tensor in left]
-            left = [tensor[high - low :] for tensor in left]
-            yield self._batch(rows, start + low, width, keys)
-        if (left and len(left[0])) or any(len(block[0]) for block in blocks):
-            raise self._miscount("more", epoch)
+            # Checked before they move: a check on a device waits for it.
+            target = read_targets(y, data.outputs, data.loss, data.dtype, y.device).to(data.device)
+            x = x.to(data.device)
+            x = (x if data.feature_map is None else data.feature_map(x)).to(data.dtype)[None]
+            if self.dropout is not None and keys is not None:
+                x = self.dropout(x, keys, (start + low) * x.shape[2])
+            share = torch.full((1, len(y)), float(low < high) / width, dtype=data.dtype, device=data.device)
+            if weight:
+                share = share * weight[0].to(share)
+            yield Batch(x, target[None], share, float(width))
 
-    def _own(self, positions: np.ndarray) -> np.ndarray:
-        """Mark the positions (b,) in an epoch that are this process's part of their batch."""
-        start = positions - positions % self.batch_size
-        width = np.minimum(self.batch_size, self.longest - start)
-        rank, size = self.ranks.rank, self.ranks.size
-        within = positions - start
-        return (within >= width * rank // size) & (within < width * (rank + 1) // size)
-
-    def _batch(self, rows: list[Tensor], start: int, width: int, keys: Tensor | None) -> Batch:
-        """Make a part of a batch of ``width`` rows; its first row is row ``start`` of the epoch."""
-        data = self.data
-        # A rank without a row takes one that does not count, so that it takes part in the step.
-        counts = bool(rows) and len(rows[0]) > 0
-        x, y, *weight = rows if counts else data.filler
-        # Checked before they move: a check on a device waits for it.
-        target = read_targets(y, data.outputs, data.loss, data.dtype, y.device).to(data.device)
-        x = x.to(data.device)
-        x = (x if data.feature_map is None else data.feature_map(x)).to(data.dtype)[None]
-        if self.dropout is not None and keys is not None:
-            x = self.dropout(x, keys, start * x.shape[2])
-        share = torch.full((1, len(target)), 1.0 / width if counts else 0.0, dtype=data.dtype, device=data.device)
-        if weight:
-            share = share * weight[0].to(share)
-        return Batch(x, target[None], share, float(width))
-
-    def _miscount(self, got: str, epoch: int) -> ValueError:
-        return ValueError(f"x must give its {self.longest} rows in every epoch, got {got} in epoch {epoch}")
+    def _parts(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
+        """Yield this process's rows of each batch; one row, which does not count, where it has none."""
+        source = self.data.source
+        blocks = prefetched(source.blocks(epoch))
+        left: list[Tensor] = []
+        start = 0
+        for block in blocks:
+            left = [torch.cat(pair) for pair in zip(left, block, strict=True)] if left else list(block)
+            while len(left[0]) >= (width := min(self.batch_size, self.longest - start)) > 0:
+                low, high = self.ranks.part(width)
+                x, *rest = (tensor[low : max(high, low + 1)] for tensor in left)
+                yield source.features(x), *rest
+                left, start = [tensor[width:] for tensor in left], start + width
+        read = start + (len(left[0]) if left else 0)
+        if read != self.longest:
+            raise ValueError(f"x must give its {self.longest} rows in every epoch, got {read} in epoch {epoch}")
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:

@@ -61,8 +61,8 @@ class Training:
         source = x if isinstance(x, Source) else None
         if source is not None:
             _check_stream(y, config, sample_weight, subset, validation, validation_subset)
-            head = source.head()
-            x, y, *_ = head
+            x, y, *_ = next(source.blocks(0))
+            x = source.features(x[:1])
         raw = torch.as_tensor(x).to(model.device) if source is not None else read_x(x, model.dtype, model.device)
         if config.augment is not None:
             config.augment.check(tuple(raw.shape))
@@ -80,8 +80,7 @@ class Training:
         self.data: RunData | StreamData
         if source is not None:
             own_map, sizes = _unchecked(feature_map), (source.rows,) * total
-            filler = [tensor[:1] for tensor in head]
-            self.data = StreamData(source, sizes, outputs, config.loss, model.dtype, model.device, own_map, filler)
+            self.data = StreamData(source, sizes, outputs, config.loss, model.dtype, model.device, own_map)
         else:
             features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
             self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)

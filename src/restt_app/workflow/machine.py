@@ -11,7 +11,7 @@ from restt import ResTT, chain, data
 from restt._common.devices import available_memory, gibibytes
 from restt._common.files import user_cache
 from restt._common.provenance import describe_device, provenance
-from restt.data.files import search_folders
+from restt.data.loading import search_folders
 
 # Extra -> the packages it brings, by the names they are imported under.
 EXTRAS = {

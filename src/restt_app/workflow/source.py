@@ -27,9 +27,10 @@ from typing import IO, Any, Self, cast
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from restt._common.errors import check_file, shown
-from restt.data.parquet import open_parquet
+from restt.data.parquet import FOOTER_LIMITS
 
 CHUNK_ROWS = 20_000
 DELIMITERS = (",", ";", "\t", "|", " ")
@@ -217,7 +218,7 @@ class Source(FrameSource):
     def _parquet(self) -> Any:
         """Reader of a Parquet file, decompressed where another program had compressed it."""
         stream = self._bytes()
-        return open_parquet(stream if stream is self._raw else io.BytesIO(stream.read()))
+        return pq.ParquetFile(stream if stream is self._raw else io.BytesIO(stream.read()), **FOOTER_LIMITS)
 
     def _detect_encoding(self) -> str:
         head = self._bytes().read(4096)
