@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -55,10 +54,6 @@ class Case:
         sizes = f"N={self.sites} I={self.feature_dim} r={self.bond_dim} O={self.outputs} B={self.batch}"
         rounded = "" if self.precision == "float32" else f" ({self.precision} products)"
         return f"{sizes}{runs} {self.dtype}{rounded} {self.device}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields by name, ready for JSON."""
-        return asdict(self)
 
     def scaled_down(self) -> Case:
         """The same configuration at the sizes of the parity check."""

@@ -10,7 +10,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,16 +50,6 @@ class Check:
         verdict = "agrees with" if self.passed else "differs from"
         size = f"{self.error:.1e} of its size, allowed {self.allowed:.0e}"
         return f"{self.implementation} {verdict} the reference; worst in {self.tensor!r}: {size}; {self.case}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields by name for results files, which only passed checks reach."""
-        sizes = {"error": self.error, "allowed": self.allowed}
-        return {
-            "implementation": self.implementation,
-            "case": self.case.as_dict(),
-            "worst_tensor": self.tensor,
-            **sizes,
-        }
 
 
 class ParityError(RuntimeError):

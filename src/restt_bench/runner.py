@@ -150,7 +150,7 @@ def _timed(suite: Suite, settings: Settings, console: Console) -> dict[str, Any]
             seconds = row["step"]["median"] / 1e3 if "step" in row else 0.0
             if seconds > settings.slow:
                 left_out[row["implementation"]] = f"left out: {seconds:.1f} s a step at the size before"
-    return {"title": suite.title, "axis": suite.axis, "parity": [check.as_dict() for check in checks], "rows": rows}
+    return {"title": suite.title, "axis": suite.axis, "parity": [asdict(check) for check in checks], "rows": rows}
 
 
 def _machine(device: str) -> str:
@@ -166,22 +166,18 @@ def _machine(device: str) -> str:
 
 def _show(result: dict[str, Any], console: Console) -> None:
     """Print the title and, of a suite, a table per case; a study has printed its results already."""
-    from rich.text import Text
-
     where = result["provenance"]
     console.print(f"\n[bold]{result['title']}[/bold]  ({where['device']}, {where['threads']} threads)")
     if "parity" not in result:
         return
     console.print(f"parity: {len(result['parity'])} checks against the reference, all green")
     for case in dict.fromkeys(Case(**row["case"]) for row in result["rows"]):
-        _show_case(case, [row for row in result["rows"] if row["case"] == case.as_dict()], console)
-        for row in result["rows"]:
-            if row["case"] == case.as_dict() and "skipped" in row:
-                console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
+        _show_case(case, [row for row in result["rows"] if row["case"] == asdict(case)], console)
 
 
 def _show_case(case: Case, rows: list[Row], console: Console) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("", title=str(case), title_justify="left", title_style="")
     for column in ("step, ms", "quartiles", "inference, ms", "rounds", "× limit", "restt's speed-up"):
@@ -199,6 +195,9 @@ def _show_case(case: Case, rows: list[Row], console: Console) -> None:
         cells = (_ms(step["median"]), quartiles, _ms(row["infer"]["median"]), str(step["rounds"]), times_limit, speedup)
         table.add_row(row["label"], *cells)
     console.print(table)
+    for row in rows:
+        if "skipped" in row:
+            console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
 
 
 def _ms(milliseconds: float) -> str:

@@ -11,7 +11,6 @@ from math import ceil
 import numpy as np
 import torch
 
-from restt._common.devices import available_memory
 from restt._common.errors import check_int, check_positive
 
 MIN_ROUNDS = 3
@@ -19,8 +18,6 @@ MIN_ROUNDS = 3
 SETTLE_BELOW = 1.0
 # On a GPU the clock is read once for this many seconds of calls, since waiting for the device costs microseconds.
 GPU_SECONDS = 5e-3
-# Share of the memory still free that one implementation may plan to use.
-USABLE_SHARE = 0.7
 
 
 @dataclass(frozen=True)
@@ -152,8 +149,3 @@ def measure_on(
             call()
     at_least = 0.0 if wait is None else GPU_SECONDS
     return measure(calls, rounds=rounds, budget=budget, synchronize=wait, at_least=at_least)
-
-
-def usable_bytes(device: str) -> float:
-    """Memory an implementation may plan to use; infinite where the machine does not say."""
-    return USABLE_SHARE * available_memory(torch.device(device))
