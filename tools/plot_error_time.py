@@ -11,7 +11,6 @@ docs/images/error-time.png.
 from __future__ import annotations
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import pandas as pd
@@ -32,6 +29,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegresso
 from sklearn.metrics import r2_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
 
 from restt import ResTTRegressor
 
@@ -116,6 +114,7 @@ def main() -> None:
     reader.add_argument("--rows", type=int, default=1000, help="most rows to fit")
     given = reader.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)
     earlier = json.loads(RECORD.read_text())["results"] if RECORD.exists() else {}
     content = {
         "title": f"Error against processor time of a fit, at most {given.rows} rows, one thread",
