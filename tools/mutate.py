@@ -1,11 +1,12 @@
 """Change random places in functions of a package and see whether its tests notice.
 
-    python tools/mutate.py prior --count 200 --seed 0 --workers 16 --limit 400
+    python tools/mutate.py prior --count 200 --seed 0 --workers 2
 
 A mutant flips a comparison, a sign or and/or, drops a `not`, or changes a constant by one or by half. The tests of the
 mirrored folder and the doctests run once under a profiler that notes which functions each test calls; a mutant is given
-those that call its function, the quick ones first. It is killed if one fails, survives if none does; unreached is
-survived. A run that stops at the limit goes on where it was: the JSON file keeps finished mutants, --work the calls.
+those that call its function, the quick ones first. It is killed if one of them fails or needs more processor time than
+is allowed, survives if none does, and is unreached if no test calls its function. All counts and mutants are written to
+results/mutants.json. A run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import ast
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from restt._common.files import write_json_atomic
 from restt._common.provenance import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "results" / "mutants.json"
 FOLDERS = {  # package -> its source and its tests
     **{name: (f"src/restt/{name}", f"tests/{name}") for name in ("prior", "explain", "estimators")},
     "app": ("src/restt_app", "tests/restt_app"),
@@ -38,17 +40,16 @@ SWAPS = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
-VERDICTS = {0: "survived", 1: "killed", 2: "killed", None: "killed"}  # by pytest's exit code; None took too long
 PLUGIN = """
 import json, os, sys, threading
 calls, setups, seconds, root = {}, set(), {}, os.environ["MUTATE_SOURCE"]
 
 def watch(place):
-    def seen(frame, event, argument):
+    def hook(frame, event, argument):
         if event == "call" and frame.f_code.co_filename.startswith(root):
             place.add(f"{frame.f_code.co_filename[len(root):]}:{frame.f_code.co_firstlineno}")
-    hook = None if place is None else seen
-    threading.setprofile(hook); sys.setprofile(hook)
+    chosen = None if place is None else hook
+    threading.setprofile(chosen); sys.setprofile(chosen)
 
 def pytest_runtest_setup(item): watch(setups)  # a fixture of the file may be set up for another of its tests
 def pytest_runtest_call(item): watch(calls.setdefault(item.nodeid, set()))
@@ -56,29 +57,31 @@ def pytest_runtest_teardown(item): watch(None)
 def pytest_runtest_logreport(report):
     if report.when == "call" and report.passed:
         seconds[report.nodeid] = report.duration
-        found = {test: [sorted(calls[test] | setups), spent] for test, spent in seconds.items()}
-        json.dump(found, open(os.environ["MUTATE_CALLS"], "w"))
+        content = {test: [sorted(calls[test] | setups), spent] for test, spent in seconds.items()}
+        json.dump(content, open(os.environ["MUTATE_CALLS"], "w"))
 """
+Mutant = tuple[str, int, int, str]  # file, number of the node, first line of its function, description
 
 
-def places(folder: Path) -> list[tuple[str, int, int, str]]:
-    """File, number of the node, first line of its function and description, of everything that can be changed."""
-    found = []
+def mutants(folder: Path) -> list[Mutant]:
+    """Everything in functions of the folder that can be changed."""
+    candidates = []
     for path in sorted(folder.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         first = {}  # a node's innermost function; its profiled line is that of the first decorator
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef):
-                line = min([function.lineno, *(one.lineno for one in function.decorator_list)])
+                line = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
                 first.update({id(node): line for statement in function.body for node in ast.walk(statement)})
         for number, node in enumerate(ast.walk(tree)):
-            if id(node) in first and (told := change(node, apply=False)):
-                found.append((path.relative_to(folder).as_posix(), number, first[id(node)], f"{node.lineno}: {told}"))
-    return found
+            if id(node) in first and (how := change(node, apply=False)):
+                name = path.relative_to(folder).as_posix()
+                candidates.append((name, number, first[id(node)], f"{node.lineno}: {how}"))
+    return candidates
 
 
 def change(node: ast.AST, *, apply: bool = True) -> str | None:
-    """Change a node in place and say how; None where there is nothing to change."""
+    """Change a node in place and describe the change; None where there is nothing to change."""
     operator = node.ops[0] if isinstance(node, ast.Compare) else getattr(node, "op", None)
     if type(operator) in SWAPS and not isinstance(node, ast.AugAssign):
         after = SWAPS[type(operator)]()
@@ -98,84 +101,110 @@ def change(node: ast.AST, *, apply: bool = True) -> str | None:
     return None
 
 
-def pytest(copy: Path, arguments: list[str], seconds: float, **environment: str) -> int | None:
-    """The exit code of pytest in a copy of the tree; None where it took too long."""
-    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy}/src:{copy}", "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    try:
-        done = subprocess.run(words, cwd=copy, env={**os.environ, **own}, capture_output=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
+class Copies:
+    """Copies of the tree in which pytest runs, one for each worker."""
+
+    def __init__(self, work: Path, workers: int) -> None:
+        self.idle = [work / f"copy{k}" for k in range(workers)]
+        for copy in self.idle:
+            shutil.rmtree(copy, ignore_errors=True)
+            for name in COPIED:
+                shutil.copytree(ROOT / name, copy / name)
+            for path in ROOT.glob("*.*"):
+                if path.is_file():
+                    shutil.copy(path, copy)
+            (copy / "mutate_plugin.py").write_text(PLUGIN)
+
+    def pytest(self, copy: Path, arguments: list[str], seconds: int, **environment: str) -> int:
+        """Exit code of pytest; negative where it used more processor seconds than allowed."""
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+        own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{copy}/src:{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+        def limited() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+        environment = {**os.environ, **own, **environment}
+        return subprocess.run(words, cwd=copy, env=environment, capture_output=True, preexec_fn=limited).returncode
+
+
+def calls_of_tests(copies: Copies, package: str, work: Path, seconds: int, pool: ThreadPoolExecutor) -> dict[str, list]:
+    """Functions that each test calls, and its seconds; tests beyond the processor seconds of a file are left out."""
+    source, tests = FOLDERS[package]
+    doctests = [path for path in sorted((ROOT / source).rglob("*.py")) if ">>>" in path.read_text(encoding="utf-8")]
+    (work / "calls").mkdir(parents=True, exist_ok=True)
+    calls: dict[str, list] = {}
+
+    def watch(path: Path) -> None:
+        file = path.relative_to(ROOT)
+        stored = work / "calls" / f"{file.as_posix().replace('/', '-')}.json"
+        if not stored.exists():
+            copy = copies.idle.pop()
+            where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(stored)}
+            copies.pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], seconds, **where)
+            copies.idle.append(copy)
+        calls.update(json.loads(stored.read_text()) if stored.exists() else {})
+
+    list(pool.map(watch, (*sorted((ROOT / tests).rglob("test_*.py")), *doctests)))
+    return calls
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("package", choices=FOLDERS)
-    for name, default in {"count": 200, "seed": 0, "workers": 2, "limit": 400, "budget": 60}.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+    parser.add_argument("--count", type=int, default=200, help="mutants to draw; default 200")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--budget", type=int, default=60, help="seconds of tests for a mutant; default 60")
+    parser.add_argument("--per-file", type=int, default=600, help="processor seconds to profile a file of tests")
     parser.add_argument("--work", type=Path, help="folder of copies and calls; default build/mutants-PACKAGE")
-    parser.add_argument("--out", type=Path, help="results file; default results/tests/mutants-PACKAGE.json")
     asked = parser.parse_args()
-    ends, lock = time.monotonic() + asked.limit, threading.Lock()
-    source, tests = FOLDERS[asked.package]
+    source, _ = FOLDERS[asked.package]
     work = (asked.work or ROOT / "build" / f"mutants-{asked.package}").resolve()
-    out = asked.out or ROOT / "results" / "tests" / f"mutants-{asked.package}.json"
-    origin = provenance(seed=asked.seed, command=f"python tools/mutate.py {asked.package} --count {asked.count}")
-    idle = [work / f"copy{k}" for k in range(asked.workers)]
-    (work / "calls").mkdir(parents=True, exist_ok=True)
-    for copy in idle:
-        shutil.rmtree(copy, ignore_errors=True)
-        for name in (name for name in COPIED if (ROOT / name).is_dir()):
-            shutil.copytree(ROOT / name, copy / name)
-        for path in ROOT.glob("*.*"):
-            if path.is_file():
-                shutil.copy(path, copy)
-        (copy / "mutate_plugin.py").write_text(PLUGIN)
-    doctests = [path for path in sorted((ROOT / source).rglob("*.py")) if ">>>" in path.read_text(encoding="utf-8")]
-    calls: dict[str, tuple[list[str], float]] = {}
+    command = f"python tools/mutate.py {asked.package} --count {asked.count} --budget {asked.budget}"
+    origin = provenance(seed=asked.seed, command=f"{command} --per-file {asked.per_file}")
+    copies, lock = Copies(work, asked.workers), threading.Lock()
+    content = json.loads(OUT.read_text()) if OUT.exists() else {"packages": {}}
+    judged = {item["place"]: item for item in content["packages"].get(asked.package, {}).get("mutants", [])}
 
-    def watch(path: Path) -> None:
-        file = path.relative_to(ROOT)
-        kept = work / "calls" / f"{str(file).replace(os.sep, '-')}.json"
-        if not kept.exists() and time.monotonic() < ends:
-            copy = idle.pop()
-            where = {"MUTATE_SOURCE": f"{copy / source}{os.sep}", "MUTATE_CALLS": str(kept)}
-            pytest(copy, ["-p", "mutate_plugin", "--maxfail=99", str(file)], asked.limit / 2, **where)
-            idle.append(copy)
-        calls.update(json.loads(kept.read_text()) if kept.exists() else {})
-
-    results = {item["place"]: item for item in json.loads(out.read_text())["mutants"]} if out.exists() else {}
-
-    def judge(mutant: tuple[str, int, int, str]) -> None:
+    def judge(mutant: Mutant) -> None:
         file, number, line, how = mutant
         place = f"{file}:{how} (node {number})"
-        if place in results or time.monotonic() > ends:
+        if place in judged:
             return
         reach = sorted((seconds, test) for test, (own, seconds) in calls.items() if f"{file}:{line}" in own)
         chosen = [test for k, (_, test) in enumerate(reach) if sum(s for s, _ in reach[: k + 1]) <= asked.budget]
-        copy = idle.pop()
-        path = copy / source / file
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        change(list(ast.walk(tree))[number])
-        path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
-        code = pytest(copy, chosen, 3 * asked.budget + 60) if chosen else 5
-        verdict = VERDICTS.get(code, "not viable") if chosen else "unreached"
-        path.write_text(text, encoding="utf-8")
-        idle.append(copy)
+        verdict = "unreached"
+        if chosen:
+            copy = copies.idle.pop()
+            path = copy / source / file
+            text = path.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+            change(list(ast.walk(tree))[number])
+            path.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
+            code = copies.pytest(copy, chosen, 3 * asked.budget + 60)
+            verdict = {0: "survived", 1: "killed", 2: "killed"}.get(code, "killed" if code < 0 else "not viable")
+            path.write_text(text, encoding="utf-8")
+            copies.idle.append(copy)
         with lock:
-            results[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
-            counts = Counter(item["verdict"] for item in results.values())
-            share = counts["killed"] / max(1, len(results) - counts["not viable"])
-            content = {"provenance": origin, "package": source, "killed_share": share, **counts}
-            write_json_atomic(out, {**content, "mutants": sorted(results.values(), key=lambda item: item["place"])})
-            print(place, verdict, f"{share:.0%} of {len(results)}", flush=True)
+            judged[place] = {"place": place, "verdict": verdict, "tests": len(chosen)}
+            counts = Counter(item["verdict"] for item in judged.values())
+            viable = len(judged) - counts["not viable"]
+            content["provenance"] = origin
+            content["packages"][asked.package] = {
+                "provenance": origin,
+                "sampled": len(judged),
+                "of": len(candidates),
+                **{verdict: counts[verdict] for verdict in ("killed", "survived", "unreached", "not viable")},
+                "killed_share": counts["killed"] / max(1, viable),
+                "mutants": sorted(judged.values(), key=lambda item: item["place"]),
+            }
+            write_json_atomic(OUT, content)
+            print(place, verdict, f"{counts['killed']} of {viable} killed", flush=True)
 
-    everything = places(ROOT / source)
+    candidates = mutants(ROOT / source)
     with ThreadPoolExecutor(asked.workers) as pool:
-        list(pool.map(watch, (*sorted((ROOT / tests).rglob("test_*.py")), *doctests)))
-        list(pool.map(judge, random.Random(asked.seed).sample(everything, min(asked.count, len(everything)))))
+        calls = calls_of_tests(copies, asked.package, work, asked.per_file, pool)
+        list(pool.map(judge, random.Random(asked.seed).sample(candidates, min(asked.count, len(candidates)))))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ docs/images/error-time.png.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -21,61 +19,56 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"
-
 import numpy as np
 import pandas as pd
 import torch
+from common import ROOT, name_of, parser, read_table, table_paths, write_results
 from score_others import _numbers, _of_scaled_y, _Process
-from score_tables import MOST_TEST_ROWS, is_regression, name_of, read
+from score_tables import MOST_TEST_ROWS
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.metrics import r2_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_limits
 
 from restt import ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
-ROOT = Path(__file__).resolve().parent.parent
 RECORD, PICTURE = ROOT / "results/tabular/error-time.json", ROOT / "docs/images/error-time.png"
 PACKAGES = {"lightgbm": "lightgbm", "catboost": "catboost", "interpret": "interpret-core", "sklearn": "scikit-learn"}
 
 
 def models(words: list[str]) -> dict[str, Callable[[], Any]]:
     """Every installed model by name, for a table with these columns of categories."""
-    found: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Any]] = {
         f"restt {effort}": lambda effort=effort: ResTTRegressor(effort=effort, device="cpu", random_state=0)
         for effort in ("quick", "auto", "best")
     }
-    found["random forest"] = lambda: make_pipeline(_numbers(), RandomForestRegressor(200, random_state=0))
-    found["boosting"] = lambda: HistGradientBoostingRegressor(categorical_features=words or None, random_state=0)
-    found["Gaussian process"] = lambda: _of_scaled_y(make_pipeline(_numbers(), _Process()))
+    makers["random forest"] = lambda: make_pipeline(_numbers(), RandomForestRegressor(200, random_state=0))
+    makers["boosting"] = lambda: HistGradientBoostingRegressor(categorical_features=words or None, random_state=0)
+    makers["Gaussian process"] = lambda: _of_scaled_y(make_pipeline(_numbers(), _Process()))
     if find_spec("lightgbm"):
         from lightgbm import LGBMRegressor
 
-        found["LightGBM"] = lambda: LGBMRegressor(n_jobs=1, verbose=-1, random_state=0)
+        makers["LightGBM"] = lambda: LGBMRegressor(n_jobs=1, verbose=-1, random_state=0)
     if find_spec("catboost"):
         from catboost import CatBoostRegressor
 
-        found["CatBoost"] = lambda: CatBoostRegressor(
+        makers["CatBoost"] = lambda: CatBoostRegressor(
             cat_features=words, thread_count=1, verbose=0, random_seed=0, allow_writing_files=False
         )
     if find_spec("interpret"):
         from interpret.glassbox import ExplainableBoostingRegressor
 
-        found["EBM"] = lambda: ExplainableBoostingRegressor(n_jobs=1, random_state=0)
-    return found
+        makers["EBM"] = lambda: ExplainableBoostingRegressor(n_jobs=1, random_state=0)
+    return makers
 
 
 def scores(folder: Path, chosen: list[str], rows: int) -> dict[str, list[dict[str, Any]]]:
     """R² and seconds of each chosen model, table by table."""
     results: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.csv.gz")):
-        frame = read(path)
-        if not is_regression(frame["target"]):
-            continue
-        x, y = frame.drop(columns="target"), frame["target"].to_numpy(float)
+    for path in table_paths(folder):
+        x, target = read_table(path)
+        y = target.to_numpy(float)
         words = [name for name in x.columns if not pd.api.types.is_numeric_dtype(x[name])]
         numbers = x.drop(columns=words).astype(float)
         x = pd.concat([numbers, x[words].astype(object)], axis=1)
@@ -116,23 +109,20 @@ def draw(results: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="", help="only names that begin so, with commas between")
-    parser.add_argument("--rows", type=int, default=1000, help="most rows to fit")
-    given = parser.parse_args()
+    reader = parser(__doc__, "folder")
+    reader.add_argument("--models", default="", help="only names that begin so, with commas between")
+    reader.add_argument("--rows", type=int, default=1000, help="most rows to fit")
+    given = reader.parse_args()
     torch.set_num_threads(1)
-    results = scores(given.folder, given.models.split(","), given.rows)
+    threadpool_limits(1)
     earlier = json.loads(RECORD.read_text())["results"] if RECORD.exists() else {}
-    results = earlier | results
-    record = {
+    content = {
         "title": f"Error against processor time of a fit, at most {given.rows} rows, one thread",
-        "results": results,
+        "results": earlier | scores(given.folder, given.models.split(","), given.rows),
         "versions": {name: version(name) for module, name in PACKAGES.items() if find_spec(module)},
-        "provenance": provenance(seed=0, command=f"python tools/plot_error_time.py FOLDER --rows {given.rows}"),
     }
-    write_json_atomic(RECORD, record)
-    draw(results)
+    write_results("tabular/error-time.json", content, f"plot_error_time.py FOLDER --rows {given.rows}")
+    draw(content["results"])
 
 
 if __name__ == "__main__":

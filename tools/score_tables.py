@@ -1,5 +1,6 @@
-"""Scores the default estimators on CSV tables, split by split: R² and coverage of 90 % intervals, or log-loss and
-accuracy, and seconds.
+"""Score the default estimators on CSV tables, split by split.
+
+Of a regression R² and coverage of 90 % intervals, of classes log-loss and accuracy, of both the seconds of a fit.
 
     python tools/score_tables.py FOLDER --workers 2
     python tools/score_tables.py FOLDER --tables california-housing,kin40k --rows 100000 --record long-regressions
@@ -14,10 +15,7 @@ beside it. Written to results/tabular/regressions.json or classes.json.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import time
-import warnings
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,43 +24,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from common import is_regression, name_of, parser, read_table, spread, table_paths, write_results
 from sklearn.metrics import log_loss, r2_score
 from sklearn.model_selection import train_test_split
 
 from restt import ResTTClassifier, ResTTRegressor
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "tabular"
-SPLITS, MOST_TEST_ROWS, LEAST_VALUES = 2, 5000, 10
-# Tables whose columns are all categories, and how many of the first rows are to be fitted by the published split.
-CATEGORIES = ("car", "gametes", "gametes-continuous", "monks-1", "monks-2", "monks-3", "nursery", "tic-tac-toe")
+SPLITS, MOST_TEST_ROWS = 2, 5000
+# Rows to fit, the first ones, of tables with a published split.
 PUBLISHED = {"monks-1": 124, "monks-2": 169, "monks-3": 122, "spect": 80}
-
-
-def read(path: Path) -> pd.DataFrame:
-    """A table, with categories as text."""
-    frame = pd.read_csv(path)
-    if name_of(path) in CATEGORIES:
-        frame = frame.astype({column: str for column in frame.columns if column != "target"})
-    return frame
-
-
-def name_of(path: Path) -> str:
-    return path.name.split(".")[0]
-
-
-def is_regression(target: pd.Series) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(target) and target.nunique() > LEAST_VALUES)
 
 
 def scored(task: tuple[str, Path, int, int, int]) -> dict[str, Any]:
     """One split of one table."""
-    warnings.simplefilter("ignore")
     kind, path, split, rows, threads = task
     torch.set_num_threads(threads)
-    frame, name = read(path), name_of(path)
-    x, y = frame.drop(columns="target"), frame["target"]
+    (x, y), name = read_table(path), name_of(path)
     if kind == "classes":
         y = y > y.median() if is_regression(y) else y
     y = y.to_numpy()
@@ -115,60 +92,49 @@ def catboost(
 
     words = [name for name in x.columns if not pd.api.types.is_numeric_dtype(x[name])]
     began = time.perf_counter()
-    made = CatBoostClassifier if kind == "classes" else CatBoostRegressor
-    model = made(cat_features=words, verbose=0, thread_count=threads, random_seed=0)
+    estimator = CatBoostClassifier if kind == "classes" else CatBoostRegressor
+    model = estimator(cat_features=words, verbose=0, thread_count=threads, random_seed=0)
     model.fit(x, y)
-    found = {"catboost_seconds": time.perf_counter() - began, "catboost_version": version("catboost")}
+    score = {"catboost_seconds": time.perf_counter() - began, "catboost_version": version("catboost")}
     if kind == "classes":
         # Of booleans its classes are text.
-        loss = log_loss(wanted.astype(str), model.predict_proba(new), labels=[str(each) for each in model.classes_])
-        return found | {"catboost_log_loss": float(loss)}
-    return found | {"catboost_r2": float(r2_score(wanted, model.predict(new)))}
+        loss = log_loss(wanted.astype(str), model.predict_proba(new), labels=[str(label) for label in model.classes_])
+        return score | {"catboost_log_loss": float(loss)}
+    return score | {"catboost_r2": float(r2_score(wanted, model.predict(new)))}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--task", choices=("regressions", "classes"), default="regressions")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="of each worker")
-    parser.add_argument("--rows", type=int, default=2000, help="most rows to fit")
-    parser.add_argument("--tables", default="", help="only these, with commas between")
-    parser.add_argument("--record", help="name of the results file, by default the task")
-    given = parser.parse_args()
-    record_name = given.record or given.task
-    only = set(filter(None, given.tables.split(",")))
-    tasks = []
-    for path in sorted(given.folder.glob("*.csv.gz")):
-        if only and name_of(path) not in only:
-            continue
-        if is_regression(pd.read_csv(path)["target"]) == (given.task == "regressions") or (
-            only and given.task == "classes"
-        ):
-            splits = 1 if name_of(path) in PUBLISHED else SPLITS
-            tasks += [(given.task, path, split, given.rows, given.threads) for split in range(splits)]
+    reader = parser(__doc__, "folder", workers=2)
+    reader.add_argument("--task", choices=("regressions", "classes"), default="regressions")
+    reader.add_argument("--threads", type=int, default=1, help="of each worker")
+    reader.add_argument("--rows", type=int, default=2000, help="most rows to fit")
+    reader.add_argument("--tables", default="", help="only these, with commas between")
+    reader.add_argument("--record", help="name of the results file, by default the task")
+    given = reader.parse_args()
+    record = given.record or given.task
+    paths = table_paths(given.folder, regressions=given.task == "regressions", only=given.tables)
+    tasks = [
+        (given.task, path, split, given.rows, given.threads)
+        for path in paths
+        for split in range(1 if name_of(path) in PUBLISHED else SPLITS)
+    ]
     results = []
-    with multiprocessing.Pool(given.workers) as pool:
-        for result in pool.imap(scored, tasks):
-            results.append(result)
-            print({name: value for name, value in result.items() if name != "report"}, flush=True)
+    for result in spread(scored, tasks, given.workers):
+        results.append(result)
+        print({name: value for name, value in result.items() if name != "report"}, flush=True)
     measures = ("r2", "coverage", "seconds") if given.task == "regressions" else ("log_loss", "accuracy", "seconds")
     # A table counts once, however many splits it has.
     tables = pd.DataFrame(results).groupby("table")[list(measures)].mean()
-    means = {name: float(tables[name].mean()) for name in measures}
-    record = {
+    content = {
         "title": f"{given.task.capitalize()} at the defaults, {given.threads} thread(s) each",
-        "means": means,
+        "means": {name: float(tables[name].mean()) for name in measures},
         "tables": tables.round(6).to_dict("index"),
         "results": results,
     }
     chosen = f" --tables {given.tables}" if given.tables else ""
-    command = (
-        f"python tools/score_tables.py FOLDER --task {given.task} --rows {given.rows}{chosen} --record {record_name}"
-    )
-    record["provenance"] = provenance(seed=0, command=command)
-    write_json_atomic(RESULTS / f"{record_name}.json", record)
-    print(means)
+    options = f"--task {given.task} --rows {given.rows}{chosen} --record {record}"
+    write_results(f"tabular/{record}.json", content, f"score_tables.py FOLDER {options}")
+    print(content["means"])
 
 
 if __name__ == "__main__":

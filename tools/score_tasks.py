@@ -1,4 +1,4 @@
-"""Scores one train for several tasks beside one model a task, with few rows of each.
+"""Score one train for several tasks beside one model a task, with few rows of each.
 
     python tools/score_tasks.py FOLDER
 
@@ -9,21 +9,16 @@ over the variance of y in the task, averaged over tasks and draws. Written to re
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
+from common import be_quiet, parser, write_results
 from sklearn.datasets import load_linnerud
 
 from restt import ResTTRegressor, tasks
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "tabular"
 GROUPS = {"abalone": ("c0", (15, 30)), "auto-mpg": ("c7", (15, 30))}
 Tables = dict[str, tuple[pd.DataFrame, np.ndarray]]
 
@@ -61,31 +56,26 @@ def errors(tables: Tables, rows: int, draw: int, effort: str) -> tuple[float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=10)
-    parser.add_argument("--effort", default="quick")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    command = f"python tools/score_tasks.py FOLDER --draws {given.draws} --effort {given.effort}"
-    record: dict[str, Any] = {
-        "title": "Squared error over variance: one train for all tasks, one a task",
-        "results": [],
-    }
-    record["provenance"] = provenance(seed=list(range(given.draws)), command=command)
-    problems = [(name, grouped(given.folder / f"{name}.csv.gz", column), rows)
-                for name, (column, counts) in GROUPS.items() for rows in counts]  # fmt: skip
-    problems.append(("linnerud", linnerud(), 14))
-    for name, tables, rows in problems:
-        found = np.array([errors(tables, rows, draw, given.effort) for draw in range(given.draws)])
-        together, alone = found.mean(axis=0).tolist()
-        wins = int((found[:, 0] < found[:, 1]).sum())
-        record["results"].append(
-            {"table": name, "rows_per_task": rows, "joint": together, "alone": alone, "wins": wins}
-        )
-        print(record["results"][-1], flush=True)
-        write_json_atomic(RESULTS / "tasks.json", record)
+    reader = parser(__doc__, "folder")
+    reader.add_argument("--draws", type=int, default=10)
+    reader.add_argument("--effort", default="quick")
+    given = reader.parse_args()
+    be_quiet()
+    problems = [
+        (name, grouped(given.folder / f"{name}.csv.gz", column), rows)
+        for name, (column, counts) in GROUPS.items()
+        for rows in counts
+    ]
+    results: list[dict[str, Any]] = []
+    for name, tables, rows in [*problems, ("linnerud", linnerud(), 14)]:
+        pairs = np.array([errors(tables, rows, draw, given.effort) for draw in range(given.draws)])
+        together, alone = pairs.mean(axis=0).tolist()
+        wins = int((pairs[:, 0] < pairs[:, 1]).sum())
+        results.append({"table": name, "rows_per_task": rows, "joint": together, "alone": alone, "wins": wins})
+        print(results[-1], flush=True)
+    content = {"title": "Squared error over variance: one train for all tasks, one a task", "results": results}
+    command = f"score_tasks.py FOLDER --draws {given.draws} --effort {given.effort}"
+    write_results("tabular/tasks.json", content, command, seed=list(range(given.draws)))
 
 
 if __name__ == "__main__":

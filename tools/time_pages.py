@@ -8,7 +8,6 @@ processor seconds and the load average stand beside it. Writes ``results/bench/<
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -20,19 +19,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
-from restt._common.files import write_json_atomic
-from restt._common.provenance import provenance
+from common import parser, write_results
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--columns", type=int, default=20)
-    parser.add_argument("--efforts", nargs="+", default=["quick", "auto"])
-    parser.add_argument("--record", default=None)
-    given = parser.parse_args()
-    origin = provenance(seed=0)
+    reader = parser(__doc__)
+    reader.add_argument("--rows", type=int, default=1000)
+    reader.add_argument("--columns", type=int, default=20)
+    reader.add_argument("--efforts", nargs="+", default=["quick", "auto"])
+    reader.add_argument("--record", default=None)
+    given = reader.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.csv"
@@ -47,7 +43,10 @@ def main() -> None:
             print(json.dumps(result))
             results.append(result)
     if given.record:
-        write_json_atomic(Path("results/bench") / f"{given.record}.json", {"provenance": origin, "results": results})
+        options = f"--rows {given.rows} --columns {given.columns} --efforts {' '.join(given.efforts)}"
+        write_results(
+            f"bench/{given.record}.json", {"results": results}, f"time_pages.py {options} --record {given.record}"
+        )
 
 
 def _table(rows: int, columns: int) -> pd.DataFrame:

@@ -142,8 +142,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Suites: main, inference, scaling-r, scaling-n, scaling-b. Studies: check, "
-            "networks, loops, tables, explain, explain-trees. Groups: scaling, all."
+            help="Suites: main, scaling-r, scaling-n, scaling-b, loops. Studies: check, "
+            "tables, explain, explain-trees. Groups: scaling, all."
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: does everything work? Saves nothing.")] = False,
@@ -155,7 +155,7 @@ def bench(
     budget: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds of timed calls per implementation and case.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that compile GPU kernels in check.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of check and tables.")] = 1,
 ) -> None:
     """Time training steps against baselines and the machine's limit; refuses to compare while parity is red."""
     from restt_bench import run

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
+import torch
+from torch import Tensor
+
+from restt import chain
 from restt._common.errors import check_choice, check_int, check_positive
-from restt.topology import PRESETS
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from restt.module import ResTT
+from restt.module import ResTT
 
 # Sizes of the parity check: small enough to be quick, odd enough to leave partial tiles. The bond stays as timed,
 # since kernels change with it.
 PARITY_SITES, PARITY_BATCH, PARITY_RUNS = 64, 71, 3
-# How float32 operands may be rounded before they are multiplied; only a GPU knows more than the first.
+# How float32 operands may be rounded before they are multiplied; a CPU has only the first.
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes, topology, dtype, precision of products and device of one timed configuration.
+    """Sizes, dtype, precision of products and device of one timed configuration of a residual chain.
 
     >>> case = Case(bond_dim=100)
     >>> print(case)
-    N=196 I=2 r=100 O=10 B=512 residual float32 cpu
+    N=196 I=2 r=100 O=10 B=512 float32 cpu
     >>> print(case.scaled_down())
-    N=64 I=2 r=100 O=10 B=71 residual float32 cpu
+    N=64 I=2 r=100 O=10 B=71 float32 cpu
     """
 
     sites: int = 196
@@ -39,7 +37,6 @@ class Case:
     outputs: int = 10
     batch: int = 512
     runs: int | None = None
-    topology: str = "residual"
     dtype: str = "float32"
     device: str = "cpu"
     precision: str = "float32"
@@ -49,7 +46,6 @@ class Case:
             check_int(name, getattr(self, name), minimum=1)
         if self.runs is not None:
             check_int("runs", self.runs, minimum=1)
-        check_choice("topology", self.topology, PRESETS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
         check_choice("precision", self.precision, PRECISIONS)
 
@@ -57,11 +53,7 @@ class Case:
         runs = "" if self.runs is None else f" S={self.runs}"
         sizes = f"N={self.sites} I={self.feature_dim} r={self.bond_dim} O={self.outputs} B={self.batch}"
         rounded = "" if self.precision == "float32" else f" ({self.precision} products)"
-        return f"{sizes}{runs} {self.topology} {self.dtype}{rounded} {self.device}"
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields by name, ready for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return f"{sizes}{runs} {self.dtype}{rounded} {self.device}"
 
     def scaled_down(self) -> Case:
         """The same configuration at the sizes of the parity check."""
@@ -73,13 +65,14 @@ class Case:
         """Whether the device is a GPU."""
         return self.device.startswith("cuda")
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return 8 if self.dtype == "float64" else 4
+
     @contextmanager
-    def multiplying(self) -> Iterator[None]:
-        """Products in this case's precision, restt's and torch's own alike; a CPU has only one."""
-        import torch
-
-        from restt import chain
-
+    def matmul_precision(self) -> Iterator[None]:
+        """Set the precision of products, restt's and torch's own alike; without effect on a CPU."""
         if not self.on_gpu:
             yield
             return
@@ -91,24 +84,12 @@ class Case:
         finally:
             torch.set_float32_matmul_precision(before)
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one number."""
-        return 8 if self.dtype == "float64" else 4
-
-    @property
-    def second_moment(self) -> float:
-        """E Σ_i x(n,i)² of :meth:`data`."""
-        return 1.0 + (self.feature_dim - 1) / 3
-
     def data(self, seed: int) -> tuple[Tensor, Tensor]:
         """Features (B, N, I) and targets (B, O).
 
-        The features are [1, u, u', …] with u uniform: the constant keeps a plain chain of hundreds of sites away from
-        denormal numbers, whose arithmetic is many times slower on a CPU and would be timed instead of the chain.
+        The features are [1, u, u', …] with u uniform: the constant prevents denormal numbers in a plain chain of
+        hundreds of sites, whose arithmetic is many times slower on a CPU.
         """
-        import torch
-
         generator = torch.Generator().manual_seed(seed)
         x = torch.rand(self.batch, self.sites, self.feature_dim, generator=generator, dtype=torch.float64)
         x[..., 0] = 1
@@ -118,17 +99,12 @@ class Case:
 
     def module(self, seed: int) -> ResTT:
         """The model of this configuration."""
-        import torch
-
-        from restt.module import ResTT
-
         module = ResTT(
             self.sites,
             self.feature_dim,
             self.bond_dim,
             self.outputs,
-            self.topology,
-            second_moment=self.second_moment,
+            second_moment=1.0 + (self.feature_dim - 1) / 3,  # of the features of data()
             runs=self.runs,
             dtype=getattr(torch, self.dtype),
             device=self.device,
@@ -141,8 +117,9 @@ class Case:
 class Settings:
     """How a benchmark is run: rounds, budgets and the seed.
 
-    ``budget`` is the seconds each implementation may use per case for its timed calls. In a sweep, whoever needed more
-    than ``slow`` seconds for one step is left out of the larger sizes. ``workers`` processes compile GPU kernels.
+    ``budget`` is the seconds each implementation may use per case for its timed calls. In a sweep, an implementation
+    that needed more than ``slow`` seconds for one step is left out of the larger sizes. ``workers`` processes compile
+    GPU kernels, or fit models of the league.
     """
 
     rounds: int = 41

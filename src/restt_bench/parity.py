@@ -1,4 +1,4 @@
-"""No speed-up without the same numbers: everybody against the reference before anything is timed.
+"""Parity check: every implementation is compared with the reference before anything is timed.
 
 One check for every device: the output, the features' gradient and every parameter's, against the reference in float64
 on the CPU, by :func:`relative_error` and the bounds of ``ALLOWED``.
@@ -10,19 +10,16 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from restt import Topology, chain
 from restt.module import ResTT
 from restt_bench.case import Case
+from restt_bench.implementation import Implementation, mse
 
-if TYPE_CHECKING:
-    from restt_bench.implementations.base import Implementation
-
-# ‖found − exact‖ / ‖exact‖ allowed for each tensor: a few times what rounding of the operands leaves.
+# ‖computed − exact‖ / ‖exact‖ allowed for each tensor: a few times what rounding of the operands leaves.
 ALLOWED = {"float64": 1e-10, "float32": 1e-5, "tf32": 1e-2, "bf16": 6e-2}
 # What a product of tf32 operands may lose of its size. Tensor cores cut the last bits off instead of rounding them, so
 # each operand comes out too small, by ½ · 2⁻¹⁰ · ln 2 on average, and a product by 6.8e-4: measured were 6.4e-4 a site
@@ -54,19 +51,9 @@ class Check:
         size = f"{self.error:.1e} of its size, allowed {self.allowed:.0e}"
         return f"{self.implementation} {verdict} the reference; worst in {self.tensor!r}: {size}; {self.case}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """For results files, which only passed checks reach."""
-        return {
-            "implementation": self.implementation,
-            "case": self.case.as_dict(),
-            "worst_tensor": self.tensor,
-            "error": self.error,
-            "allowed": self.allowed,
-        }
-
 
 class ParityError(RuntimeError):
-    """Some implementation computes something else, so its speed means nothing. ``failures`` holds the red checks."""
+    """An implementation computes something else, so its speed means nothing. ``failures`` has the failed checks."""
 
     def __init__(self, failures: Sequence[Check]) -> None:
         self.failures = tuple(failures)
@@ -74,31 +61,25 @@ class ParityError(RuntimeError):
         super().__init__(f"parity is red, so nothing is timed and no speed-up is reported:\n{lines}")
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    """‖found − expected‖ / ‖expected‖; infinite for other shapes or non-finite values.
+def relative_error(computed: Tensor, expected: Tensor) -> float:
+    """‖computed − expected‖ / ‖expected‖; infinite for other shapes or non-finite values.
 
     >>> relative_error(torch.tensor([3.0, 3.0]), torch.tensor([3.0, 4.0]))
     0.2
     >>> relative_error(torch.tensor([float("nan")]), torch.tensor([1.0]))
     inf
     """
-    if found.shape != expected.shape:
+    if computed.shape != expected.shape:
         return float("inf")
-    found = found.detach().to(expected)
-    if not (found.isfinite().all() and expected.isfinite().all()):
+    computed = computed.detach().to(expected)
+    if not (computed.isfinite().all() and expected.isfinite().all()):
         return float("inf")
-    difference, size = float((found - expected).norm()), float(expected.norm())
+    difference, size = float((computed - expected).norm()), float(expected.norm())
     return difference / size if size else difference
 
 
-def allowed_error(case: Case) -> float:
-    """The bound for a case's dtype and, on a GPU, precision of products."""
-    precision = case.dtype if case.dtype == "float64" or not case.on_gpu else case.precision
-    return allowed_of(precision, Topology.preset(case.topology, case.sites))
-
-
 def allowed_of(precision: str, topology: Topology) -> float:
-    """The bound for a precision of products; it grows with the sites that only multiply, not with those that add.
+    """Bound for a precision of products; it grows with the sites that only multiply, not with those that add.
 
     >>> allowed_of("tf32", Topology.residual(10_000)), allowed_of("tf32", Topology.plain(40))
     (0.01, 0.0380859375)
@@ -110,30 +91,32 @@ def allowed_of(precision: str, topology: Topology) -> float:
 def check(implementation: Implementation, case: Case, seed: int) -> Check | None:
     """The worst tensor of ``implementation`` on this very case; None where it has nothing to compare."""
     if implementation.role != "ours":
-        # That a baseline computes the right thing is seen best without what it is then timed with.
+        # Whether a baseline is right shows best without the rounding it is then timed with.
         case = replace(case, precision="float32")
-    allowed = allowed_error(case)
+    precision = case.dtype if case.dtype == "float64" or not case.on_gpu else case.precision
+    allowed = allowed_of(precision, Topology.residual(case.sites))
     try:
-        with case.multiplying():
-            pairs = implementation.found_and_expected(case, seed)
-    except Exception as error:  # whatever a broken one raises is a red check, told as such
+        with case.matmul_precision():
+            pairs = implementation.compared(case, seed)
+    except Exception as error:  # whatever a broken implementation raises is a failed check
         return Check(implementation.name, case, "", float("inf"), allowed, f"{type(error).__name__}: {error}")
     if not pairs:
         return None
-    errors = {name: relative_error(found, expected) for name, (found, expected) in pairs.items()}
+    errors = {name: relative_error(computed, expected) for name, (computed, expected) in pairs.items()}
     worst = max(errors, key=errors.__getitem__)
     return Check(implementation.name, case, worst, errors[worst], allowed)
 
 
 def require_parity(implementations: Iterable[Implementation], cases: Iterable[Case], seed: int) -> list[Check]:
-    """Check everybody on every case, scaled down; :class:`ParityError` names the tensors that are off."""
+    """Check all implementations on every case, scaled down; :class:`ParityError` names the tensors that differ."""
     small = list(dict.fromkeys(case.scaled_down() for case in cases))
-    checks = []
-    for implementation in implementations:
-        for case in small:
-            if implementation.refusal(case) is None and (found := check(implementation, case, seed)) is not None:
-                checks.append(found)
-    failures = [found for found in checks if not found.passed]
+    checks = [
+        result
+        for implementation in implementations
+        for case in small
+        if implementation.refusal(case) is None and (result := check(implementation, case, seed)) is not None
+    ]
+    failures = [result for result in checks if not result.passed]
     if failures:
         raise ParityError(failures)
     return checks
@@ -170,8 +153,26 @@ def output_and_gradients(
 
 
 def reference_gradients(module: ResTT, case: Case, seed: int) -> dict[str, Tensor]:
-    """The same by the reference in float64 on the CPU, for the weights of ``module``."""
+    """Output and gradients by the reference in float64 on the CPU, for the weights of ``module``."""
     exact = copy.deepcopy(module).to("cpu", torch.float64)
     x = case.data(seed)[0].to("cpu", torch.float64)
     upstream = cotangent(case, seed)
     return output_and_gradients(exact, dict(exact.named_parameters()), x, upstream, lambda: chain.backend("reference"))
+
+
+def averaged_gradients(
+    module: nn.Module, averages: Mapping[str, Tensor], step: Callable[[], None], case: Case, seed: int
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Adam's averages of the gradient after one more step, beside the reference's: a stale recording would show."""
+    exact = copy.deepcopy(module).to("cpu", torch.float64)
+    exact.zero_grad(set_to_none=True)
+    before = {name: average.detach().to("cpu", torch.float64, copy=True) for name, average in averages.items()}
+    step()
+    x, target = (tensor.to("cpu", torch.float64) for tensor in case.data(seed))
+    with chain.backend("reference"):
+        mse(exact, x, target).backward()
+    pairs = {}
+    for name, parameter in exact.named_parameters():
+        assert parameter.grad is not None
+        pairs[name] = averages[name].clone(), 0.9 * before[name] + 0.1 * parameter.grad
+    return pairs

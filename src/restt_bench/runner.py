@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,23 +16,26 @@ from restt._common.devices import read_device
 from restt._common.errors import check_choice, check_int
 from restt._common.files import write_json_atomic
 from restt._common.provenance import describe_device, provenance
-from restt_bench.case import QUICK, Settings
-from restt_bench.implementations import Implementation, field
+from restt_bench.case import QUICK, Case, Settings
 from restt_bench.parity import require_parity
-from restt_bench.race import Row, race
-from restt_bench.report import show
-from restt_bench.studies import STUDIES, study_named
-from restt_bench.suites import SCALING, SUITES, Suite, suite_of
+from restt_bench.suites import SUITES, SWEEPS, Row, Suite, make_suite, time_case
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-RESULTS = Path("results") / "bench"
-# Where what is no speed goes.
-OWN_RESULTS = {"tables": Path("results") / "tabular"}
-FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
-GROUPS = {"scaling": SCALING, "all": tuple(SUITES)}
+# Studies: functions of device, settings and console that print as they go and return the content of a results file,
+# its ``title`` included. They are imported when asked for.
+STUDIES = {
+    "check": "kernel_checks:check_kernels",
+    "tables": "league:league",
+    "explain": "explanations:explain_modules",
+    "explain-trees": "explanations:explain_trees",
+}
+GROUPS = {"scaling": tuple(SWEEPS), "all": ("main", *SWEEPS)}
 NAMES = (*SUITES, *STUDIES, *GROUPS)
+RESULTS = Path("results")
+FOLDERS = {"tables": RESULTS / "tabular"}  # of studies whose results are no speeds
+FILE_WIDTH = 120  # columns of a table where there is no terminal to ask
 
 
 def expand(names: Sequence[str]) -> list[str]:
@@ -68,25 +72,18 @@ def run(
     Parameters
     ----------
     names : sequence of str
-        Suites, which time steps and inference: main, inference, scaling-r, scaling-n, scaling-b. Studies: those of
-        :data:`restt_bench.studies.STUDIES`. ``scaling`` and ``all`` are groups.
+        Suites, studies and groups of ``NAMES``.
     quick : bool
         Tiny sizes and few rounds, to see that everything works. The figures mean nothing.
     output : path, optional
         Folder for ``<name>-<device>.json``; by default ``results/bench``, for the league of tables
         ``results/tabular``. A quick run writes nothing unless a folder is given.
-    device : str
-        Torch device of everything timed.
-    threads : int, optional
-        Torch's CPU threads during the run; unchanged by default. Recorded either way.
-    seed : int
-        Of weights and data.
-    rounds, budget : optional
-        Rounds of quick implementations, and the seconds each may use per case.
-    workers : int
-        Processes that compile GPU kernels, or fit models of the league, side by side.
+    device, threads : optional
+        Torch device of everything timed, and torch's CPU threads during the run.
+    seed, rounds, budget, workers : optional
+        As in :class:`restt_bench.case.Settings`.
     command : str, optional
-        What to record as the command that gives the results again.
+        Recorded as the command that gives the results again.
     console : rich.console.Console, optional
         Where tables go.
 
@@ -100,15 +97,14 @@ def run(
     >>> from rich.console import Console
     >>> import io
     >>> quiet = Console(file=io.StringIO())
-    >>> [result] = run(["inference"], quick=True, rounds=2, budget=0.01, console=quiet)
+    >>> [result] = run(["main"], quick=True, rounds=2, budget=0.01, console=quiet)
     >>> result["suite"], sorted(result["provenance"])[:3]
-    ('inference', ['command', 'commit', 'date'])
+    ('main', ['command', 'commit', 'date'])
     """
     device = str(read_device(device, work=0.0))
-    settings = QUICK if quick else Settings()
     changes = {"rounds": rounds, "budget": budget, "seed": seed, "workers": workers}
-    settings = replace(settings, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
-    given = None if output is None else Path(output)
+    given = {key: value for key, value in changes.items() if value is not None}
+    settings = replace(QUICK if quick else Settings(), **given)  # type: ignore[arg-type]
     if console is None:
         from rich.console import Console
 
@@ -124,16 +120,17 @@ def run(
             start = time.perf_counter()
             result: dict[str, Any] = {"suite": name, "device": device, "settings": asdict(settings)}
             if name in STUDIES:
-                result |= study_named(name)(device, settings, console)
+                module, _, function = STUDIES[name].partition(":")
+                study = getattr(importlib.import_module(f"restt_bench.{module}"), function)
+                result |= study(device, settings, console)
             else:
-                suite = suite_of(name, device, quick=quick)
-                result |= _timed_suite(suite, device, settings, console)
+                result |= _timed(make_suite(name, device, quick=quick), settings, console)
             result["wall_seconds"] = round(time.perf_counter() - start, 2)
             result["provenance"] = origin
-            show(result, console)
-            folder = given or (None if quick else OWN_RESULTS.get(name, RESULTS))
+            _show(result, console)
+            folder = output or (None if quick else FOLDERS.get(name, RESULTS / "bench"))
             if folder is not None:
-                path = write_json_atomic(folder / f"{name}-{_machine(device)}.json", result)
+                path = write_json_atomic(Path(folder) / f"{name}-{_machine(device)}.json", result)
                 console.print(f"saved {path}", markup=False)
             results.append(result)
     finally:
@@ -141,27 +138,19 @@ def run(
     return results
 
 
-def _timed_suite(suite: Suite, device: str, settings: Settings, console: Console) -> dict[str, Any]:
-    timed = field(device, plain=suite.is_sweep)
-    if suite.only_ours:
-        timed = [implementation for implementation in timed if implementation.role == "ours"]
-    checks = require_parity(timed, suite.cases, settings.seed)
-    rows = _raced(suite, timed, settings, console)
-    parity = [check.as_dict() for check in checks]
-    return {"title": suite.title, "axis": suite.axis, "parity": parity, "rows": rows}
-
-
-def _raced(suite: Suite, timed: list[Implementation], settings: Settings, console: Console) -> list[Row]:
+def _timed(suite: Suite, settings: Settings, console: Console) -> dict[str, Any]:
+    checks = require_parity(suite.implementations, suite.cases, settings.seed)
     rows: list[Row] = []
     left_out: dict[str, str] = {}
     for case in suite.cases:
         console.print(f"{suite.name}: timing {case}", style="dim")
-        rows += race(case, timed, settings, left_out, suite.modes)
-        for row in rows[-len(timed) :]:
-            if suite.is_sweep and "step" in row and row["step"]["median"] > 1e3 * settings.slow:
-                seconds = row["step"]["median"] / 1e3
+        new = time_case(case, suite.implementations, settings, left_out)
+        rows += new
+        for row in new if suite.is_sweep else ():
+            seconds = row["step"]["median"] / 1e3 if "step" in row else 0.0
+            if seconds > settings.slow:
                 left_out[row["implementation"]] = f"left out: {seconds:.1f} s a step at the size before"
-    return rows
+    return {"title": suite.title, "axis": suite.axis, "parity": [asdict(check) for check in checks], "rows": rows}
 
 
 def _machine(device: str) -> str:
@@ -173,3 +162,43 @@ def _machine(device: str) -> str:
     if not device.startswith("cuda"):
         return device
     return describe_device(device).removeprefix("NVIDIA ").lower().replace(" ", "-")
+
+
+def _show(result: dict[str, Any], console: Console) -> None:
+    """Print the title and, of a suite, a table per case; a study has printed its results already."""
+    where = result["provenance"]
+    console.print(f"\n[bold]{result['title']}[/bold]  ({where['device']}, {where['threads']} threads)")
+    if "parity" not in result:
+        return
+    console.print(f"parity: {len(result['parity'])} checks against the reference, all green")
+    for case in dict.fromkeys(Case(**row["case"]) for row in result["rows"]):
+        _show_case(case, [row for row in result["rows"] if row["case"] == asdict(case)], console)
+
+
+def _show_case(case: Case, rows: list[Row], console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", title=str(case), title_justify="left", title_style="")
+    for column in ("step, ms", "quartiles", "inference, ms", "rounds", "× limit", "restt's speed-up"):
+        table.add_column(column, justify="right")
+    medians = {row["implementation"]: row["step"]["median"] for row in rows if "step" in row}
+    own = medians.get("auto-graph" if case.on_gpu else "auto")  # what a user gets
+    limit = medians.get("limit") or medians.get("limit-graph")
+    for row in rows:
+        if "skipped" in row:
+            continue
+        step = row["step"]
+        quartiles = f"{_ms(step['lower'])}–{_ms(step['upper'])}"
+        times_limit = f"{step['median'] / limit:.2f}" if limit else ""
+        speedup = f"{step['median'] / own:.1f}×" if own and row["role"] == "baseline" else ""
+        cells = (_ms(step["median"]), quartiles, _ms(row["infer"]["median"]), str(step["rounds"]), times_limit, speedup)
+        table.add_row(row["label"], *cells)
+    console.print(table)
+    for row in rows:
+        if "skipped" in row:
+            console.print(Text(f"{row['label']}: {row['skipped']}", style="dim"))
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"

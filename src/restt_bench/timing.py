@@ -1,4 +1,4 @@
-"""Interleaved timing: everybody in turn, so that whatever else the machine does meets all alike."""
+"""Interleaved timing: calls take turns, so that other work on the machine slows all of them alike."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from math import ceil
 import numpy as np
 import torch
 
-from restt._common.devices import available_memory
 from restt._common.errors import check_int, check_positive
 
 MIN_ROUNDS = 3
-# Up to this many seconds a call, each turn starts with one untimed call that undoes what the turn before did to the
-# caches. Longer calls refill the caches themselves.
+# Up to this many seconds a call, each turn starts with one untimed call that refills the caches.
 SETTLE_BELOW = 1.0
-# On a GPU the clock is read once for this many seconds of calls: waiting for the device costs some microseconds, which
-# a step of a few hundred must not pay.
+# On a GPU the clock is read once for this many seconds of calls, since waiting for the device costs microseconds.
 GPU_SECONDS = 5e-3
-# Share of the memory still free that one implementation may plan to use.
-USABLE_SHARE = 0.7
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,12 @@ def summarise(seconds: Sequence[float]) -> Summary:
     >>> summarise([3.0, 1.0, 2.0, 5.0, 4.0])
     Summary(median=3.0, lower=2.0, upper=4.0, fastest=1.0, rounds=5)
     """
-    if not seconds:
-        raise ValueError("seconds must hold at least one timed call, got none")
     lower, median, upper = (float(value) for value in np.quantile(seconds, (0.25, 0.5, 0.75)))
     return Summary(median, lower, upper, min(seconds), len(seconds))
 
 
 def planned_rounds(seconds: float, *, rounds: int, budget: float) -> int:
-    """How many rounds an implementation of ``seconds`` a call gets: all, or as many as its budget in seconds pays for.
+    """Rounds of a call that takes ``seconds``: all, or as many as its budget in seconds pays for.
 
     >>> planned_rounds(0.001, rounds=50, budget=5.0), planned_rounds(1.0, rounds=50, budget=5.0)
     (50, 5)
@@ -64,7 +57,7 @@ def planned_rounds(seconds: float, *, rounds: int, budget: float) -> int:
 
 
 def interleaved(planned: Mapping[str, int]) -> list[str]:
-    """Who is timed when. Rounds go through everybody in order; whoever has fewer rounds spreads them over the run.
+    """Order of the timed calls; a call with fewer rounds has them spread over the run.
 
     >>> interleaved({"quick": 4, "slow": 2})
     ['quick', 'quick', 'slow', 'quick', 'quick', 'slow']
@@ -85,14 +78,14 @@ def measure(
     at_least: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Summary]:
-    """Time all calls in turn; two untimed calls each come first.
+    """Median and quartiles of each call, timed in turn after two untimed calls of each.
 
     Parameters
     ----------
     calls : mapping of str to callable
-        What to time.
+        Calls by name.
     rounds : int
-        Rounds of whoever is quick enough.
+        Rounds of quick calls.
     budget : float
         Seconds each may use for its timed calls; slow ones get fewer rounds, never under three.
     synchronize : callable, optional
@@ -148,7 +141,7 @@ def synchronizer(device: str) -> Callable[[], object] | None:
 def measure_on(
     device: str, calls: Mapping[str, Callable[[], object]], *, rounds: int, budget: float
 ) -> dict[str, Summary]:
-    """:func:`measure` as a device needs it: with its queue waited for, and often enough between two looks."""
+    """:func:`measure` on a device: waits for its queue, and repeats quick calls between two readings of the clock."""
     wait = synchronizer(device)
     if wait is not None:
         # A first call may compile for seconds, which says nothing about how many rounds there is time for.
@@ -156,8 +149,3 @@ def measure_on(
             call()
     at_least = 0.0 if wait is None else GPU_SECONDS
     return measure(calls, rounds=rounds, budget=budget, synchronize=wait, at_least=at_least)
-
-
-def usable_bytes(device: str) -> float:
-    """Memory an implementation may plan to use; infinite where the machine does not say."""
-    return USABLE_SHARE * available_memory(torch.device(device))

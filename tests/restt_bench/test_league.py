@@ -7,26 +7,27 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
+from restt_bench import league, league_models
 from restt_bench.case import QUICK
-from restt_bench.league import league, models, season
-from restt_bench.league.fixtures import (
+from restt_bench.league import paired_interval
+from restt_bench.league_models import MOST_ROWS, OURS, GaussianProcess, models
+from restt_bench.league_tables import (
     CHOSE_WEIGHTS,
-    Fixture,
+    LeagueTable,
     _large,
     _made_classes,
     _made_values,
     _real,
-    fixtures,
+    league_tables,
 )
-from restt_bench.league.models import MOST_ROWS, OURS, CategoryColumns, players
-from restt_bench.league.season import paired_interval
 
 
 class Mean:
-    """Predicts what it was told; remembers what it saw."""
+    """Predicts the mean; counts the rows of its fits."""
 
     seen: ClassVar[list] = []
 
@@ -47,12 +48,12 @@ class Broken:
 @pytest.fixture
 def result(monkeypatch):
     """Of two models that are no models, on the quick tables of values."""
-    monkeypatch.setattr(season, "OURS", "mean")
-    monkeypatch.setattr(models, "_everywhere", lambda *_: {"mean": Mean, "other": Mean, "broken": Broken})
-    monkeypatch.setattr(models, "_optional", lambda *_: {})
-    tables = [one for one in fixtures(0, quick=True) if one.task == "regression"]
-    monkeypatch.setattr(season, "fixtures", lambda seed, quick: tables)
-    return league("cpu", QUICK, Console(file=io.StringIO()))
+    monkeypatch.setattr(league, "OURS", "mean")
+    monkeypatch.setattr(league_models, "_values", lambda *_: {"mean": Mean, "other": Mean, "broken": Broken})
+    monkeypatch.setattr(league_models, "_optional", lambda *_: {})
+    tables = [table for table in league_tables(0, quick=True) if table.task == "regression"]
+    monkeypatch.setattr(league, "league_tables", lambda seed, quick: tables)
+    return league.league("cpu", QUICK, Console(file=io.StringIO()))
 
 
 def test_every_model_is_fitted_to_the_same_number_of_rows(result):
@@ -63,7 +64,7 @@ def test_every_model_is_fitted_to_the_same_number_of_rows(result):
     assert -0.5 < rows["mean"]["r2"] <= 0  # no constant explains anything of rows it has not seen
 
 
-def test_a_model_that_fails_is_told_and_has_no_mean(result):
+def test_a_model_that_fails_is_reported_without_a_mean(result):
     (broken,) = [row for row in result["results"] if row["model"] == "broken"]
     assert broken["failed"] == ["ValueError: cannot"] * 2
     assert "r2" not in broken
@@ -86,68 +87,57 @@ def test_an_interval_needs_more_than_one_split_and_grows_with_shared_rows():
 
 
 def test_a_clear_lead_is_one_and_for_log_loss_less_is_better():
-    fixture = Fixture("t", "classification", np.zeros((10, 1)), np.zeros(10), 3)
+    table = LeagueTable("t", "classification", np.zeros((10, 1)), np.zeros(10), 3)
     scores = [
         {"model": name, "split": split, "log_loss": base + 0.01 * split}
         for name, base in ((OURS, 0.1), ("worse", 0.5), ("better", 0.05))
         for split in range(3)
     ]
-    verdicts = {entry["baseline"]: entry["verdict"] for entry in season.paired_differences(fixture, scores)}
+    verdicts = {entry["baseline"]: entry["verdict"] for entry in league.paired_differences(table, scores)}
     assert verdicts == {"worse": "ahead", "better": "behind"}
 
 
 def test_slow_models_are_not_asked_beyond_their_rows():
     x = np.zeros((30_000, 2))
-    fixture = Fixture("large", "regression", x, np.zeros(len(x)), 1, train=25_000)
-    assert not {name for name, most in MOST_ROWS.items() if most < 25_000} & set(players(fixture, 0))
-    assert OURS in players(fixture, 0)
+    table = LeagueTable("large", "regression", x, np.zeros(len(x)), 1, train=25_000)
+    assert not {name for name, most in MOST_ROWS.items() if most < 25_000} & set(models(table, 0))
+    assert OURS in models(table, 0)
 
 
 @pytest.mark.parametrize(("rows", "asked"), [(1200, True), (1202, False)])
 def test_rows_given_as_a_share_count_for_who_is_asked(rows, asked):
-    fixture = Fixture("half", "regression", np.zeros((rows, 2)), np.zeros(rows), 1, train=0.5)
-    assert ("Gaussian process" in players(fixture, 0)) == asked  # at most 600 rows
-
-
-def test_coverage_is_judged_on_made_tables_of_a_whole_league():
-    rows = [
-        {"table": name, "model": OURS, "made": made, "coverage": value}
-        for name, made, value in (("a", True, 0.80), ("b", True, 0.90), ("c", False, 0.10))
-    ]
-    low, high = season._targets(rows)
-    assert (low.measured, high.measured) == (0.85, 0.85)
-    assert (low.met, high.met) == (False, True)
-    assert season._targets(rows[:2]) == []
+    table = LeagueTable("half", "regression", np.zeros((rows, 2)), np.zeros(rows), 1, train=0.5)
+    assert ("Gaussian process" in models(table, 0)) == asked  # at most 600 rows
 
 
 def test_our_intervals_are_scored_where_they_are_true():
     rng = np.random.default_rng(0)
     x = rng.random((150, 2))
-    fixture = Fixture("t", "regression", x, x[:, 0] + 0.1 * rng.standard_normal(150), 1, train=90)
-    score = season.play(fixture, OURS, 0, 0)
+    table = LeagueTable("t", "regression", x, x[:, 0] + 0.1 * rng.standard_normal(150), 1, train=90)
+    score = league.score(table, OURS, 0, 0)
     assert 0.7 < score["coverage"] <= 1
     assert score["r2"] > 0.7
     assert score["nll"] < 0  # a density above 1: the noise is 0.1
 
 
 def test_tables_are_the_same_every_time():
-    first, second = list(fixtures(0, quick=True)), list(fixtures(0, quick=True))
-    assert [one.name for one in first] == ["friedman 1", "iris"]
+    first, second = (list(league_tables(0, quick=True)) for _ in range(2))
+    assert [table.name for table in first] == ["friedman 1", "iris"]
     assert all(np.array_equal(a.x, b.x) for a, b in zip(first, second, strict=True))
 
 
 def test_one_rule_decides_who_won_and_who_lost():
-    tables = [Fixture(name, "regression", np.zeros((10, 1)), np.zeros(10), 2) for name in "abcd"]
+    tables = [LeagueTable(name, "regression", np.zeros((10, 1)), np.zeros(10), 2) for name in "abcd"]
     verdicts = {"a": ("ahead", "ahead"), "b": ("ahead", "behind"), "c": ("ahead", "tie"), "d": ("ahead", "one split")}
     differences = [{"table": name, "verdict": verdict} for name, both in verdicts.items() for verdict in both]
-    found = season.standing([*tables, replace(tables[0], name="product")], differences)
+    found = league.standing([*tables, replace(tables[0], name="product")], differences)
     counts = {"won": 1, "lost": 1, "tied": 1, "undecided": 2}
     assert found == {"tables": 5, "made": 5, "made_and_used_in_development": 1, **counts}
 
 
 def test_the_league_says_which_tables_are_made():
-    tables = [fixture for make in (_real, _made_values, _made_classes, _large) for fixture in make(0)]
-    made = [fixture.name for fixture in tables if fixture.made]
+    tables = [table for make in (_real, _made_values, _made_classes, _large) for table in make(0)]
+    made = [table.name for table in tables if table.made]
     assert len(tables) + 4 == 30  # the paper's two tables twice
     assert len(made) == 21
     assert len(CHOSE_WEIGHTS) == 9
@@ -158,67 +148,41 @@ def test_the_league_says_which_tables_are_made():
 def coded():
     """Two numbers and a column of codes that decides."""
     rng = np.random.default_rng(0)
-    x = np.column_stack([rng.standard_normal((120, 2)), rng.integers(0, 4, 120)])
-    y = np.array([0.0, 3.0, -2.0, 1.0])[x[:, 2].astype(int)] + 0.1 * x[:, 0]
-    return Fixture("coded", "regression", x, y, 1, train=80, categories=(2,))
+    x = pd.DataFrame(rng.standard_normal((120, 2)), columns=["a", "b"])
+    codes = rng.integers(0, 4, 120)
+    x["code"] = pd.Categorical(codes)
+    y = np.array([0.0, 3.0, -2.0, 1.0])[codes] + 0.1 * x["a"].to_numpy()
+    return LeagueTable("coded", "regression", x, y, 1, train=80)
 
 
 def test_a_gaussian_process_has_a_length_for_every_encoded_column(coded):
-    score = season.play(coded, "Gaussian process", 0, 0)
+    score = league.score(coded, "Gaussian process", 0, 0)
     assert "failed" not in score, score
     assert score["r2"] > 0.95
     # 90 % intervals of a process that is right cover about that many rows.
     assert 0.75 < score["coverage"] <= 1
 
 
-def test_intervals_of_the_process_are_those_of_a_normal_distribution():
-    class Inner:
-        def transform(self, x):
-            return x
-
-        def predict(self, x, return_std):
-            return np.zeros(len(x)), np.ones(len(x))
-
-        def __getitem__(self, key):
-            return self
-
-    class Outer:
-        regressor_ = Inner()
-        transformer_ = type("Scale", (), {"scale_": [2.0], "mean_": [1.0]})
-
-        def predict(self, x):
-            return np.ones(len(x))
-
-    edge = 1 + 2 * 1.6448536  # mean plus the scale times the 95 % quantile
-    y = np.array([edge - 1e-6, edge + 1e-6, 2 - edge - 1e-6, 1.0])
-    scores = season._judge_values(Outer(), np.zeros((4, 1)), y, "Gaussian process")
-    assert scores["coverage"] == 0.5
-    assert scores["interval_width"] == pytest.approx(4 * 1.6448536, rel=1e-6)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_intervals_of_the_process_are_those_of_a_normal_distribution(coded):
+    process = GaussianProcess(league_models.encoder(coded), random_state=0).fit(coded.x[:80], coded.y[:80])
+    mean, std = process.predict(coded.x[80:], return_std=True)
+    low, high = process.predict_interval(coded.x[80:], 0.9).T
+    assert (low + high) / 2 == pytest.approx(mean)
+    assert high - low == pytest.approx(2 * 1.6448536 * std, rel=1e-6)
 
 
-def test_other_packages_get_categories_as_categories(coded):
-    seen = []
-
-    class Noting:
-        def fit(self, frame, y):
-            seen.append(frame)
-
-        def predict(self, frame):
-            seen.append(frame)
-            return np.zeros((len(frame), 1))
-
-    model = CategoryColumns(Noting(), [2]).fit(coded.x, coded.y)
-    assert model.predict(np.array([[0.0, 0.0, 3.0], [0.0, 0.0, 9.0]])).shape == (2,)
-    assert str(seen[0]["x2"].dtype) == "category"
-    assert str(seen[0]["x0"].dtype) == "float64"
-    assert list(seen[1]["x2"].cat.categories) == [0, 1, 2, 3]
-    assert seen[1]["x2"].isna().tolist() == [False, True]  # a level that no training row has
+def test_models_get_categories_as_categories(coded):
+    (table,) = [table for table in _made_values(0) if table.name == "categories"]
+    assert table.categories == ["a", "b", "c", "d"]
+    for name in ("linear", "boosting", "random forest"):
+        assert league.score(coded, name, 0, 0)["r2"] > 0.95
 
 
-@pytest.mark.parametrize("name", sorted(models.OPTIONAL))
+@pytest.mark.parametrize("name", sorted(league_models.OPTIONAL))
 def test_optional_packages_take_part_where_they_are_installed(name, coded, monkeypatch):
-    monkeypatch.setattr(models, "_is_installed", lambda module: module == models.OPTIONAL[name][0])
-    assert set(players(coded, 0)) - set(models._everywhere(coded, 0)) == {name}
+    monkeypatch.setattr(league_models, "_is_installed", lambda module: module == league_models.OPTIONAL[name][0])
+    assert set(models(coded, 0)) - set(models(coded, 0, optional=False)) == {name}
 
 
 def test_a_process_that_never_says_never_has_a_finite_log_loss():
@@ -228,7 +192,7 @@ def test_a_process_that_never_says_never_has_a_finite_log_loss():
         def predict_proba(self, x):
             return np.tile([1.0, 0.0], (len(x), 1))
 
-    scores = season._judge_classes(Sure(), np.zeros((2, 1)), np.array([0, 1]), "")
+    scores = league.score_classes(Sure(), np.zeros((2, 1)), np.array([0, 1]))
     assert scores["accuracy"] == 0.5
     assert scores["log_loss"] == pytest.approx(-np.log(1e-9) / 2, rel=1e-6)
 
@@ -240,16 +204,16 @@ def test_splits_that_share_rows_widen_the_interval_of_a_league_table(coded):
         for name, values in ((OURS, (0.5, 0.7, 0.9)), ("other", (0.4, 0.5, 0.6)))
         for split, value in enumerate(values)
     ]
-    (entry,) = season.paired_differences(coded, scores)
+    (entry,) = league.paired_differences(coded, scores)
     low, high = paired_interval(np.array([0.1, 0.2, 0.3]), 0.5)
     assert (entry["low"], entry["high"]) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_every_player_can_be_fitted(task):
-    (fixture,) = [one for one in fixtures(0, quick=True) if one.task == task]
-    few = replace(fixture, train=40)
-    for name in set(players(few, 0)) - {OURS, *models.OPTIONAL}:
-        score = season.play(few, name, 0, 0)
+def test_every_model_can_be_fitted(task):
+    (table,) = [table for table in league_tables(0, quick=True) if table.task == task]
+    few = replace(table, train=40)
+    for name in set(models(few, 0)) - {OURS, *league_models.OPTIONAL}:
+        score = league.score(few, name, 0, 0)
         assert "failed" not in score, score
         assert score["seconds"] > 0

@@ -9,8 +9,8 @@ from restt import ResTT, Topology
 from restt.chain import eager
 from restt_app import cli
 from restt_bench.case import Case
-from restt_bench.implementations.base import Implementation
-from restt_bench.implementations.ours import Ours
+from restt_bench.implementation import Implementation
+from restt_bench.ours import Ours
 from restt_bench.parity import ALLOWED, ParityError, allowed_of, check, relative_error, require_parity
 
 SMALL = Case(sites=5, bond_dim=3, outputs=2, batch=4)
@@ -65,16 +65,16 @@ def test_a_backend_that_raises_is_red_not_skipped(monkeypatch):
 
 def test_run_neither_times_nor_prints_nor_saves_while_parity_is_red(monkeypatch, quiet, tmp_path):
     monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
-    monkeypatch.setattr(bench.runner, "race", lambda *_: pytest.fail("timed in spite of red parity"))
+    monkeypatch.setattr(bench.runner, "time_case", lambda *_: pytest.fail("timed in spite of red parity"))
     with pytest.raises(ParityError, match="chain"):
-        bench.run(["inference"], quick=True, threads=1, output=tmp_path, console=quiet)
+        bench.run(["main"], quick=True, threads=1, output=tmp_path, console=quiet)
     assert quiet.file.getvalue() == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_ends_with_an_error_while_parity_is_red(monkeypatch, capsys):
     monkeypatch.setattr(eager, "contract", contract_with_wrong_gradient)
-    monkeypatch.setattr("sys.argv", ["restt", "bench", "inference", "--quick", "--threads", "1"])
+    monkeypatch.setattr("sys.argv", ["restt", "bench", "main", "--quick", "--threads", "1"])
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 1
@@ -91,7 +91,7 @@ def test_what_an_implementation_cannot_run_is_not_checked():
         def refusal(self, case):
             return "not today"
 
-        def found_and_expected(self, case, seed):
+        def compared(self, case, seed):
             raise AssertionError("asked although it refused")
 
     assert require_parity([Refusing()], [SMALL], seed=0) == []

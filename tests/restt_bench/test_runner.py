@@ -6,10 +6,12 @@ import torch
 from rich.console import Console
 
 import restt_bench as bench
+from restt_bench import implementation, suites
+from restt_bench.baselines import PlainTorch, TensorKrowch
 from restt_bench.case import QUICK
-from restt_bench.implementations import base, field, implementation_named
-from restt_bench.implementations.base import TrainingStep
-from restt_bench.implementations.baselines import PlainTorch, TensorKrowch
+from restt_bench.implementation import TrainingStep
+from restt_bench.ours import Ours
+from restt_bench.suites import field
 
 TINY = {"quick": True, "rounds": 2, "budget": 0.01, "threads": 1}
 PROVENANCE = {"commit", "dirty", "date", "command", "seed", "device", "threads", "platform", "versions"}
@@ -20,19 +22,15 @@ def quiet():
     return Console(file=io.StringIO(), width=120)
 
 
-def race_only(monkeypatch, *names):
+def time_only(monkeypatch, *names):
     """A small field, for tests that are not about who takes part."""
-
-    def small_field(device, **options):
-        plain = ["auto-plain"] if options.get("plain") else []
-        return [implementation_named(name) for name in (*names, *plain)]
-
-    monkeypatch.setattr(bench.runner, "field", small_field)
+    chosen = [candidate for candidate in field("cpu") if candidate.name in names]
+    monkeypatch.setattr(suites, "field", lambda device: chosen)
 
 
 @pytest.fixture
 def few(monkeypatch):
-    race_only(monkeypatch, "auto", "eager", "textbook", "limit")
+    time_only(monkeypatch, "auto", "eager", "textbook", "limit")
 
 
 def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path, quiet):
@@ -52,7 +50,7 @@ def test_results_file_holds_everything_needed_to_believe_and_repeat_it(tmp_path,
             assert row[mode]["rounds"] >= 2
     skipped = {row["implementation"]: row["skipped"] for row in saved["rows"] if "skipped" in row}
     assert all(skipped.values())
-    assert set(timed) | set(skipped) == {made.name for made in field("cpu")}
+    assert set(timed) | set(skipped) == {candidate.name for candidate in field("cpu")}
 
 
 @pytest.mark.usefixtures("few")
@@ -67,15 +65,8 @@ def test_tables_show_speed_ups_and_limits(quiet):
 @pytest.mark.usefixtures("few")
 def test_a_quick_run_writes_nothing_unless_asked(tmp_path, quiet, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    bench.run(["inference"], console=quiet, **TINY)
+    bench.run(["main"], console=quiet, **TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("few")
-def test_sweeps_also_time_a_plain_train(quiet):
-    [result] = bench.run(["scaling-r"], console=quiet, **TINY)
-    timed = {(row["implementation"], row["case"]["bond_dim"]) for row in result["rows"] if "step" in row}
-    assert timed >= {(name, bond) for name in ("auto", "auto-plain", "textbook", "limit") for bond in (4, 8, 16)}
 
 
 @pytest.mark.usefixtures("few")
@@ -93,7 +84,7 @@ def test_threads_are_set_recorded_and_given_back(quiet):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        [result] = bench.run(["inference"], console=quiet, **TINY)
+        [result] = bench.run(["main"], console=quiet, **TINY)
         assert result["provenance"]["threads"] == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -103,25 +94,20 @@ def test_threads_are_set_recorded_and_given_back(quiet):
 @pytest.mark.usefixtures("few")
 def test_a_diverged_implementation_has_no_time(quiet, monkeypatch):
     monkeypatch.setattr(TrainingStep, "is_finite", lambda self: False)
-    [result] = bench.run(["inference"], console=quiet, **TINY)
-    [row] = [row for row in result["rows"] if row["implementation"] == "auto"]
-    assert "diverged" in row["skipped"]
-    assert "step" not in row
+    [result] = bench.run(["main"], console=quiet, **TINY)
+    rows = [row for row in result["rows"] if row["implementation"] == "auto"]
+    assert rows
+    assert all("diverged" in row["skipped"] and "step" not in row for row in rows)
 
 
 def test_a_step_trains():
     case = bench.Case(sites=6, bond_dim=3, batch=8)
-    work = implementation_named("eager").build(case, seed=0)
+    work = Ours("eager").build(case, seed=0)
     work.step()
     first = work.loss.item()
     for _ in range(200):
         work.step()
     assert work.loss.item() < first
-
-
-def test_unknown_implementation():
-    with pytest.raises(ValueError, match="implementation must be one of"):
-        implementation_named("nobody")
 
 
 def test_rows_say_what_was_set(quiet):
@@ -139,7 +125,7 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
         raise RuntimeError("operation not permitted when stream is capturing\nand so on")
 
     monkeypatch.setattr(PlainTorch, "build", build)
-    race_only(monkeypatch, "auto", "torch")
+    time_only(monkeypatch, "auto", "torch")
     [result] = bench.run(["main"], console=quiet, **TINY)
     reasons = {row["implementation"]: row.get("skipped") for row in result["rows"]}
     assert reasons["torch"] == "RuntimeError: operation not permitted when stream is capturing"
@@ -148,25 +134,24 @@ def test_an_implementation_that_cannot_be_captured_is_one_row(quiet, monkeypatch
 
 def test_reasons_with_brackets_are_shown_whole(quiet, monkeypatch):
     monkeypatch.setattr(TensorKrowch, "refusal", lambda self, case: "not installed (pip install 'restt[bench]')")
-    race_only(monkeypatch, "auto", "tensorkrowch")
+    time_only(monkeypatch, "auto", "tensorkrowch")
     bench.run(["main"], console=quiet, **TINY)
     assert "TensorKrowch: not installed (pip install 'restt[bench]')" in quiet.file.getvalue()
 
 
 def test_a_gpu_times_everything_both_ways():
-    names = [made.name for made in field("cuda")]
+    names = [candidate.name for candidate in field("cuda")]
     assert {"auto-graph", "eager-graph", "torch-graph", "textbook-graph", "auto", "torch", "tensorkrowch"} < set(names)
     assert len(names) == len(set(names))
-    assert all(implementation_named(name).name == name for name in names)
-    graphs = [made for made in field("cuda") if made.graph]
-    assert {made.refusal(bench.Case(sites=5)) for made in graphs} == {"CUDA graphs need a GPU"}
+    graphs = [candidate for candidate in field("cuda") if candidate.graph]
+    assert {candidate.refusal(bench.Case(sites=5)) for candidate in graphs} == {"CUDA graphs need a GPU"}
 
 
 def test_a_captured_step_copies_the_batch_and_trains(monkeypatch):
     """With a stand-in for the capture, which needs a GPU: what it replays is the step itself."""
     adam = torch.optim.Adam
     monkeypatch.setattr(torch.optim, "Adam", lambda *given, capturable, **options: adam(*given, **options))
-    monkeypatch.setattr(base, "captured", lambda call: call)
+    monkeypatch.setattr(implementation, "captured", lambda call: call)
     case = bench.Case(sites=4, bond_dim=3, batch=5)
     modules = case.module(0), case.module(0)
     plain = TrainingStep(modules[0], modules[0].parameters(), case, 0)

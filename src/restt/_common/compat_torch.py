@@ -45,18 +45,6 @@ def dynamo_is_exporting() -> bool:
     return translator is not None and bool(translator.export)
 
 
-def dynamo_config() -> Any:
-    """The settings of ``torch.compile``."""
-    import torch._dynamo.config as config
-
-    return config
-
-
-def mark_static_address(tensor: Tensor) -> None:
-    """Tell ``torch.compile`` that a tensor stays where it is."""
-    torch._dynamo.mark_static_address(tensor)
-
-
 def scan_operator() -> Any:
     """The loop of an exported program. The function around it gives torch 2.7 a body that it cannot export."""
     from torch._higher_order_ops.scan import scan_op

@@ -1,4 +1,4 @@
-"""What an implementation offers the benchmark, and what is timed of it: inference, and a whole training step."""
+"""What an implementation offers the benchmark, and what is timed of it: inference and a whole training step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from restt_bench.case import Case
 
 Role = Literal["ours", "baseline", "limit"]
-
 # Small, so that hundreds of timed steps on random targets neither diverge nor change what is timed.
 LEARNING_RATE = 1e-5
 WARM_UPS = 3
@@ -22,19 +21,20 @@ class Work(Protocol):
     """Something with a training step and inference."""
 
     def step(self) -> None:
-        """One training step."""
+        """Take one training step."""
 
     def infer(self) -> None:
-        """One inference."""
+        """Compute outputs once."""
 
     def is_finite(self) -> bool:
         """Whether the last loss was finite."""
 
 
 class Implementation:
-    """One way to compute the step. Subclasses fill in the class attributes and :meth:`build`.
+    """One way to compute the step.
 
-    ``graph`` says that steps and inference are captured as CUDA graphs, whose replay waits for no Python.
+    Subclasses fill in the class attributes, :meth:`build` and :meth:`compared`. ``graph`` is whether steps and
+    inference are captured as CUDA graphs, whose replay does not wait for Python.
     """
 
     role: ClassVar[Role]
@@ -42,39 +42,35 @@ class Implementation:
     label: str  # for tables and plots
     graph: bool = False
 
+    def named(self, name: str, label: str) -> None:
+        """Set name and label, with what a CUDA graph adds to them."""
+        self.name, self.label = (f"{name}-graph", f"{label}, CUDA graph") if self.graph else (name, label)
+
     def refusal(self, case: Case) -> str | None:
         """Why this implementation cannot run the case, or None."""
-        return None
+        return "CUDA graphs need a GPU" if self.graph and not case.on_gpu else None
 
     def extra_bytes(self, case: Case) -> int:
-        """Roughly how much memory a training step takes beyond the states, so that none is started that cannot end."""
+        """Memory of a training step beyond the states, about; a case that would not fit is not started."""
         return 0
 
     def flags(self, case: Case) -> dict[str, Any]:
-        """What was set, for results files: a speed is that of a setting."""
+        """Settings behind the times, for results files."""
         return {"cuda_graph": self.graph, "products": case.precision, "optimizer": "torch.optim.Adam(fused=True)"}
 
     def build(self, case: Case, seed: int) -> Work:
         """Everything a step needs, made before the clock starts."""
         raise NotImplementedError
 
-    def found_and_expected(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
-        """Output and gradients beside the reference's in float64, by name; empty where there is nothing to compare."""
+    def compared(self, case: Case, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Own tensors beside the reference's in float64, by name; empty where there is nothing to compare."""
         return {}
 
 
-def graph_name(name: str, label: str, graph: bool) -> tuple[str, str]:
-    """Name and label with what a CUDA graph adds to them.
-
-    >>> graph_name("eager", "restt eager", True)
-    ('eager-graph', 'restt eager, CUDA graph')
-    """
-    return (f"{name}-graph", f"{label}, CUDA graph") if graph else (name, label)
-
-
-def graph_refusal(implementation: Implementation, case: Case) -> str | None:
-    """Why a captured implementation cannot run the case, or None."""
-    return "CUDA graphs need a GPU" if implementation.graph and not case.on_gpu else None
+def mse(model: Callable[[Tensor], Tensor], x: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error of the outputs of every run."""
+    output = model(x)
+    return torch.nn.functional.mse_loss(output, target.expand_as(output))
 
 
 class TrainingStep:
@@ -99,51 +95,40 @@ class TrainingStep:
         if graph:
             self._capture()
 
-    def forward(self) -> None:
-        """Outputs of every run."""
+    def step(self) -> None:
+        """Take one training step."""
         with self.scope():
-            output = self.model(self.x)
-        self.loss = torch.nn.functional.mse_loss(output, self.target.expand_as(output))
-
-    def backward(self) -> None:
-        """Backward pass."""
+            self.loss = mse(self.model, self.x, self.target)
         self.optimizer.zero_grad(set_to_none=True)
         self.loss.backward()
-
-    def update(self) -> None:
-        """Update of the weights."""
         self.optimizer.step()
-
-    def step(self) -> None:
-        """One training step."""
-        self.forward()
-        self.backward()
-        self.update()
 
     @torch.no_grad()
     def infer(self) -> None:
-        """One inference."""
+        """Compute outputs once."""
         with self.scope():
             self.model(self.x)
 
     def is_finite(self) -> bool:
-        """Whether the last loss was a number: a diverged implementation's time is no result."""
+        """Whether the last loss was finite: the time of a diverged implementation is no result."""
         return bool(self.loss.detach().isfinite())
 
     def _capture(self) -> None:
         """Replace step and inference by replays of what they launch."""
-        batch = self.x, self.target
-        self.x, self.target = self.x.clone(), self.target.clone()
-        replays = {name: captured(getattr(self, name)) for name in ("step", "infer")}
+        x, target = self.x, self.target
+        self.x, self.target = x.clone(), target.clone()
+        step, infer = captured(self.step), captured(self.infer)
 
-        def replayed(name: str) -> None:
-            self.x.copy_(batch[0])
-            if name == "step":
-                self.target.copy_(batch[1])
-            replays[name]()
+        def replay_step() -> None:
+            self.x.copy_(x)
+            self.target.copy_(target)
+            step()
 
-        self.step = lambda: replayed("step")  # type: ignore[method-assign]
-        self.infer = lambda: replayed("infer")  # type: ignore[method-assign]
+        def replay_inference() -> None:
+            self.x.copy_(x)
+            infer()
+
+        self.step, self.infer = replay_step, replay_inference  # type: ignore[method-assign]
 
 
 def captured(call: Callable[[], object]) -> Callable[[], None]:
