@@ -109,12 +109,13 @@ def distil(
 
     rng = np.random.default_rng(random_state)
     own = rng.permutation(len(table))[: rows // 2, None]
-    between = _between(*table.shape, rows - len(own), rng)
-    points = _points(table, np.concatenate([np.broadcast_to(own, (len(own), table.shape[1])), between]))
+    columns = table.shape[1]
+    between = _between(len(table), columns, rows - len(own), rng)
+    points = _points(table, np.concatenate([np.broadcast_to(own, (len(own), columns)), between]))
     model = ResTTRegressor(effort=effort, categorical_features=categorical_features, random_state=random_state)
     targets = _predictions(predict, points)
     model.fit(points, targets[:, 0] if targets.shape[1] == 1 else targets)
-    others = _points(table, _between(*table.shape, fresh, rng))
+    others = _points(table, _between(len(table), columns, fresh, rng))
     wanted = _predictions(predict, others)
     deviation = wanted.std(0)
     squares = (wanted - np.asarray(model.predict(others)).reshape(wanted.shape)) ** 2

@@ -68,8 +68,12 @@ class Gram:
             total += twice * _weighted(matrix, weights[rows], weights[columns])
         return total
 
-    def _chosen(self, members: tuple[int, ...]) -> Tensor:  # (J,)
-        return (self.line[:, list(members)] >= 0).all(1).nonzero()[:, 0]
+    def _chosen(self, members: tuple[int, ...]) -> Tensor:  # (J,) products with a factor at all of these sites
+        return self._reads[:, list(members)].all(1).nonzero()[:, 0]
+
+    @cached_property
+    def _reads(self) -> Tensor:  # (J, N) bool
+        return self.line >= 0
 
     def cost(self, members: tuple[int, ...]) -> float:
         """About how many multiplications :meth:`term` takes."""
@@ -83,7 +87,7 @@ class Gram:
         outputs = self.weights.shape[1]
         whole, totals = self.weights.new_zeros(outputs), self.weights.new_zeros(self.sites, outputs)
         orders = self.weights.new_zeros(highest + 1, outputs)
-        for ours, theirs, absent, present, twice in self._matrices(4 * self.sites + 2 * highest):
+        for ours, theirs, absent, present, twice in self._matrices(6 * self.sites + 2 * highest):
             both = [a + g for a, g in zip(absent, present, strict=True)]
             before, after, rest = _before(both), _before(both[::-1])[::-1], _before(absent[::-1])[::-1]
             for n, here in enumerate(present):
@@ -99,7 +103,7 @@ class Gram:
     def containing(self) -> Tensor:  # (N, N, D)
         """The variance of all terms that contain both sites of each pair."""
         variances = self.weights.new_zeros(self.sites, self.sites, self.weights.shape[1])
-        for ours, theirs, absent, present, twice in self._matrices(4 * self.sites):
+        for ours, theirs, absent, present, twice in self._matrices(5 * self.sites):
             both = [a + g for a, g in zip(absent, present, strict=True)]
             before, after = _before(both), _before(both[::-1])[::-1]
             for n in range(self.sites):

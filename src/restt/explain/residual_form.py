@@ -92,7 +92,8 @@ def as_residual(
     weights.last_chain[0, : widths[-1]] = down @ last[:, 1 : 1 + widths[-1]].transpose(0, 1)
     weights.last_linear[0, : widths[-1]] = constant @ weights.last_chain[0, : widths[-1]]
     weights.last_skip[0] = down @ last[:, 0]
-    residual.bias.copy_((constant @ weights.last_skip[0]).expand_as(residual.bias))
+    bias: Any = residual.bias
+    bias.copy_((constant @ weights.last_skip[0]).expand_as(bias))
     return residual
 
 

@@ -96,8 +96,9 @@ class VarianceShares(Records):
         return "Shares of the variance of the rows", f"over {self.rows} rows as they are, on the {self.scale} scale"
 
     def _records(self) -> list[dict[str, Any]]:
-        labels = {"term": list(map(self.label, range(len(self.terms)))), "order": list(map(len, self.terms))}
-        return records_of(labels, self.outputs, {"share": self.of_terms, **_errors(self.term_errors)})
+        terms = [self.label(place) for place in range(len(self.terms))]
+        numbers = {"share": self.of_terms, **_errors(self.term_errors)}
+        return records_of({"term": terms, "order": [len(term) for term in self.terms]}, self.outputs, numbers)
 
 
 def _errors(errors: ShareErrors | None) -> dict[str, np.ndarray]:
