@@ -99,7 +99,8 @@ class GaussianProcessClassification(ClassifierMixin, GaussianProcess):
 
     def predict_proba(self, X: Any) -> np.ndarray:  # (B, K)
         """Probability of each class, in the order of ``classes_``."""
-        return np.asarray(self.model_.predict_proba(self._read_x(X)))
+        rows = self._read_x(X)
+        return np.asarray(self.model_.predict_proba(rows))
 
     @property
     def classes_(self) -> np.ndarray:  # (K,)

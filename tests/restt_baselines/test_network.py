@@ -205,7 +205,7 @@ def test_rows_predicted_in_parts_are_all_there(monkeypatch):
     X, y = small_table("classification")
     estimator = small().fit(X, y)
     whole = estimator.predict_proba(X)
-    monkeypatch.setattr("restt_baselines.network.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("restt_baselines.estimator.ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(estimator.predict_proba(X), whole)
 
 

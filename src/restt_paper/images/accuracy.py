@@ -166,7 +166,7 @@ def more_accurate(store: Store, text: str, duels: Iterable[Duel]) -> Claim:
 
 def steadier(store: Store, text: str, duels: Iterable[Duel]) -> Claim:
     """The claim that the first's seeds differ less in every duel in which both have trained."""
-    return _judge_duels(store, text, duels, lambda *seeds: compare_spreads(*seeds, UNTRAINED))
+    return _judge_duels(store, text, duels, lambda of, first, second: compare_spreads(of, first, second, UNTRAINED))
 
 
 def _judge_duels(
@@ -175,6 +175,8 @@ def _judge_duels(
     comparisons = []
     for duel in duels:
         first, second = final_accuracies(store, duel.first), final_accuracies(store, duel.second)
-        missing = first is None or second is None
-        comparisons.append(Comparison(duel.of, "not yet") if missing else compare(duel.of, first, second))
+        if first is None or second is None:
+            comparisons.append(Comparison(duel.of, "not yet"))
+        else:
+            comparisons.append(compare(duel.of, first, second))
     return judged(text, comparisons)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -68,7 +68,8 @@ class Recipe:
 
     def feature_map(self) -> Callable[[Tensor], Tensor]:
         """From pixels (…, H·W) to site vectors."""
-        return partial(SITE_MAPS[self.sites][1], angle=self.angle)
+        _, sites = SITE_MAPS[self.sites]
+        return lambda x: sites(x, self.angle)
 
     def module(
         self,

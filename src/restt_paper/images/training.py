@@ -128,7 +128,7 @@ def train_seeds(
         device = next(module.parameters()).device
         fit = partial(train, x=images.x.to(device), y=images.y.to(device), subset=rows[part], feature_map=feature_map)
         if prepare is not None:
-            prepare(module, lambda wanted, first, fit=fit: _exhaust(fit(wanted, config=first)))
+            prepare(module, partial(_train_first, fit))
         records = list(fit(module, config=config, validation_subset=scored[part]))
         curves.append(accuracy_curves(records))
         events += [event for record in records for event in record.events]
@@ -150,8 +150,8 @@ def train_seeds(
     }
 
 
-def _exhaust(records: Iterable[EpochRecord]) -> None:
-    for _ in records:
+def _train_first(fit: Callable[..., Iterable[EpochRecord]], module: nn.Module, config: TrainConfig) -> None:
+    for _ in fit(module, config=config):
         pass
 
 

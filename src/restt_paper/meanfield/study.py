@@ -130,7 +130,8 @@ def _diagrams(presets: Sequence[str], sigma2: Tensor, lengths: Tensor) -> list[P
 def tables(store: Store, profile: str) -> list[Table]:
     """Measured steps beside the recursions, and the effect of a finite width."""
     content = store.load(cells(profile)[0])
-    agreement_rows = width_rows = ((NOT_YET,) * 5,)
+    agreement_rows: tuple[tuple[str, ...], ...] = ((NOT_YET,) * 5,)
+    width_rows = agreement_rows
     agreement_notes: tuple[str, ...] = ()
     width_notes: tuple[str, ...] = ()
     if content is not None:
