@@ -1,6 +1,6 @@
 """The README's picture: explanations of a default fit of scikit-learn's diabetes table.
 
-    python docs/make_readme_picture.py
+python docs/make_readme_picture.py
 """
 
 from pathlib import Path

@@ -44,21 +44,18 @@ class TorchResTT(nn.Module):
         self.form = check_choice("form", form, FORMS)
         if module.topology.name != "residual" or module.runs is not None or module.sites < 3:
             raise ValueError(f"expected a residual module of at least 3 sites without runs, got {module}")
-        self.tensors = nn.ModuleDict(
-            {
-                name: nn.ParameterList(
-                    nn.Parameter(tensor.detach().clone()) for tensor in (weight if name in STACKED else [weight])
-                )
-                for name, weight in module.named_parameters()
-            }
-        )
+        self.tensors = {
+            name: [nn.Parameter(tensor.detach().clone()) for tensor in (weight if name in STACKED else [weight])]
+            for name, weight in module.named_parameters()
+        }
+        self.registered = nn.ParameterList(tensor for tensors in self.tensors.values() for tensor in tensors)
 
     def forward(
         self,
         x: Tensor,  # (B, N, I)
     ) -> Tensor:  # (B, O)
         """Outputs of every row."""
-        tensors = {name: list(parameters) for name, parameters in self.tensors.items()}
+        tensors = self.tensors
         join = self._joined if self.form == "torch" else self._joined_textbook
         y = x[:, 0] @ tensors["first"][0]
         for n, (core, entry) in enumerate(zip(tensors["chain"], tensors["linear"], strict=True), start=1):
@@ -83,8 +80,8 @@ class TorchResTT(nn.Module):
     def stacked_gradients(self) -> dict[str, Tensor]:
         """The parameters' gradients under the names and in the shapes of :class:`restt.ResTT`."""
         gradients = {}
-        for name, parameters in self.tensors.items():
-            own = [parameter.grad for parameter in parameters]
+        for name, tensors in self.tensors.items():
+            own = [tensor.grad for tensor in tensors if tensor.grad is not None]
             gradients[name] = torch.stack(own) if name in STACKED else own[0]
         return gradients
 
