@@ -168,13 +168,16 @@ def kernel_candidates(rows: ClassRows, prior: Settings) -> KernelCandidates:
             processes["process"], *by_fold = learn(rows, kernel, prior)
             relevance = relevance_of(processes["process"])
     names = tuple(f"{kind}, factor {1 / penalty:g}" for kind in processes for penalty in settings.penalties)
-    held_out, searched = [np.zeros((0, len(rows), rows.classes))], {}
+    held_out = [np.zeros((0, len(rows), rows.classes))]
+    searched: dict[str, tuple[Axes, Tensor]] = {}
     with fitting_threads(float(min(len(rows), settings.inducing_rows)) ** 2 * len(rows.sites)):
         for kind, process in processes.items() if rows.is_judged else ():
             # Folds share the axes of a kernel of which nothing is learned, and are searched side by side.
-            groups = [(one, [part]) for one, part in zip(by_fold, rows.parts, strict=True)] if kind == "process" else []
+            groups = [(process, list(rows.parts))]
+            if kind == "process":
+                groups = [(one, [part]) for one, part in zip(by_fold, rows.parts, strict=True)]
             logits = []
-            for own, parts in groups or [(process, rows.parts)]:
+            for own, parts in groups:
                 axes = principal_axes(rows, own, len(parts))
                 modes = class_modes(rows, axes, parts, settings.penalties)
                 logits.append(axes.logits(modes))
@@ -292,8 +295,8 @@ def class_modes(
     for place, penalty in enumerate(penalties):
         roots = (0.25 * squares[:, :, None] + penalty * shrunk).sqrt()
         start = modes if starts is None else starts[place] @ basis.T
-        start = (start * roots).flatten().numpy()
-        end = minimize(objective, start, (penalty, roots), jac=True, method="L-BFGS-B", options=options)
+        given = (start * roots).flatten().numpy(), (penalty, roots)
+        end = minimize(objective, *given, jac=True, method="L-BFGS-B", options=options)
         modes = torch.from_numpy(end.x).reshape(count, width + 1, columns) / roots
         found.append(modes @ basis)
     return torch.stack(found)

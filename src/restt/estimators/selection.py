@@ -181,7 +181,7 @@ def _members(
     run_size = len(widths) * max(widths) * max(bond, own.train_bond + 1) ** 2
     fitting = (own.most_weights // run_size - len(members)) // trains.folds
     # The largest that fit; one where nothing else has a share.
-    chosen = np.argsort(-shares)[: max(fitting, int(shares.sum() == 1))]
+    chosen = np.argsort(-shares)[: max(fitting, int(shares.sum() > 1 - 1e-9))]
     used = 1 - shares.sum() + shares[chosen].sum()
     ordered = rows.ordered(order)
     for place in chosen[shares[chosen] > 0].tolist():
