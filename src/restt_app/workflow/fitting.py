@@ -20,9 +20,10 @@ from restt_app.workflow.columns import LISTED_LEVELS, Column, described
 from restt_app.workflow.folder import FittedTable
 from restt_app.workflow.hints import dependence, leaks
 from restt_app.workflow.layouts import split
-from restt_app.workflow.rows import known_answers, read_rows
+from restt_app.workflow.rows import known_targets, read_rows
 from restt_app.workflow.scoring import COST, Scorer, ScoringSettings, group_codes, split_rows
-from restt_app.workflow.table import Table, check_column, read_table
+from restt_app.workflow.columns import check_column
+from restt_app.workflow.table import Table, read_table
 from restt_app.workflow.target import read_target
 
 FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
@@ -203,7 +204,7 @@ def _test_scorer(
     """Score models fitted to all rows on those of a further table."""
     of_file = {name: options[name] for name in ("delimiter", "encoding", "missing") if name in options}
     rows = read_rows(card, test, **of_file)
-    more, answers = known_answers(card, rows)
+    more, answers = known_targets(card, rows)
     notes.add([f"test: {note}" for note in rows.notes])
     texts = [name for name in x.columns if x[name].dtype == "category"]
     both = pd.concat([frame.astype(dict.fromkeys(texts, object)) for frame in (x, more)], ignore_index=True)

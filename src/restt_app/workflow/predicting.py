@@ -22,7 +22,7 @@ from restt_app.workflow.folder import FittedTable, as_fitted
 from restt_app.workflow.layouts import Layout
 from restt_app.workflow.rows import extra_columns, model_frame, read_rows, relaid
 from restt_app.workflow.source import opened
-from restt_app.workflow.table import check_column
+from restt_app.workflow.columns import check_column
 
 PAGE_ROWS = 20_000  # of a table, the first that a page is made from
 # Beginnings of text that spreadsheets take for a formula; OWASP's list, "CSV Injection".

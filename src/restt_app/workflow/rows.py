@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from restt_app.workflow.card import Card
-from restt_app.workflow.columns import Column, exact
-from restt_app.workflow.layouts import Layout, given_layouts, joined, split
+from restt_app.workflow.columns import Column, check_column, listed
+from restt_app.workflow.layouts import Layout, given_layouts, joined, label_text, split
 from restt_app.workflow.source import opened
-from restt_app.workflow.table import check_column, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +30,11 @@ class Rows:
 
 def read_rows(card: Card, data: Any, *, most: int | None = None, layout: Layout = (), **options: Any) -> Rows:
     """Read a table by the columns of a card, at most the first ``most`` rows; ``options`` as in :func:`read_table`."""
-    *columns, answer = relaid([Column.from_json(entry) for entry in [*card.columns, card.target_column]], layout)
+    *columns, target = relaid([Column.from_json(entry) for entry in [*card.columns, card.target_column]], layout)
     with opened(data, **options) as source:
         unused = extra_columns([name for name in source.columns if name != card.target], card)
         frame = source.read(most)
-    y = _answers(card, answer, frame[card.target]) if card.target in source.columns else None
+    y = _targets(card, target, frame[card.target]) if card.target in source.columns else None
     return Rows(model_frame(columns, frame), y, [*source.notes, *unused], source.sha256)
 
 
@@ -70,7 +69,7 @@ def relaid(columns: Sequence[Column], layout: Layout) -> list[Column]:
     return changed
 
 
-def known_answers(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
+def known_targets(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
     """Inputs and targets of the rows that have a target the model can be scored on; ValueError where none has."""
     if rows.y is None:
         raise ValueError(f"the table lacks the target {card.target!r}")
@@ -90,20 +89,23 @@ def known_answers(card: Card, rows: Rows) -> tuple[Any, np.ndarray]:
     return rows.x[known].reset_index(drop=True), y
 
 
-def _answers(card: Card, column: Column, series: Any) -> np.ndarray:
+def _targets(card: Card, column: Column, series: Any) -> np.ndarray:
     """True values or labels of the target; NaN or None where they are missing."""
     values = column.values(series)
     if card.task == "regression":
         return np.asarray(values)
-    there = ~np.asarray(pd.isna(values))
+    known = {_comparable(column, label): label for label in card.classes}
     labels = np.full(len(values), None, dtype=object)
-    codes, spelled = pd.factorize(series[there])
-    layout = Column.from_json(card.target_column).layout
-    known = dict(zip(exact(column.kind, layout, card.classes), card.classes, strict=True))
-    meanings = exact(column.kind, column.layout, spelled)
-    names = [known.get(meaning, str(value)) for meaning, value in zip(meanings, spelled, strict=True)]
-    labels[there] = np.array([*names, None], dtype=object)[codes]
+    for row in np.flatnonzero(~np.asarray(pd.isna(values))):
+        value = series.iloc[row]
+        labels[row] = known.get(_comparable(column, value), str(value))
     return labels
+
+
+def _comparable(column: Column, value: Any) -> str:
+    """A label as text, whatever its case among booleans and with or without ``.0`` among numbers."""
+    text = label_text(value)
+    return text.lower() if column.kind == "boolean" else text.removesuffix(".0") if column.kind == "number" else text
 
 
 def extra_columns(names: Sequence[str], card: Card) -> list[str]:

@@ -23,7 +23,7 @@ from restt_app.workflow.columns import Column
 from restt_app.workflow.folder import FittedTable, as_fitted
 from restt_app.workflow.layouts import split
 from restt_app.workflow.source import MISSING, strip_texts
-from restt_app.workflow.table import listed
+from restt_app.workflow.columns import listed
 
 Row = dict[str, float | int | str | bool | None]
 

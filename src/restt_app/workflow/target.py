@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.columns import Column, exact
+from restt_app.workflow.layouts import label_text
 from restt_app.workflow.table import Table
 
 FEW_VALUES = 10  # a target of this few different whole numbers is taken as classes
@@ -30,7 +29,7 @@ def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple
     if len(rows) < LEAST_ROWS:
         raise ValueError(f"{len(rows)} rows have a value in the target {target!r}: at least {LEAST_ROWS} are needed")
     first = values[rows[0]].item() if isinstance(values, np.ndarray) else values[rows[0]]
-    labels = class_labels(column, table.labels[target][rows]) if target in table.labels else None
+    labels = class_labels(table.labels[target][rows]) if target in table.labels else None
     distinct = column.distinct if labels is None else len(np.unique(labels))
     if distinct == 1:
         raise ValueError(f"target {target!r} has one value, {shown(first)}, in all rows: there is nothing to predict")
@@ -51,6 +50,12 @@ def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple
             f"target {target!r} has {distinct} different values, and at most {MOST_CLASSES} classes are taken: "
             "is it the right column, or are its numbers written as text?"
         )
+    _note_classes(target, labels, notes)
+    return task, labels, rows
+
+
+def _note_classes(target: str, labels: np.ndarray, notes: list[str]) -> None:
+    """Notes on rare classes and imbalance; ValueError where fewer than two classes have two rows."""
     counts = dict(zip(*(part.tolist() for part in np.unique(labels, return_counts=True)), strict=True))
     rare = [label for label, count in counts.items() if count < 2]
     if len(counts) - len(rare) < 2:
@@ -69,38 +74,23 @@ def read_target(table: Table, target: str, task: str, notes: list[str]) -> tuple
             f"{shown(least)} in {100 * counts[least] / len(labels):.2g} %; always saying {shown(most)} has an accuracy "
             f"of {share:.3g}, so read average precision and the confusion matrix instead"
         )
-    return task, labels, rows
 
 
-def class_labels(column: Column, spelled: Any) -> np.ndarray:  # (B,)
+def class_labels(spelled: Any) -> np.ndarray:  # (B,)
     """Classes of a target's values, a Categorical without missing ones, as the table spells them.
 
-    Labels are integers where all are whole numbers in their usual form, booleans where all are True and False, else
-    texts. Values that mean the same, such as 1 and 1.0 or yes and YES, get the spelling that is most frequent.
+    Labels are booleans where all are True and False, integers where all are whole numbers of at most 64 bits in their
+    usual form, else texts.
 
-    >>> class_labels(Column("y", "number", "1234.5", 0, 2), pd.Categorical(["1.0", "2", "1.0", "1"]))
-    array(['1.0', '2', '1.0', '1.0'], dtype=object)
+    >>> class_labels(pd.Categorical(["1", "2"])), class_labels(pd.Categorical(["1.0", "2"]))
+    (array([1, 2]), array(['1.0', '2'], dtype=object))
     """
-    counts = pd.Series(spelled).value_counts(sort=False)
-    counts = counts[counts > 0].sort_values(ascending=False, kind="stable")
-    spellings = counts.index.tolist()
-    usual: dict[Any, Any] = {}
-    for meaning, label in zip(meanings := exact(column.kind, column.layout, spellings), spellings, strict=True):
-        usual.setdefault(meaning, label)
-    chosen: Any = [usual[meaning] for meaning in meanings]
-    if all(isinstance(label, (bool, np.bool_)) for label in chosen):
-        names = np.array(chosen, dtype=bool)
-    elif None not in (whole := [_integer(label) for label in chosen]):
-        names = np.array(whole, dtype=np.int64)
-    else:
-        names = np.array([str(label) for label in chosen], dtype=object)
-    return names[pd.Index(spellings, dtype=object).get_indexer(np.asarray(spelled, dtype=object))]
-
-
-def _integer(label: Any) -> int | None:
-    """The integer that a label is or is spelled as, if it has 64 bits at most."""
-    if isinstance(label, str):
-        number = int(label) if re.fullmatch(r"0|-?[1-9]\d{0,18}", label, re.ASCII) else None
-    else:
-        number = int(label) if isinstance(label, (int, float, np.number, Decimal)) and label == int(label) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
+    spelled = spelled.remove_unused_categories()
+    values = spelled.categories.tolist()
+    if all(isinstance(value, bool) for value in values):
+        return np.asarray(spelled, dtype=bool)
+    names: Any = [label_text(value) for value in values]
+    whole = all(re.fullmatch(r"0|-?[1-9]\d{0,18}", name, re.ASCII) and abs(int(name)) < 2**63 for name in names)
+    return np.array([int(name) for name in names] if whole else names, dtype=np.int64 if whole else object)[
+        spelled.codes
+    ]
