@@ -105,8 +105,12 @@ class Column:
 def from_plain(blank: Any, content: Any, needed: Sequence[str], what: str) -> Any:
     """A dataclass like ``blank`` from JSON whose entries have the same types; ValueError with ``what`` for others."""
     kinds = {entry.name: type(getattr(blank, entry.name)) for entry in fields(blank)}
-    if not isinstance(content, dict) or not set(needed) <= set(content) <= set(kinds):
-        raise ValueError(f"{what} has {', '.join(needed)} and may have the other of {sorted(kinds)}, got {shown(content)}")
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} must be a JSON object, got {shown(content)}")
+    if lacking := [name for name in needed if name not in content]:
+        raise ValueError(f"{what} lacks {lacking[0]!r}, got {shown(content)}")
+    if unknown := sorted(set(content) - set(kinds)):
+        raise ValueError(f"{what} has no entry {unknown[0]!r}; it has {sorted(kinds)}")
     for name, value in content.items():
         kind = kinds[name]
         if not (type(value) is kind or (kind is float and type(value) is int)):
