@@ -136,7 +136,8 @@ class Predictive:
         parts = []
         for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
             part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
-            places = torch.unravel_index(part, shape)
+            # torch's own imports sympy on its first call, which takes a second.
+            places = [torch.from_numpy(place) for place in np.unravel_index(part.numpy(), shape)]
             chosen = {n: vectors[place] for (n, vectors), place in zip(points.items(), places, strict=True)}
             within, found = torch.zeros(len(part), dtype=torch.float64), []
             for weight, process, root, mean in self.members:

@@ -75,6 +75,16 @@ class Bars:
         return round(100 * (value - low) / (high - low), 2) if high > low else 0.0
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A chart or bars, the sentence below, and the numbers as a table."""
+
+    title: str
+    chart: Markup | Bars
+    caption: str = ""
+    numbers: DataTable | None = None
+
+
 def environment(*packages: str) -> jinja2.Environment:
     """Templates of these packages before those of this one; everything that is put into them is escaped."""
     made = jinja2.Environment(

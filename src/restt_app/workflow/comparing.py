@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import betabinom, binom
 
+from restt_app.workflow.card import FittedTable, as_fitted
 from restt_app.workflow.columns import LISTED_LEVELS, Column
-from restt_app.workflow.folder import FittedTable, as_fitted
 from restt_app.workflow.metrics import METRICS, draws, entry, row_losses, weak_groups, words
-from restt_app.workflow.rows import known_targets, read_rows
+from restt_app.workflow.predicting import known_targets, read_rows
 from restt_app.workflow.scoring import OURS
 
 LISTED_ROWS = 5

@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 
 from restt._common.version import __version__
-from restt_app.workflow.columns import Column
-from restt_app.workflow.folder import FittedTable, as_fitted
+from restt_app.workflow.card import FittedTable, as_fitted
+from restt_app.workflow.columns import Column, listed
 from restt_app.workflow.layouts import split
 from restt_app.workflow.source import MISSING, strip_texts
-from restt_app.workflow.columns import listed
 
 Row = dict[str, float | int | str | bool | None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -97,16 +96,6 @@ def headline(card: Card) -> str:
     return f"{words(first['metric'])} {interval(first)}, {plain['model']} {plain['value']:.3g}"
 
 
-@contextmanager
-def counted_rows(say: Console, wanted: bool) -> Iterator[Callable[[int], None] | None]:
-    """A line with the rows done so far, to be told their number; None where it is not ``wanted``."""
-    if not wanted:
-        yield None
-        return
-    with say.status("predicting") as line:
-        yield lambda rows: line.update(f"predicting: {rows} rows")
-
-
 def compared_lines(found: dict[str, Any]) -> list[str]:
     """Lines of text for the result of :func:`restt.workflow.compare_tables`."""
     lines = [f"{found['rows']} rows"]
@@ -134,41 +123,3 @@ def checked_lines(found: dict[str, Any]) -> list[str]:
     ]
     verdict = "differ from" if found["findings"] else "are like"
     return [*lines, f"{found['rows']} rows {verdict} those of the fit"]
-
-
-def read_setting(text: str) -> tuple[str, Any]:
-    """A parameter given as ``name=value``, the value as JSON where it is JSON, else as text.
-
-    >>> read_setting("bond_dim=16"), read_setting("effort=quick")
-    (('bond_dim', 16), ('effort', 'quick'))
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ValueError(f"--set must be given as NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
-def info_lines(found: dict[str, Any]) -> list[str]:
-    """Lines of text for the result of :func:`restt.workflow.info`."""
-    versions = found["versions"]
-    lines = [
-        f"restt {versions['restt']} ({found['commit']})",
-        f"platform    {found['platform']}, {found['threads']} thread(s)",
-        "versions    " + ", ".join(f"{name} {version}" for name, version in versions.items() if name != "restt"),
-    ]
-    for device, backend in zip(found["devices"], found["backends"], strict=True):
-        lines.append(f"device      {device['name']}: {device['description']}, {device['free']} free")
-        lines.append(f"  backend   {backend['backend']} for {backend['dtype']}: {backend['why']}")
-        lines += [f"    not {name}: {why}" for name, why in backend["not"].items()]
-    lines.append(f"cache       {found['cache']}")
-    ready = [name for name, here in found["data"]["sets"].items() if here]
-    away = [name for name, here in found["data"]["sets"].items() if not here]
-    lines.append(f"data        here: {', '.join(ready)}" + (f"; not here: {', '.join(away)}" if away else ""))
-    lines += [f"  looked in {folder}" for folder in found["data"]["folders"]]
-    for extra, packages in found["extras"].items():
-        state = f"lacks {', '.join(packages)}: pip install 'restt[{extra}]'" if packages else "installed"
-        lines.append(f"extra       {extra}: {state}")
-    return lines

@@ -111,7 +111,9 @@ class Source(FrameSource):
         try:
             codecs.lookup("utf-8" if encoding == "auto" else encoding)
         except LookupError:
-            raise ValueError(f'encoding must be "auto" or one Python knows, such as latin-1, got {encoding!r}') from None
+            raise ValueError(
+                f'encoding must be "auto" or one Python knows, such as latin-1, got {encoding!r}'
+            ) from None
         self.name = "-" if str(path) == "-" else Path(path).name
         self.label = "standard input" if self.name == "-" else self.name
         self.notes, self._missing = [], MISSING.union(missing)
@@ -209,7 +211,9 @@ class Source(FrameSource):
             if head.startswith(mark):
                 return name
         if b"\0" in head:
-            raise ValueError(f"{self.label} is neither text nor Parquet: it holds zero bytes; name its encoding if it is")
+            raise ValueError(
+                f"{self.label} is neither text nor Parquet: it holds zero bytes; name its encoding if it is"
+            )
         decoder, stream = codecs.getincrementaldecoder("utf-8")(), self._bytes()
         try:
             while block := stream.read(_BLOCK):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from restt_app.pages.charts import WIDTH
 from restt_app.pages.numbers import short
-from restt_app.pages.svg import CHARACTER, LONGEST_LABEL, Canvas, Scale, cut, padded
+from restt_paper.page.svg import CHARACTER, LONGEST_LABEL, Canvas, Scale, cut, padded
 
+WIDTH = 440.0
 ROW = 26.0
 LONG_NAME = 28  # names of programs are longer than those of columns
 

@@ -48,7 +48,7 @@ def test_a_full_disk_leaves_nothing_half_written(force, fitted, labelled, tmp_pa
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("restt_app.workflow.folder.write_json_atomic", full)
+    monkeypatch.setattr("restt_app.workflow.card.write_json_atomic", full)
     with pytest.raises(OSError, match="No space left"):
         labelled.save(tmp_path / "model", force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["model"] * force
@@ -71,7 +71,9 @@ def test_other_files_of_the_folder_stay(fitted, labelled, tmp_path):
 
 
 @pytest.mark.parametrize("moves", range(4))
-def test_a_process_that_dies_leaves_the_old_model_the_new_one_or_an_error(moves, fitted, labelled, tmp_path, monkeypatch):
+def test_a_process_that_dies_leaves_the_old_model_the_new_one_or_an_error(
+    moves, fitted, labelled, tmp_path, monkeypatch
+):
     folder = fitted.save(tmp_path / "model")
     done, move = [], os.replace
 
