@@ -254,12 +254,12 @@ def compare(
 
     say = shown.console(quiet)
     with say.status("comparing"):
-        found = workflow.compare_tables(a, b, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
-    shown.tell(say, found["notes"])
+        result = workflow.compare_tables(a, b, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
+    shown.tell(say, result["notes"])
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(result, ensure_ascii=False))
         return
-    print("\n".join(shown.compared_lines(found)))
+    print("\n".join(shown.compared_lines(result)))
 
 
 def check(
@@ -287,10 +287,10 @@ def check(
 
     say = shown.console(quiet)
     with say.status("checking"):
-        found = workflow.check_table(model, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
-    shown.tell(say, found["notes"])
-    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(found)))
-    if found["findings"]:
+        result = workflow.check_table(model, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
+    shown.tell(say, result["notes"])
+    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(result)))
+    if result["findings"]:
         raise typer.Exit(DIFFERENT)
 
 
@@ -316,11 +316,11 @@ def info(as_json: Json = False) -> None:
     """Versions, devices, which backend contracts chains and why, threads, folders, data sets, extras."""
     from restt_app import workflow
 
-    found = workflow.info()
+    result = workflow.info()
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(result, indent=2, ensure_ascii=False))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         lines = (
             [f"{key}: {entry}" for key, entry in value.items()] if isinstance(value, dict) else str(value).split("\n")
         )

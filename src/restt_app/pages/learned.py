@@ -151,10 +151,10 @@ def _relevance(
 
 
 def _effect(subject: _Subject, column: int) -> Drawing:
-    found: Effect = effect(subject.model, column, subject.background)
-    grid, own, spread = found.grids[0], found.values.numpy(), SURE * found.spread.numpy()
+    curve: Effect = effect(subject.model, column, subject.background)
+    grid, own, spread = curve.grids[0], curve.values.numpy(), SURE * curve.spread.numpy()
     values, bands = subject.changed(own), np.abs(subject.changed(own + spread) - subject.changed(own - spread)) / 2
-    name, shown, texts = found.names[0], subject.shown, subject.texts(column)
+    name, shown, texts = curve.names[0], subject.shown, subject.texts(column)
     lowest, highest = float(values[:, shown].min()), float(values[:, shown].max())
     label = f"Effect of {name}, from {signed(lowest)} to {signed(highest)} {subject.unit}"
     if grid.dtype.kind not in "fiu":
@@ -190,10 +190,10 @@ def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> 
     model, background = subject.model, subject.background
     grids = [_side(effect(model, column, background)) for column in term.columns]
     pair = effect(model, list(term.columns), background, grids).values.numpy()
-    one, two = (
+    first, second = (
         effect(model, column, background, grid).values.numpy() for column, grid in zip(term.columns, grids, strict=True)
     )
-    start = np.broadcast_to(one[:, None] + two[None], pair.shape)
+    start = np.broadcast_to(first[:, None] + second[None], pair.shape)
     values = subject.changed(pair, start)[..., place]
     if np.abs(values).max() * 2 * charts.SHADES < limit:
         return None

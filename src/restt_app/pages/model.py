@@ -73,14 +73,14 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     chosen = spread_rows(len(numbers), rows)
     local = model.explain_local(X.iloc[chosen])
     texts = Texts(local.names, known["columns"])
-    found = learned(model, X, numbers, local, outputs, texts, unit)
+    content = learned(model, X, numbers, local, outputs, texts, unit)
     data = explored(
         model,
         X,
         y,
         local,
         chosen,
-        ranking=found.ranking,
+        ranking=content.ranking,
         numbers=numbers,
         outputs=outputs,
         labels=[str(label) for label in classes or []],
@@ -95,8 +95,8 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         "title": f"What predicts {target}",
         "eyebrow": f"Model page · {'classification' if classes else 'regression'}",
         "heading": f"What predicts {target}",
-        "summary": _summary(known, found, classes, target),
-        "facts": _facts(model, known, found, len(numbers)),
+        "summary": _summary(known, content, classes, target),
+        "facts": _facts(model, known, content, len(numbers)),
         "sections": [
             ("scores", "How well"),
             ("matters", "What matters"),
@@ -115,7 +115,7 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         "fifths": quality.coverage(known["calibration"].get("fifths") or [], fifths=True),
         "confusion": quality.confusion_table(known),
         "positive": outputs[0],
-        "learned": found,
+        "learned": content,
         "explorer": data,
         "weak": quality.weak_table(known),
         "least_sure": quality.least_sure(predicted, intervals, outputs) if sure else None,
@@ -133,27 +133,27 @@ def _outputs(model: Any, target: str, classes: list[Any] | None) -> tuple[str, .
     return (target,) if count == 1 else tuple(f"{target} {place + 1}" for place in range(count))
 
 
-def _summary(card: Mapping[str, Any], found: Learned, classes: list[Any] | None, target: str) -> list[str]:
+def _summary(card: Mapping[str, Any], content: Learned, classes: list[Any] | None, target: str) -> list[str]:
     """Two or three sentences, the first thing that is read."""
     used = card["source"].get("rows_used") or card["source"].get("rows")
     fitted = f", fitted to {used:,} rows" if used else ""
     listed = ", ".join(str(label) for label in (classes or [])[:6]) + (", …" if classes and len(classes) > 6 else "")
     what = f"one of {len(classes)} classes ({listed})" if classes else "a number"
     sentences = [f"Predicts {target}, {what}, from a row's other columns{fitted}."]
-    if not any(found.order_shares):
+    if not any(content.order_shares):
         return [*sentences, "It predicts the same for every row."]
-    if 1 - found.order_shares[0] < NOTICED:
+    if 1 - content.order_shares[0] < NOTICED:
         return [*sentences, "The model is nearly additive: columns hardly interact."]
-    return [*sentences, f"Of the variance of its predictions, {found.orders}."]
+    return [*sentences, f"Of the variance of its predictions, {content.orders}."]
 
 
-def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> list[dict[str, str]]:
+def _facts(model: Any, card: Mapping[str, Any], content: Learned, rows: int) -> list[dict[str, str]]:
     source = card["source"]
     return [
         *quality.headlines(card),
         {"name": "rows", "value": f"{source.get('rows', rows):,}", "remark": str(source.get("file") or "")},
         {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": "that the model uses"},
-        {"name": "from interactions", "value": percent(sum(found.order_shares[1:])), "remark": "of the variance"},
+        {"name": "from interactions", "value": percent(sum(content.order_shares[1:])), "remark": "of the variance"},
     ]
 
 

@@ -17,21 +17,21 @@ LEAST_SURE = 5  # rows listed
 
 def scores(card: Mapping[str, Any]) -> DataTable | None:
     """Every model's metrics with their intervals and the time of a fit, best first."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    models: dict[str, dict[str, Mapping[str, Any]]] = {}
     for score in card.get("scores") or []:
-        found.setdefault(str(score["model"]), {})[str(score["metric"])] = score
-    if not found:
+        models.setdefault(str(score["model"]), {})[str(score["metric"])] = score
+    if not models:
         return None
-    metrics = list(dict.fromkeys(metric for kept in found.values() for metric in kept))
+    metrics = list(dict.fromkeys(metric for entries in models.values() for metric in entries))
     more = _words(metrics[0])[1]
     worst = {"value": -np.inf if more else np.inf}
-    ranked = sorted(found, key=lambda name: found[name].get(metrics[0], worst)["value"], reverse=more)
+    ranked = sorted(models, key=lambda name: models[name].get(metrics[0], worst)["value"], reverse=more)
     times = (card.get("held_out") or {}).get("seconds") or {}
     rows = []
     for name in ranked:
         kind, cells = "best" if is_ours(name) else "", []
         for metric in metrics:
-            score = found[name].get(metric)
+            score = models[name].get(metric)
             cells.append(
                 Cell("–") if score is None else Cell(short(score["value"]), score["value"], _ends(score), kind)
             )

@@ -141,20 +141,20 @@ class FittedTable:
         target = check_output(folder, force=force)
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(target.parent)
-        made = unfinished(target.parent, f".{target.name}.")
-        made.mkdir()
+        part = unfinished(target.parent, f".{target.name}.")
+        part.mkdir()
         try:
-            self.estimator.save(made)
-            write_bytes_atomic(made / README, readme(self.card).encode())
-            card = replace(self.card, files={MODEL: _digest(made / MODEL)})
-            write_json_atomic(made / CARD, card.to_json())
+            self.estimator.save(part)
+            write_bytes_atomic(part / README, readme(self.card).encode())
+            card = replace(self.card, files={MODEL: _digest(part / MODEL)})
+            write_json_atomic(part / CARD, card.to_json())
             if target.exists():
                 for name in (README, CARD, MODEL):
-                    os.replace(made / name, target / name)
+                    os.replace(part / name, target / name)
             else:
-                os.replace(made, target)
+                os.replace(part, target)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
         sync_folder(target)
         sync_folder(target.parent)
         return target
@@ -179,7 +179,7 @@ def load_table(folder: str | PathLike[str]) -> FittedTable:
         card = Card.from_json(json.loads((given / CARD).read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{given / CARD} is damaged: {error}") from error
-    if card.files.get(MODEL, found := _digest(given / MODEL)) != found:
+    if card.files.get(MODEL, digest := _digest(given / MODEL)) != digest:
         raise ValueError(f"{given / CARD} describes another {MODEL} than the one beside it: fit the model again")
     return FittedTable(load_estimator(given), card)
 
@@ -213,20 +213,20 @@ def readme(card: Card) -> str:
     """
     import jinja2
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("restt_app.workflow"),
         finalize=lambda value: value if isinstance(value, _Code) else _escaped(value),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters.update(code=_Code.of, words=words, interval=lambda score: _Code(interval(score)), holds=holds)
+    environment.filters.update(code=_Code.of, words=words, interval=lambda score: _Code(interval(score)), holds=holds)
     scores: dict[str, dict[str, Any]] = {}
     for score in card.scores:
         scores.setdefault(score["model"], {})[score["metric"]] = score
     metrics = list(dict.fromkeys(score["metric"] for score in card.scores))
     file = card.source.get("file") if card.source.get("file") != "-" else None
-    return made.get_template("model_readme.md.j2").render(card=card, scores=scores, metrics=metrics, file=file)
+    return environment.get_template("model_readme.md.j2").render(card=card, scores=scores, metrics=metrics, file=file)
 
 
 def _escaped(text: Any) -> str:

@@ -107,10 +107,10 @@ def _areas(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tuple[n
     weighed = weights[:, order]
     hits = np.add.reduceat(weighed * truth[order], starts, axis=1)
     misses = np.add.reduceat(weighed * (1 - truth[order]), starts, axis=1)
-    found, passed = hits.cumsum(axis=1), misses.cumsum(axis=1)
-    auc = (hits * (passed[:, -1:] - passed + misses / 2)).sum(axis=1) / (found[:, -1] * passed[:, -1])
-    steps = np.where(hits > 0, hits * found / (found + passed), 0.0)
-    return auc, steps.sum(axis=1) / found[:, -1]
+    true, false = hits.cumsum(axis=1), misses.cumsum(axis=1)  # positives
+    auc = (hits * (false[:, -1:] - false + misses / 2)).sum(axis=1) / (true[:, -1] * false[:, -1])
+    steps = np.where(hits > 0, hits * true / (true + false), 0.0)
+    return auc, steps.sum(axis=1) / true[:, -1]
 
 
 def words(metric: str) -> str:

@@ -113,17 +113,17 @@ class Scorer:
 
     def _predicted(self, name: str, make: Callable[[], Any], cost: float, step: Step) -> _Predicted:
         values, ends, seconds = [], [], 0.0
-        for place, (kept, held) in enumerate(self._splits, start=1):
-            made, began = make(), time.monotonic()
+        for place, (train, held) in enumerate(self._splits, start=1):
+            model, began = make(), time.monotonic()
             # Of a fold: categories it has not seen and the like say nothing about the model that is kept.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made.fit(self._x.iloc[kept], self._y[kept])
+                model.fit(self._x.iloc[train], self._y[train])
                 seconds += time.monotonic() - began
                 rows = self._x.iloc[held]
-                values.append(self._values(made, rows))
-                if name == OURS and self._classes is None and hasattr(made, "predict_interval"):
-                    ends.append(np.stack([made.predict_interval(rows, coverage) for coverage in COVERAGES]))
+                values.append(self._values(model, rows))
+                if name == OURS and self._classes is None and hasattr(model, "predict_interval"):
+                    ends.append(np.stack([model.predict_interval(rows, coverage) for coverage in COVERAGES]))
             step(f"scoring {name}" + (f", fold {place} of {len(self._splits)}" if len(self._splits) > 1 else ""), cost)
         return _Predicted(np.concatenate(values), seconds, np.concatenate(ends, axis=1) if ends else None)
 
@@ -156,8 +156,8 @@ class Scorer:
             if not wide:
                 return model
             codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
-            kept = make_column_transformer((codes, wide), remainder="passthrough", verbose_feature_names_out=False)
-            return make_pipeline(kept.set_output(transform="pandas"), model)
+            coded = make_column_transformer((codes, wide), remainder="passthrough", verbose_feature_names_out=False)
+            return make_pipeline(coded.set_output(transform="pandas"), model)
         scaled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
         # Unseen levels and those of less than a hundredth of the rows share one place, as in ResTT.
         states = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=0.01, sparse_output=False)
@@ -200,10 +200,10 @@ def _reliability(x: Any, y: np.ndarray, predicted: _Predicted, classes: np.ndarr
     places = np.searchsorted(cuts, probability, side="left")
     bins = []
     for place in np.unique(places):
-        held, observed = probability[places == place], right[places == place]
-        ends = {"low": float(held.min()), "high": float(held.max())}
-        shares = {"predicted": float(held.mean()), "observed": float(observed.mean())}
-        bins.append({**ends, **shares, "rows": len(held)})
+        inside, observed = probability[places == place], right[places == place]
+        ends = {"low": float(inside.min()), "high": float(inside.max())}
+        shares = {"predicted": float(inside.mean()), "observed": float(observed.mean())}
+        bins.append({**ends, **shares, "rows": len(inside)})
     return {
         "of": classes.tolist()[1] if len(classes) == 2 else None,
         "bins": bins,
@@ -248,8 +248,8 @@ def _random(y: np.ndarray, labels: np.ndarray | None, seed: int, settings: Scori
             parts = kind(settings.folds, shuffle=True, random_state=seed).split(np.zeros(rows), labels)
             return list(parts), f"{settings.folds} folds"
     held = min(round(settings.held_share * rows), settings.most_held)
-    kept, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=labels)
-    return [(kept[: settings.most_trained], out)], f"{100 * held / rows:.2g} % of the rows"
+    train, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=labels)
+    return [(train[: settings.most_trained], out)], f"{100 * held / rows:.2g} % of the rows"
 
 
 def _grouped(
@@ -266,14 +266,14 @@ def _grouped(
         warnings.simplefilter("ignore")  # classes of fewer rows than folds
         parts = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), labels, groups))
     if labels is not None:
-        parts = [(kept, out) for kept, out in parts if len(out) and len(np.unique(labels[kept])) > 1]
+        parts = [(train, out) for train, out in parts if len(out) and len(np.unique(labels[train])) > 1]
         if not parts:
             raise ValueError("group must leave rows of two classes outside each group: each class is in one group")
     if len(y) < settings.fold_rows:
         return parts, f"{len(parts)} folds of whole groups, {count} in all"
-    kept, out = parts[0]
+    train, out = parts[0]
     return [
-        (kept[: settings.most_trained], out[: settings.most_held])
+        (train[: settings.most_trained], out[: settings.most_held])
     ], f"whole groups, {100 / folds:.2g} % of the rows"
 
 
@@ -289,8 +289,8 @@ def _latest(times: np.ndarray, settings: ScoringSettings) -> tuple[list[Split], 
 
 def _common_labels(labels: np.ndarray) -> np.ndarray:  # (B,) -> (B,)
     """Labels by which rows are split evenly: those of one row alone count as the most common."""
-    found, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    return np.where(counts[places] < 2, found[counts.argmax()], labels)
+    classes, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.where(counts[places] < 2, classes[counts.argmax()], labels)
 
 
 def group_codes(values: Any) -> np.ndarray:  # (B,) int64

@@ -55,12 +55,12 @@ def scores_table(card: Card) -> Table:
     held = card.held_out
     table = Table(title=f"{held['rows']} held-out rows ({held['method']}), value [95 % interval]", title_justify="left")
     table.add_column("model")
-    metrics = list(dict.fromkeys(one["metric"] for one in card.scores))
+    metrics = list(dict.fromkeys(entry["metric"] for entry in card.scores))
     for name in metrics:
         table.add_column(words(name), justify="right")
-    found = {(one["model"], one["metric"]): interval(one).replace("[", "\\[") for one in card.scores}
-    for model in dict.fromkeys(one["model"] for one in card.scores):
-        table.add_row(model, *(found[model, name] for name in metrics))
+    results = {(entry["model"], entry["metric"]): interval(entry).replace("[", "\\[") for entry in card.scores}
+    for model in dict.fromkeys(entry["model"] for entry in card.scores):
+        table.add_row(model, *(results[model, name] for name in metrics))
     return table
 
 
@@ -91,35 +91,38 @@ def progress(say: Console) -> Iterator[Callable[[str, float], None]]:
 
 def headline(card: Card) -> str:
     """ResTT's first score beside that of the simplest baseline, in a line."""
-    first = next(one for one in card.scores if one["model"] == OURS)
-    plain = [one for one in card.scores if one["metric"] == first["metric"]][-1]
+    first = next(entry for entry in card.scores if entry["model"] == OURS)
+    plain = [entry for entry in card.scores if entry["metric"] == first["metric"]][-1]
     return f"{words(first['metric'])} {interval(first)}, {plain['model']} {plain['value']:.3g}"
 
 
-def compared_lines(found: dict[str, Any]) -> list[str]:
+def compared_lines(result: dict[str, Any]) -> list[str]:
     """Lines of text for the result of :func:`restt.workflow.compare_tables`."""
-    lines = [f"{found['rows']} rows"]
-    for one in found["metrics"]:
-        gap = interval({"value": one["difference"], "low": one["low"], "high": one["high"]})
-        better = f"{one['better']} is better" if one["better"] else "no clear difference"
-        lines.append(f"{words(one['metric']):18} a {one['a']:.4g}  b {one['b']:.4g}  a - b {gap}: {better}")
-    apart = found["apart"]
+    lines = [f"{result['rows']} rows"]
+    for entry in result["metrics"]:
+        gap = interval({"value": entry["difference"], "low": entry["low"], "high": entry["high"]})
+        better = f"{entry['better']} is better" if entry["better"] else "no clear difference"
+        lines.append(f"{words(entry['metric']):18} a {entry['a']:.4g}  b {entry['b']:.4g}  a - b {gap}: {better}")
+    apart = result["apart"]
     lines.append(f"predictions differ by {apart['mean']:.3g} on average, by {apart['largest']:.3g} at most, in rows:")
-    lines += [f"  {one['row']}: a {one['a']}, b {one['b']}, observed {one['observed']}" for one in apart["rows"]]
+    lines += [
+        f"  {entry['row']}: a {entry['a']}, b {entry['b']}, observed {entry['observed']}" for entry in apart["rows"]
+    ]
     for letter in "ab":
-        for one in found[f"worse_{letter}"]:
-            lines.append(f"{letter} is worse where {one['column']} is {one['values']} ({one['rows']} rows)")
+        for entry in result[f"worse_{letter}"]:
+            lines.append(f"{letter} is worse where {entry['column']} is {entry['values']} ({entry['rows']} rows)")
     return lines
 
 
-def checked_lines(found: dict[str, Any]) -> list[str]:
+def checked_lines(result: dict[str, Any]) -> list[str]:
     """Lines of text for the result of :func:`restt.workflow.check_table`."""
     lines = [
-        f"{one['column']}: {one['what']} in {one['rows']} rows ({100 * one['share']:.3g} %)"
-        for one in found["findings"]
+        f"{entry['column']}: {entry['what']} in {entry['rows']} rows ({100 * entry['share']:.3g} %)"
+        for entry in result["findings"]
     ]
     lines += [
-        f"{words(one['metric'])} {interval(one)}, on held-out rows {one['held_out']:.4g}" for one in found["scores"]
+        f"{words(entry['metric'])} {interval(entry)}, on held-out rows {entry['held_out']:.4g}"
+        for entry in result["scores"]
     ]
-    verdict = "differ from" if found["findings"] else "are like"
-    return [*lines, f"{found['rows']} rows {verdict} those of the fit"]
+    verdict = "differ from" if result["findings"] else "are like"
+    return [*lines, f"{result['rows']} rows {verdict} those of the fit"]
