@@ -91,7 +91,7 @@ class Chart:
         """Ticks with faint lines, the name of x below and that of y above; ``floor`` moves the ticks of x down."""
         ticks = round_ticks(*self._x)
         wide = max(len(texts(tick)) for tick in ticks) * CHARACTER + 6
-        step = math.ceil(wide * len(ticks) / (self.right - self.left + wide))
+        step = math.ceil(wide / (self.x(ticks[1]) - self.x(ticks[0]))) if len(ticks) > 1 else 1
         for tick in ticks[::step]:
             self.line(self.x(tick), self.top, self.x(tick), self.bottom + floor, "grid")
             self.text(self.x(tick), self.bottom + floor + 16, texts(tick), "tick", "middle")
