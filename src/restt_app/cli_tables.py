@@ -95,7 +95,7 @@ def fit(
     """
     from restt_app import workflow
     from restt_app.workflow import shown
-    from restt_app.workflow.card import check_output
+    from restt_app.workflow.card import CARD, check_output
 
     check_output(output, force=force)
     say = shown.console(quiet)
@@ -185,7 +185,8 @@ def predict(
     if output is not None:
         check_new_output(output, force=force)
     say = shown.console(quiet)
-    with say.status("predicting") if output is not None else nullcontext():
+    status: Any = say.status("predicting") if output is not None else nullcontext()
+    with status:
         predictions = workflow.Predictions(
             model,
             data,

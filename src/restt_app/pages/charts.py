@@ -82,7 +82,7 @@ class Chart:
         """A text at a place."""
         self.add("text", class_, text, x=x, y=y, text_anchor=anchor)
 
-    def path(self, xs: Sequence[float], ys: Sequence[float], class_: str, *, closed: bool = False) -> None:
+    def path(self, xs: Any, ys: Any, class_: str, *, closed: bool = False) -> None:
         """A line through values."""
         steps = "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
         self.add("path", class_, d=f"M{steps}{'Z' if closed else ''}")
