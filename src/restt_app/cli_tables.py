@@ -139,9 +139,8 @@ def fit(
             fitted = saved[0]
             shown.tell(say, [f"{error}: the quick model is kept"])
     if as_json:
-        print(
-            json.dumps({"model": str(output), "card": workflow.load_table(output).card.to_json()}, ensure_ascii=False)
-        )
+        card = json.loads((output / CARD).read_text(encoding="utf-8"))
+        print(json.dumps({"model": str(output), "card": card}, ensure_ascii=False))
         return
     shown.console(quiet, stderr=False).print(shown.scores_table(fitted.card))
     print(output)

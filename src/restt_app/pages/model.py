@@ -20,15 +20,8 @@ COVERAGE = 0.9
 # Share of the variance from which on a page says that interactions matter.
 NOTICED = 0.005
 # What a card may have that the template reads.
-_EMPTY: dict[str, Any] = {
-    "source": {},
-    "held_out": {},
-    "columns": [],
-    "notes": [],
-    "calibration": {},
-    "created": "",
-    "seconds": 0,
-}
+_EMPTY: dict[str, Any] = {"source": {}, "held_out": {}, "columns": [], "notes": [], "calibration": {}}
+_EMPTY |= {"created": "", "seconds": 0}
 
 
 def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | None = None, rows: int = 200) -> str:
