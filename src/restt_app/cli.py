@@ -39,13 +39,15 @@ def main() -> None:
 
     Exit codes: 0 done, 1 the data or the run, 2 the command itself, 3 `check` found differences, 130 stopped by Ctrl-C.
     """
-    _replace_what_cannot_be_shown()
-    debug = "--debug" in sys.argv[1:]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ± or σ shows "?"
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    debug = len(words) < len(sys.argv) - 1
     with warnings.catch_warnings():
         if not debug:
             warnings.showwarning = _show_warning
         try:
-            code = app(prog_name="restt", standalone_mode=False) or 0
+            code = app(words, prog_name="restt", standalone_mode=False) or 0
             sys.stdout.flush()
         except (typer.Abort, KeyboardInterrupt):
             code = STOPPED
@@ -54,18 +56,17 @@ def main() -> None:
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            code = _tell(error)
+            code = _report(error)
     if code == STOPPED:  # which newer versions of the parser return
         print("restt: stopped", file=sys.stderr)
     if code:
-        # What is left in a pipe nobody reads, or for a disk that is full, would be tried again on the way out.
-        _leave_the_rest_unsaid()
+        _discard_stdout()
     sys.exit(code)
 
 
-def _tell(error: Exception) -> int:
-    """Say in a line what went wrong; the exit code. What no user can have caused is raised again."""
-    if hasattr(error, "show") and hasattr(error, "exit_code"):  # how the parser tells of a wrong command
+def _report(error: Exception) -> int:
+    """Print an error in a line and return the exit code; what no user can have caused is raised again."""
+    if hasattr(error, "show") and hasattr(error, "exit_code"):  # the parser's, of a wrong command
         error.show()
         return int(error.exit_code)
     if isinstance(error, OSError) and error.strerror:
@@ -86,18 +87,13 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"restt: note: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def _leave_the_rest_unsaid() -> None:
+def _discard_stdout() -> None:
+    """Drop what a closed pipe or a full disk has not taken: Python would try it again on the way out."""
     try:
         sys.stdout.flush()
     except OSError:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-
-
-def _replace_what_cannot_be_shown() -> None:
-    """A terminal without ± or σ shows "?" there; stderr never stops at such a character."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
 
 
 def _show_version(wanted: bool) -> None:
@@ -111,6 +107,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the program an error arose.")] = False,
 ) -> None:
     pass
 

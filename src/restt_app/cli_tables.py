@@ -5,21 +5,15 @@ Standard output holds results alone; what is said on the way goes to standard er
 
 from __future__ import annotations
 
+import ctypes
 import json
-from enum import StrEnum
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-
-
-class Effort(StrEnum):
-    """Choices of ``--effort``."""
-
-    quick = "quick"
-    auto = "auto"
-    best = "best"
-
 
 DIFFERENT = 3  # exit code of `restt check` where rows differ from those of the fit
 
@@ -41,7 +35,6 @@ Layout = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where in the program an error arose.")]
 
 
 def _reading(delimiter: str, encoding: str, missing: list[str] | None, layout: list[str] | None) -> dict[str, Any]:
@@ -61,8 +54,9 @@ def fit(
         list[str] | None, typer.Option(metavar="COLUMN", help="Take a column of numbers as categories.")
     ] = None,
     effort: Annotated[
-        Effort, typer.Option(help="quick: seconds; auto: quick first, then better; best: slower still.")
-    ] = Effort.auto,
+        Literal["quick", "auto", "best"],
+        typer.Option(help="quick: seconds; auto: quick first, then better; best: slower still."),
+    ] = "auto",
     time_limit: Annotated[
         float | None,
         typer.Option(min=1.0, metavar="SECONDS", help="Keep the quick model if a better one takes more."),
@@ -74,9 +68,6 @@ def fit(
         str | None, typer.Option(metavar="COLUMN", help="Score on the latest fifth of the rows by this column.")
     ] = None,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Score on the rows of this file.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the estimator.")
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of splits, fit and resamples.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     delimiter: Delimiter = "auto",
@@ -86,7 +77,6 @@ def fit(
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Fit a model to a table, score it on rows it has not seen beside a linear model and boosting, and save it.
 
@@ -105,12 +95,10 @@ def fit(
     """
     from restt_app import workflow
     from restt_app.workflow import shown
-    from restt_app.workflow.folder import CARD, check_output
-    from restt_app.workflow.limits import time_limit as limited
+    from restt_app.workflow.card import CARD, check_output
 
     check_output(output, force=force)
     say = shown.console(quiet)
-    parameters = dict(shown.read_setting(text) for text in setting or [])
     with say.status("reading"):
         table = workflow.read_table(
             data,
@@ -120,43 +108,42 @@ def fit(
             **_reading(delimiter, encoding, missing, layout),
         )
     say.print(shown.columns_table(table.columns.values(), target))
-    kept: list[workflow.FittedTable] = []
+    saved: list[workflow.FittedTable] = []
 
-    def keep_quick(fitted: workflow.FittedTable) -> None:
-        kept.append(fitted)
+    def save_quick(fitted: workflow.FittedTable) -> None:
         fitted.save(output, force=force)
+        saved.append(fitted)
         shown.tell(say, [f"quick answer, saved: {shown.headline(fitted.card)}; a better one is being fitted"])
 
     with shown.progress(say) as progress:
         try:
-            with limited(time_limit):
+            with limited_time(time_limit):
                 fitted = workflow.fit_table(
                     table,
                     target,
                     task=task,
-                    effort=effort.value,
+                    effort=effort,
                     group=group,
                     time=time,
                     test=test,
-                    parameters=parameters,
                     seed=seed,
                     device=device,
                     progress=progress,
                     notice=lambda note: shown.tell(say, [note]),
-                    first=keep_quick,
+                    first=save_quick,
                 )
+            fitted.save(output, force=force or bool(saved))
         except TimeoutError as error:
-            if not kept:
+            if not saved:
                 raise ValueError(f"{error}, before a quick model was there: raise --time-limit") from None
-            fitted = kept[0]
+            fitted = saved[0]
             shown.tell(say, [f"{error}: the quick model is kept"])
-    folder = output if fitted in kept else fitted.save(output, force=force or bool(kept))
     if as_json:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        print(json.dumps({"model": str(folder), "card": card}, ensure_ascii=False))
+        card = json.loads((output / CARD).read_text(encoding="utf-8"))
+        print(json.dumps({"model": str(output), "card": card}, ensure_ascii=False))
         return
     shown.console(quiet, stderr=False).print(shown.scores_table(fitted.card))
-    print(folder)
+    print(output)
 
 
 def predict(
@@ -179,7 +166,6 @@ def predict(
         typer.Option("--json", help="One JSON object per row instead of CSV; with --output a summary of the run."),
     ] = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Predict the rows of a table: values with an interval, or classes with their probabilities.
 
@@ -198,13 +184,13 @@ def predict(
     if output is not None:
         check_new_output(output, force=force)
     say = shown.console(quiet)
-    with shown.counted_rows(say, output is not None) as count:
+    status: Any = say.status("predicting") if output is not None else nullcontext()
+    with status:
         predictions = workflow.Predictions(
             model,
             data,
             interval=interval or None,
             carry=carry or (),
-            progress=count,
             **_reading(delimiter, encoding, missing, layout),
         )
         written = workflow.write_predictions(predictions, output, lines=as_json and output is None, force=force)
@@ -226,7 +212,6 @@ def explain(
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Write a page on a model: how good it is, what it uses, and why it predicts what it does. It needs no network.
 
@@ -257,7 +242,6 @@ def compare(
     layout: Layout = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Compare two models on the same rows: scores, differences with 95 % intervals, and where they differ.
 
@@ -270,12 +254,12 @@ def compare(
 
     say = shown.console(quiet)
     with say.status("comparing"):
-        found = workflow.compare_tables(a, b, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
-    shown.tell(say, found["notes"])
+        result = workflow.compare_tables(a, b, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
+    shown.tell(say, result["notes"])
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(result, ensure_ascii=False))
         return
-    print("\n".join(shown.compared_lines(found)))
+    print("\n".join(shown.compared_lines(result)))
 
 
 def check(
@@ -288,7 +272,6 @@ def check(
     layout: Layout = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Check whether new rows are like those of the fit; exit code 3 if not.
 
@@ -304,10 +287,10 @@ def check(
 
     say = shown.console(quiet)
     with say.status("checking"):
-        found = workflow.check_table(model, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
-    shown.tell(say, found["notes"])
-    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(found)))
-    if found["findings"]:
+        result = workflow.check_table(model, data, seed=seed, **_reading(delimiter, encoding, missing, layout))
+    shown.tell(say, result["notes"])
+    print(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(shown.checked_lines(result)))
+    if result["findings"]:
         raise typer.Exit(DIFFERENT)
 
 
@@ -315,7 +298,6 @@ def serve(
     model: Model,
     host: Annotated[str, typer.Option(help="Address to listen on; only this machine by default.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    debug: Debug = False,
 ) -> None:
     """Answer requests for predictions and explanations over HTTP until stopped: /predict, /explain, /health, /docs.
 
@@ -333,10 +315,54 @@ def serve(
 def info(as_json: Json = False) -> None:
     """Versions, devices, which backend contracts chains and why, threads, folders, data sets, extras."""
     from restt_app import workflow
-    from restt_app.workflow import shown
 
-    found = workflow.info()
+    result = workflow.info()
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(shown.info_lines(found)))
+        print(json.dumps(result, indent=2, ensure_ascii=False))
+        return
+    for name, value in result.items():
+        lines = (
+            [f"{key}: {entry}" for key, entry in value.items()] if isinstance(value, dict) else str(value).split("\n")
+        )
+        print(f"{name:10}", "\n           ".join(lines))
+
+
+class _TimeIsOver(BaseException):
+    """Raised in the thread whose time is over; a BaseException, so that no handler of errors catches it."""
+
+
+@contextmanager
+def limited_time(seconds: float | None) -> Iterator[None]:
+    """TimeoutError in this thread after so many seconds, between two steps of Python; None for no limit.
+
+    It needs no signal, which a process in the background may ignore.
+
+    >>> with limited_time(0.01):
+    ...     while True:
+    ...         pass
+    Traceback (most recent call last):
+    TimeoutError: stopped after 0.01 s
+    """
+    if seconds is None:
+        yield
+        return
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    thread, lock, ended = ctypes.c_ulong(threading.get_ident()), threading.Lock(), False
+
+    def stop() -> None:
+        with lock:
+            if not ended:
+                raise_in(thread, ctypes.py_object(_TimeIsOver))
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except _TimeIsOver:
+        raise TimeoutError(f"stopped after {seconds:g} s") from None
+    finally:
+        timer.cancel()
+        with lock:
+            ended = True
+            raise_in(thread, None)  # one that has not come yet would come outside

@@ -38,7 +38,7 @@ FILES = {
     "names twice": (text().replace("a,b,y", "a,a,y", 1).encode(), "has 2 columns named 'a'"),
     "long rows": (text().encode() + b"1,u,2,3,4\n", "is no table of 3 column(s)"),
     "open quote": (text().encode() + b'"1,u,2\n', "is no table"),
-    "all bytes": (bytes(range(256)) * 20, "cannot be read as"),
+    "all bytes": (bytes(range(256)) * 20, "is neither text nor Parquet"),
     "picture": (b"\x89PNG\r\n\x1a\n" + bytes(400), "is neither text nor Parquet"),
     "cut gzip": (gzip.compress(text().encode() * 50)[:200], "is damaged"),
     "false gzip": (b"\x1f\x8b" + b"nonsense" * 20, "is damaged"),

@@ -139,7 +139,9 @@ class Predictive:
         inducing, parts = row_vectors(self, self.inducing), []
         for start in range(0, math.prod(shape), _POINTS_AT_ONCE):
             part = torch.arange(start, min(start + _POINTS_AT_ONCE, math.prod(shape)))
-            places = dict(zip(points, torch.unravel_index(part, shape), strict=True))
+            # torch's own unravel_index imports sympy on its first call, which takes a second.
+            indices = (torch.from_numpy(place) for place in np.unravel_index(part.numpy(), shape))
+            places = dict(zip(points, indices, strict=True))
             term = [
                 points[n][places[n]] - mean if n in points else mean.expand(len(part), -1)
                 for n, mean in enumerate(means)

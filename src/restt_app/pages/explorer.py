@@ -8,67 +8,37 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from restt.explain import LocalExplanation
+from restt_app.pages.charts import round_ticks
 from restt_app.pages.numbers import plain
-from restt_app.pages.svg import round_ticks
 
 # Values along a column: some evenly spaced, some at its quantiles, where the rows are.
 EVEN, QUANTILES, LEVELS = 13, 13, 30
 # Numbers of all curves together, which bound the size of the page; and the most columns that have one.
-NUMBERS, COLUMNS = 120_000, 40
+NUMBERS, COLUMNS = 120_000, 12
 FEWEST_ROWS = 10
 # Curves are whole numbers of this part of the largest change that any of them shows.
 STEPS = 2_000
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What the model says of rows, on the scale of y or as probabilities, (B, D); intervals (B, 2) where it has them.
+def predictions(model: Any, X: Any, *, coverage: float | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Predictions or probabilities (B, D), and intervals (B, 2) where ``coverage`` asks for some and the model has any.
 
     A classifier of two classes has D = 1, the second's probability, as its decision has.
     """
-
-    values: np.ndarray
-    intervals: np.ndarray | None = None
-
-
-def predictions(model: Any, X: Any, *, coverage: float | None = None) -> Predictions:
-    """Predictions of a regressor or probabilities of a classifier, with intervals where ``coverage`` asks for some."""
     if hasattr(model, "predict_proba"):
         found = np.asarray(model.predict_proba(X), dtype=np.float64)
-        return Predictions(found[:, 1:] if found.shape[1] == 2 else found)
+        return found[:, 1:] if found.shape[1] == 2 else found, None
     values = np.asarray(model.predict(X), dtype=np.float64)
     ends = None
-    if coverage is not None and values.ndim == 1:
-        try:
-            ends = np.asarray(model.predict_interval(X, coverage=coverage), dtype=np.float64)
-        except (AttributeError, ValueError):  # only some solvers know an interval, and say so like this
-            ends = None
-    return Predictions(values.reshape(len(values), -1), ends)
-
-
-def take(X: Any, rows: np.ndarray) -> Any:
-    """Rows of a data frame or an array."""
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
-def replaced(X: Any, column: int, values: list[Any]) -> Any:
-    """The table with other values in one column."""
-    if hasattr(X, "iloc"):
-        dtype = X.dtypes.iloc[column]
-        new = pd.Categorical(values, dtype=dtype) if isinstance(dtype, pd.CategoricalDtype) else values
-        changed = X.copy()
-        changed.isetitem(column, pd.Series(new, index=X.index))
-        return changed
-    array = X.astype(object if isinstance(values[0], str) else np.result_type(X.dtype, np.float64))
-    array[:, column] = values
-    return array
+    if coverage is not None and values.ndim == 1 and hasattr(model, "predict_interval"):
+        ends = np.asarray(model.predict_interval(X, coverage=coverage), dtype=np.float64)
+    return values.reshape(len(values), -1), ends
 
 
 def explored(
@@ -91,12 +61,12 @@ def explored(
     grids = {column: grid for column, grid in grids.items() if len(grid) > 1}
     each = max(1, sum(map(len, grids.values())) * len(outputs))
     kept = spread_rows(len(chosen), max(FEWEST_ROWS, NUMBERS // each))
-    some = take(X, chosen[kept])
+    some = X.iloc[chosen[kept]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
-        said = predictions(model, some, coverage=coverage)
+        predicted, intervals = predictions(model, some, coverage=coverage)
         curves = {column: _curve(model, some, column, grid) for column, grid in grids.items()}
-    largest = max((float(np.abs(curve - said.values[:, None]).max()) for curve in curves.values()), default=0.0)
+    largest = max((float(np.abs(curve - predicted[:, None]).max()) for curve in curves.values()), default=0.0)
     unit = float(f"{largest / STEPS or 1.0:.6g}")
     data, in_units = np.asarray(local.data)[kept], local.on()
     return {
@@ -111,8 +81,8 @@ def explored(
         "observed": None
         if y is None
         else [plain(value) for value in np.asarray(y, dtype=object)[chosen[kept]].tolist()],
-        "predicted": _rounded(said.values),
-        "interval": None if said.intervals is None else _rounded(said.intervals),
+        "predicted": _rounded(predicted),
+        "interval": None if intervals is None else _rounded(intervals),
         "values": [[texts(column)(value) for column, value in enumerate(row)] for row in data.tolist()],
         "added": _rounded(in_units.values[kept].transpose(0, 2, 1)),  # (B, D, C)
         "orders": _rounded(_order_shares(local.orders[kept]).transpose(0, 2, 1)),  # (B, D, orders), from 1
@@ -125,11 +95,7 @@ def explored(
                 "number": isinstance(grid[0], float),
                 "ticks": _ticks(grid, texts(column)),
                 "at": _places(data[:, column].tolist(), grid),
-                "steps": ((curves[column] - said.values[:, None]) / unit)
-                .round()
-                .astype(int)
-                .transpose(0, 2, 1)
-                .tolist(),
+                "steps": ((curves[column] - predicted[:, None]) / unit).round().astype(int).transpose(0, 2, 1).tolist(),
             }
             for column, grid in grids.items()
         ],
@@ -175,10 +141,11 @@ def _ticks(grid: list[Any], text: Callable[[Any], str]) -> list[tuple[float, str
 
 def _curve(model: Any, X: Any, column: int, grid: list[Any]) -> np.ndarray:  # (B, G, D)
     """Predictions of all rows with the column at each value, everything else as it is."""
-    count = X.shape[0]
-    repeated = take(X, np.repeat(np.arange(count), len(grid)))
-    found = predictions(model, replaced(repeated, column, grid * count)).values
-    return found.reshape(count, len(grid), -1)
+    moved = X.iloc[np.repeat(np.arange(len(X)), len(grid))].reset_index(drop=True)
+    dtype = moved.dtypes.iloc[column]
+    values = grid * len(X)
+    moved.isetitem(column, pd.Categorical(values, dtype=dtype) if isinstance(dtype, pd.CategoricalDtype) else values)
+    return predictions(model, moved)[0].reshape(len(X), len(grid), -1)
 
 
 def _places(values: list[Any], grid: list[Any]) -> list[Any]:

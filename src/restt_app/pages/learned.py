@@ -8,34 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from restt.explain import Effect, LocalExplanation, effect, top_interactions, variance_shares
 from restt.explain.links import link_of
 from restt.explain.shares import ShareSettings
 from restt_app.pages import charts
-from restt_app.pages.explorer import spread_rows, take
+from restt_app.pages.explorer import spread_rows
 from restt_app.pages.numbers import percent, short, signed
-from restt_app.pages.shell import Bar, Bars, Cell, DataTable
+from restt_app.pages.shell import Bar, Bars, Cell, DataTable, Drawing
 
 # Terms listed, and how many of the columns and pairs are drawn.
-TERMS, COLUMNS, CURVES, SURFACES = 20, 20, 12, 6
+TERMS, COLUMNS, CURVES, SURFACES = 10, 20, 12, 6
 ROWS = 2000  # evenly spread, whose variance is divided
 SIDE, BINS = 21, 24  # values on one side of a surface, bins of a histogram
 DRAWN = 0.01  # share of the variance, or of all contributions, from which on an interaction or a column is drawn
 SURE = 1.96  # standard deviations of a 95 % interval
-# The page shows no posterior errors of shares, which would take more than half of its time.
-SHARES = ShareSettings(rows=2, draws=2, columns=0)
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A chart or bars, the sentence below, and the numbers as a table."""
-
-    title: str
-    chart: Markup | Bars
-    caption: str = ""
-    numbers: DataTable | None = None
+# Fewer rows and draws than the library's: posterior errors of shares would take more than half of a page's time.
+SHARES = ShareSettings(rows=50, draws=300, columns=0)
 
 
 @dataclass(frozen=True)
@@ -89,67 +78,55 @@ def learned(
     the rows of the fit where the model kept it, else that of ``X``.
     """
     background = None if getattr(model, "site_covariances_", None) is not None else X
-    sites = model.module_.sites
-    terms = top_interactions(model, background, TERMS, min(sites, 4))
-    some = take(X, spread_rows(len(numbers), ROWS))
+    terms = top_interactions(model, background, TERMS, min(model.module_.sites, 4))
+    some = X.iloc[spread_rows(len(numbers), ROWS)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of values unseen in the fit: the whole table was read before
-        found = variance_shares(model, some, [term.columns for term in terms.terms], SHARES)
-    variance = found.variance
+        shares = variance_shares(model, some, [term.columns for term in terms.terms], SHARES)
+    variance = shares.variance
     weights = variance / variance.sum() if variance.sum() > 0 else np.full(len(variance), 1 / len(variance))
-    total, first, by_order = (np.nan_to_num(part) @ weights for part in (found.total, found.alone, found.of_orders))
-    carried = np.nan_to_num(found.of_terms)  # (T, D)
+    total, alone, by_order = (np.nan_to_num(part) @ weights for part in (shares.total, shares.alone, shares.of_orders))
+    of_terms = np.nan_to_num(shares.of_terms)  # (T, D)
     sizes = np.abs(local.on().values).mean(axis=2)  # (B, C)
     ranking = tuple(int(place) for place in np.argsort(-sizes.mean(axis=0), kind="stable"))
-    shown = sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
-    subject = _Subject(model, background, numbers, local.base, outputs, shown, texts, unit)
+    drawn = sorted(np.argsort(-variance, kind="stable")[: charts.SERIES].tolist())
+    subject = _Subject(model, background, numbers, local.base, outputs, drawn, texts, unit)
     whole = max(float(sizes.mean(axis=0).sum()), 1e-300)
     used = [column for column in ranking if sizes[:, column].mean() >= DRAWN * whole][:CURVES]
     pairs = [
-        (term, carried[place])
+        (term, of_terms[place])
         for place, term in enumerate(terms.terms)
-        if len(term.columns) == 2 and float(carried[place].max()) >= DRAWN
+        if len(term.columns) == 2 and float(of_terms[place].max()) >= DRAWN
     ][:SURFACES]
     limit = float(np.std(local.on().predictions, axis=0).max()) * 2 or 1.0
-    rows = [
-        (
-            Cell(term.label),
-            Cell(str(len(term.columns)), len(term.columns)),
-            Cell(percent(share := float(carried[place] @ weights)), share),
-        )
-        for place, term in enumerate(terms.terms)
-    ]
-    bound = () if terms.complete else (f"A term outside this list has at most a variance of {short(terms.bound)}.",)
+    rows = []
+    for place, term in enumerate(terms.terms):
+        share = float(of_terms[place] @ weights)
+        error = 0.0 if shares.term_errors is None else SURE * float(shares.term_errors.std[place] @ weights)
+        text = percent(share) + (f" ± {percent(error)}" if error else "")
+        rows.append((Cell(term.label), Cell(str(len(term.columns)), len(term.columns)), Cell(text, share)))
+    notes = () if terms.complete else (f"A term outside this list has at most a variance of {short(terms.bound)}.",)
+    names = ((1, "comes from single columns"), (2, "from pairs"), (3, "from triples"))
     return Learned(
-        _relevance(local.names, sizes, total, first, ranking, unit),
-        ", ".join(
-            f"{percent(float(by_order[order]))} {name}"
-            for order, name in ((1, "comes from single columns"), (2, "from pairs"), (3, "from triples"))
-            if order < len(by_order)
-        ),
+        _relevance(local.names, sizes, total, alone, ranking, unit),
+        ", ".join(f"{percent(float(by_order[order]))} {name}" for order, name in names if order < len(by_order)),
         tuple(float(share) for share in by_order[1:]),
         tuple(_effect(subject, column) for column in used),
-        tuple(surface for term, shares in pairs if (surface := _surface(subject, term, shares, limit))),
-        DataTable("Strongest terms", ("term", "order", "share of the variance"), tuple(rows), frozenset({1, 2}), bound),
-        tuple(outputs[place] for place in shown),
+        tuple(surface for term, carried in pairs if (surface := _surface(subject, term, carried, limit))),
+        DataTable("Strongest terms", ("term", "order", "share of the variance"), tuple(rows), frozenset({1, 2}), notes),
+        tuple(outputs[place] for place in drawn),
         ranking,
     )
 
 
 def _relevance(
-    names: tuple[str, ...], sizes: np.ndarray, total: np.ndarray, first: np.ndarray, ranking: tuple[int, ...], unit: str
+    names: tuple[str, ...], sizes: np.ndarray, total: np.ndarray, alone: np.ndarray, ranking: tuple[int, ...], unit: str
 ) -> Drawing:
     means, errors = sizes.mean(axis=0), SURE * sizes.std(axis=0) / np.sqrt(len(sizes))
-    bars = [
-        Bar(
-            names[c],
-            f"{short(means[c], 3)} ± {short(errors[c], 2)}",
-            0.0,
-            means[c],
-            (means[c] - errors[c], means[c] + errors[c]),
-        )
-        for c in ranking[:COLUMNS]
-    ]
+    bars = []
+    for c in ranking[:COLUMNS]:
+        text = f"{short(means[c], 3)} ± {short(errors[c], 2)}"
+        bars.append(Bar(names[c], text, 0.0, means[c], (means[c] - errors[c], means[c] + errors[c])))
     numbers = DataTable(
         "Columns",
         ("column", f"moves it by ({unit})", "share of the variance", "of it alone"),
@@ -158,7 +135,7 @@ def _relevance(
                 Cell(names[c]),
                 Cell(short(means[c], 3), float(means[c])),
                 Cell(percent(float(total[c])), float(total[c])),
-                Cell(percent(float(first[c])), float(first[c])),
+                Cell(percent(float(alone[c])), float(alone[c])),
             )
             for c in ranking
         ),
@@ -174,34 +151,21 @@ def _relevance(
 
 
 def _effect(subject: _Subject, column: int) -> Drawing:
-    found: Effect = effect(subject.model, column, subject.background)
-    grid, own, spread = found.grids[0], found.values.numpy(), SURE * found.spread.numpy()
+    curve: Effect = effect(subject.model, column, subject.background)
+    grid, own, spread = curve.grids[0], curve.values.numpy(), SURE * curve.spread.numpy()
     values, bands = subject.changed(own), np.abs(subject.changed(own + spread) - subject.changed(own - spread)) / 2
-    name, shown, texts = found.names[0], subject.shown, subject.texts(column)
+    name, shown, texts = curve.names[0], subject.shown, subject.texts(column)
     lowest, highest = float(values[:, shown].min()), float(values[:, shown].max())
     label = f"Effect of {name}, from {signed(lowest)} to {signed(highest)} {subject.unit}"
     if grid.dtype.kind not in "fiu":
         return Drawing(name, _level_bars(subject, column, grid, values, bands, label))
     known = ~np.isnan(grid)
-    lines = [
-        charts.Line(subject.outputs[place], values[known, place].tolist(), bands[known, place].tolist())
-        for place in shown
-    ]
-    missing = None if known.all() else ("missing", float(values[~known][0, shown[0]]))
+    lines = [charts.Line(subject.outputs[place], values[known, place], bands[known, place]) for place in shown]
+    missing = None if known.all() else float(values[~known][0, shown[0]])
     inside = subject.numbers[:, column]
-    counts = np.histogram(inside[~np.isnan(inside)], BINS, (grid[known].min(), grid[known].max()))[0]
-    return Drawing(
-        name,
-        charts.curves(
-            grid[known].tolist(),
-            lines,
-            label,
-            f"change, {subject.unit}",
-            counts=counts.tolist(),
-            note=missing,
-            texts=texts,
-        ),
-    )
+    counts = np.histogram(inside[~np.isnan(inside)], BINS, (grid[known].min(), grid[known].max()))[0].tolist()
+    y_name = f"change, {subject.unit}"
+    return Drawing(name, charts.curves(grid[known], lines, label, y_name, counts=counts, missing=missing, texts=texts))
 
 
 def _level_bars(
@@ -211,21 +175,13 @@ def _level_bars(
     place = max(subject.shown, key=lambda output: float(np.ptp(values[:, output])))
     codes = subject.numbers[:, column]
     counts = [int(np.isnan(codes).sum()) if level != level else int((codes == k).sum()) for k, level in enumerate(grid)]
-    rows = tuple(
-        Bar(
-            "missing" if level != level else str(level),
-            f"{signed(value)} ± {short(band, 2)}",
-            0.0,
-            value,
-            (value - band, value + band),
-            f"{count:,} rows",
-        )
-        for level, value, band, count in zip(
-            grid.tolist(), values[:, place].tolist(), bands[:, place].tolist(), counts, strict=True
-        )
-    )
+    rows = []
+    for level, value, band, count in zip(grid.tolist(), values[:, place], bands[:, place], counts, strict=True):
+        ends = (float(value - band), float(value + band))
+        name, text = "missing" if level != level else str(level), f"{signed(float(value))} ± {short(band, 2)}"
+        rows.append(Bar(name, text, 0.0, float(value), ends, f"{count:,} rows"))
     of = f" of {subject.outputs[place]}" if len(subject.outputs) > 1 else ""
-    return Bars(f"{label}{of}", rows)
+    return Bars(f"{label}{of}", tuple(rows))
 
 
 def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> Drawing | None:
@@ -234,10 +190,10 @@ def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> 
     model, background = subject.model, subject.background
     grids = [_side(effect(model, column, background)) for column in term.columns]
     pair = effect(model, list(term.columns), background, grids).values.numpy()
-    one, two = (
+    first, second = (
         effect(model, column, background, grid).values.numpy() for column, grid in zip(term.columns, grids, strict=True)
     )
-    start = np.broadcast_to(one[:, None] + two[None], pair.shape)
+    start = np.broadcast_to(first[:, None] + second[None], pair.shape)
     values = subject.changed(pair, start)[..., place]
     if np.abs(values).max() * 2 * charts.SHADES < limit:
         return None
@@ -245,7 +201,7 @@ def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> 
         [subject.texts(column)(value) for value in grid] for column, grid in zip(term.columns, grids, strict=True)
     ]
     top = np.unravel_index(np.abs(values).argmax(), values.shape)
-    told = ", ".join(f"{name} = {grid[at]}" for name, grid, at in zip(term.names, written, top, strict=True))
+    where = ", ".join(f"{name} = {grid[at]}" for name, grid, at in zip(term.names, written, top, strict=True))
     on = f" of {subject.outputs[place]}" if len(subject.outputs) > 1 else ""
     return Drawing(
         term.label,
@@ -254,11 +210,11 @@ def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> 
             (written[0], written[1]),
             values,
             limit,
-            f"What {term.names[0]} and {term.names[1]} add together; most at {told}: {signed(float(values[top]))}",
+            f"What {term.names[0]} and {term.names[1]} add together; most at {where}: {signed(float(values[top]))}",
             subject.unit,
         ),
         f"{percent(float(shares[place]))} of the variance{on}; at most {signed(float(values[top]))} {subject.unit} "
-        f"at {told}. Beyond what either adds alone.",
+        f"at {where}. Beyond what either adds alone.",
     )
 
 

@@ -7,17 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from restt._common.errors import check_int, shown
-from restt_app.pages.explorer import explored, predictions, spread_rows, take
+from restt_app.pages import quality
+from restt_app.pages.explorer import explored, predictions, spread_rows
 from restt_app.pages.learned import Learned, learned
-from restt_app.pages.numbers import Texts, percent, seconds, short
-from restt_app.pages.quality import calibration, confusion_table, headlines, least_sure, scores, weak_table
-from restt_app.pages.shell import Cell, DataTable, render
+from restt_app.pages.numbers import Texts, percent
+from restt_app.pages.shell import render
 
 COVERAGE = 0.9
 # Share of the variance from which on a page says that interactions matter.
 NOTICED = 0.005
+# What a card may have that the template reads.
+_EMPTY: dict[str, Any] = {"source": {}, "held_out": {}, "columns": [], "notes": [], "calibration": {}}
+_EMPTY |= {"created": "", "seconds": 0}
 
 
 def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | None = None, rows: int = 200) -> str:
@@ -54,9 +58,9 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     if not (hasattr(model, "numbers") and hasattr(model, "explain_local")):
         raise TypeError(f"model must be a fitted ResTTRegressor or ResTTClassifier, got {shown(model)}")
     rows = check_int("rows", rows, minimum=1)
-    known = dict(card or {})
+    known = {**_EMPTY, **dict(card or {})}
     if not hasattr(X, "iloc"):
-        X = X.to_pandas() if hasattr(X, "to_pandas") else np.asarray(X)
+        X = X.to_pandas() if hasattr(X, "to_pandas") else pd.DataFrame(np.asarray(X))
     numbers = model.numbers(X)
     if len(numbers) == 0:
         raise ValueError("X must have at least one row, got none")
@@ -66,18 +70,18 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     classes = list(model.classes_) if hasattr(model, "classes_") else None
     outputs = _outputs(model, target, classes)
     unit = f"probability{'' if len(outputs) > 1 else f' of {outputs[0]}'}" if classes else target
-    said = predictions(model, X, coverage=COVERAGE)
+    predicted, intervals = predictions(model, X, coverage=COVERAGE)
     chosen = spread_rows(len(numbers), rows)
-    local = model.explain_local(take(X, chosen))
-    texts = Texts(local.names, known.get("columns") or [])
-    found = learned(model, X, numbers, local, outputs, texts, unit)
+    local = model.explain_local(X.iloc[chosen])
+    texts = Texts(local.names, known["columns"])
+    content = learned(model, X, numbers, local, outputs, texts, unit)
     data = explored(
         model,
         X,
         y,
         local,
         chosen,
-        ranking=found.ranking,
+        ranking=content.ranking,
         numbers=numbers,
         outputs=outputs,
         labels=[str(label) for label in classes or []],
@@ -85,15 +89,15 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         coverage=COVERAGE,
         texts=texts,
     )
-    held = known.get("calibration") or {}
-    binary = (held.get("confusion") or {}) if classes and len(classes) == 2 else {}
-    data["confusion"] = binary if "positive" in binary else None
+    counts = known["calibration"].get("confusion") or {}
+    data["confusion"] = counts if classes and len(classes) == 2 and "positive" in counts else None
+    sure = intervals is not None or classes
     context = {
         "title": f"What predicts {target}",
         "eyebrow": f"Model page · {'classification' if classes else 'regression'}",
         "heading": f"What predicts {target}",
-        "summary": _summary(known, found, classes, target),
-        "facts": _facts(model, known, found, len(numbers)),
+        "summary": _summary(known, content, classes, target),
+        "facts": _facts(model, known, content, len(numbers)),
         "sections": [
             ("scores", "How well"),
             ("matters", "What matters"),
@@ -103,22 +107,21 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
             ("data", "The data"),
             ("made", "How it was made"),
         ],
+        "card": known,
+        "model": model,
         "unit": unit,
-        "scores": scores(known),
-        "held_out": _held_out(known),
-        "calibration": calibration(known, target),
-        "confusion": confusion_table(known),
-        "threshold": data["confusion"] is not None,
+        "scores": quality.scores(known),
+        "calibration": quality.calibration(known, target),
+        "coverage": quality.coverage(known["calibration"].get("coverage") or []),
+        "fifths": quality.coverage(known["calibration"].get("fifths") or [], fifths=True),
+        "confusion": quality.confusion_table(known),
         "positive": outputs[0],
-        "learned": found,
+        "learned": content,
         "explorer": data,
-        "weak": weak_table(known),
-        "least_sure": least_sure(said.values, said.intervals, outputs)
-        if said.intervals is not None or classes
-        else None,
-        "columns": _columns(known),
-        "made": _made(known, model),
-        "notes": [str(note) for note in known.get("notes") or []],
+        "weak": quality.weak_table(known),
+        "least_sure": quality.least_sure(predicted, intervals, outputs) if sure else None,
+        "settings": _listed(known.get("settings")),
+        "versions": _listed(known.get("versions")),
     }
     return render("model.html.j2", context, scripts=["explorer.js"])
 
@@ -131,94 +134,28 @@ def _outputs(model: Any, target: str, classes: list[Any] | None) -> tuple[str, .
     return (target,) if count == 1 else tuple(f"{target} {place + 1}" for place in range(count))
 
 
-def _summary(card: Mapping[str, Any], found: Learned, classes: list[Any] | None, target: str) -> list[str]:
+def _summary(card: Mapping[str, Any], content: Learned, classes: list[Any] | None, target: str) -> list[str]:
     """Two or three sentences, the first thing that is read."""
-    source = card.get("source") or {}
-    used = source.get("rows_used") or source.get("rows")
+    used = card["source"].get("rows_used") or card["source"].get("rows")
     fitted = f", fitted to {used:,} rows" if used else ""
     listed = ", ".join(str(label) for label in (classes or [])[:6]) + (", …" if classes and len(classes) > 6 else "")
     what = f"one of {len(classes)} classes ({listed})" if classes else "a number"
-    told = [f"Predicts {target}, {what}, from a row's other columns{fitted}."]
-    if not any(found.order_shares):
-        return [*told, "It predicts the same for every row."]
-    if 1 - found.order_shares[0] < NOTICED:
-        return [*told, "The model is nearly additive: columns hardly interact."]
-    return [*told, f"Of the variance of its predictions, {found.orders}."]
+    sentences = [f"Predicts {target}, {what}, from a row's other columns{fitted}."]
+    if not any(content.order_shares):
+        return [*sentences, "It predicts the same for every row."]
+    if 1 - content.order_shares[0] < NOTICED:
+        return [*sentences, "The model is nearly additive: columns hardly interact."]
+    return [*sentences, f"Of the variance of its predictions, {content.orders}."]
 
 
-def _facts(model: Any, card: Mapping[str, Any], found: Learned, rows: int) -> list[dict[str, str]]:
-    source = card.get("source") or {}
+def _facts(model: Any, card: Mapping[str, Any], content: Learned, rows: int) -> list[dict[str, str]]:
+    source = card["source"]
     return [
-        *headlines(card),
+        *quality.headlines(card),
         {"name": "rows", "value": f"{source.get('rows', rows):,}", "remark": str(source.get("file") or "")},
         {"name": "columns", "value": f"{model.n_features_in_:,}", "remark": "that the model uses"},
-        {"name": "from interactions", "value": percent(sum(found.order_shares[1:])), "remark": "of the variance"},
+        {"name": "from interactions", "value": percent(sum(content.order_shares[1:])), "remark": "of the variance"},
     ]
-
-
-def _held_out(card: Mapping[str, Any]) -> str:
-    held = card.get("held_out") or {}
-    if not held:
-        return ""
-    rows = f" on {held['rows']:,} rows" if held.get("rows") else ""
-    method = f" ({held['method']})" if held.get("method") else ""
-    return f"Measured{rows} that no fit had seen{method}, the same for all models."
-
-
-def _columns(card: Mapping[str, Any]) -> DataTable | None:
-    """The table that was read, a row per column."""
-    rows = []
-    for column in card.get("columns") or []:
-        missing = column.get("missing") or 0
-        rows.append(
-            (
-                Cell(str(column.get("name", ""))),
-                Cell(str(column.get("kind", ""))),
-                Cell(f"{missing:,}", missing),
-                Cell(_extent(column), kind="wide"),
-                Cell("yes" if column.get("used", True) else "no", None, str(column.get("note") or "")),
-            )
-        )
-    if not rows:
-        return None
-    return DataTable("Columns", ("column", "kind", "missing", "values", "used"), tuple(rows), frozenset({2}))
-
-
-def _extent(column: Mapping[str, Any]) -> str:
-    if column.get("range"):
-        low, high = column["range"]
-        return f"{short(low)} to {short(high)}"
-    levels = [str(level) for level in column.get("levels") or []]
-    count = column.get("distinct") or len(levels)
-    shown_ = ", ".join(levels[:6])
-    return f"{shown_}, … ({count} levels)" if count > 6 else shown_
-
-
-def _made(card: Mapping[str, Any], model: Any) -> list[tuple[str, str]]:
-    """What is needed to make the model again."""
-    source = card.get("source") or {}
-    facts = [
-        ("file", source.get("file")),
-        ("SHA-256", source.get("sha256")),
-        ("delimiter", repr(source["delimiter"]) if source.get("delimiter") else None),
-        ("encoding", source.get("encoding")),
-        ("held out", (card.get("held_out") or {}).get("method")),
-        ("settings", _listed(card.get("settings"))),
-        ("versions", _listed(card.get("versions"))),
-        ("created", card.get("created")),
-        ("took", seconds(card["seconds"]) if card.get("seconds") else None),
-        (
-            "model",
-            f"residual tensor train of bond {model.module_.bond_dim}, {model.module_.num_parameters():,} parameters",
-        ),
-        ("fitted", _fitted_by(model)),
-        ("precision", getattr(model, "precision_", None)),
-    ]
-    return [(name, str(value)) for name, value in facts if value]
-
-
-def _fitted_by(model: Any) -> str:
-    return "trained by gradients" if hasattr(model, "history_") else "closed form"
 
 
 def _listed(entries: Mapping[str, Any] | None) -> str:

@@ -75,18 +75,28 @@ class Bars:
         return round(100 * (value - low) / (high - low), 2) if high > low else 0.0
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A chart or bars, the sentence below, and the numbers as a table."""
+
+    title: str
+    chart: Markup | Bars
+    caption: str = ""
+    numbers: DataTable | None = None
+
+
 def environment(*packages: str) -> jinja2.Environment:
     """Templates of these packages before those of this one; everything that is put into them is escaped."""
-    made = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (*packages, "restt_app.pages")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
-    made.filters.update(short=short, signed=signed, percent=percent, seconds=seconds)
-    return made
+    templates.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    templates.filters.update(short=short, signed=signed, percent=percent, seconds=seconds)
+    return templates
 
 
 def render(template: str, context: dict[str, Any], *, packages: Sequence[str] = (), scripts: Sequence[str] = ()) -> str:

@@ -8,14 +8,26 @@
 The command line does the same with the same functions.
 """
 
-from restt_app.workflow.card import Card
-from restt_app.workflow.comparing import check_table, compare_tables
-from restt_app.workflow.fitting import fit_table
-from restt_app.workflow.folder import FittedTable
-from restt_app.workflow.folder import load as load_table
-from restt_app.workflow.machine import info
-from restt_app.workflow.predicting import Predictions, explain_table, predict_table, write_predictions
-from restt_app.workflow.table import Table, read_table
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from restt_app.workflow.card import Card, FittedTable, load_table
+    from restt_app.workflow.comparing import check_table, compare_tables
+    from restt_app.workflow.fitting import fit_table
+    from restt_app.workflow.machine import info
+    from restt_app.workflow.predicting import Predictions, explain_table, predict_table, write_predictions
+    from restt_app.workflow.table import Table, read_table
+
+# Module -> its public names, loaded on first use: a fit needs no comparison, and predictions no fit.
+_NAMES = {
+    "card": ("Card", "FittedTable", "load_table"),
+    "comparing": ("check_table", "compare_tables"),
+    "fitting": ("fit_table",),
+    "machine": ("info",),
+    "predicting": ("Predictions", "explain_table", "predict_table", "write_predictions"),
+    "table": ("Table", "read_table"),
+}
 
 __all__ = [
     "Card",
@@ -32,3 +44,10 @@ __all__ = [
     "read_table",
     "write_predictions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,58 +1,43 @@
-"""The model card: source and columns of a model, its scores on held-out rows, and how it was made, as plain JSON.
+"""A fitted table and its folder: the estimator's own file, the model card for programs and for people.
 
-The card lies as ``card.json`` beside the model; pages and the next ``predict`` read it. Its keys:
+The card is plain JSON: source and columns of a model, its scores on held-out rows, and how it was made. It lies as
+``card.json`` beside the model; pages and the next ``predict`` read it. Its keys:
 
 ``version``
     1; raised when a card of today could be misread by yesterday's code.
-``task``
-    ``"regression"`` or ``"classification"``.
-``target``
-    Name of the column that is predicted.
-``classes``
-    The labels in the order of the model's probabilities, spelled as in the file; empty for regression.
+``task``, ``target``, ``classes``
+    ``"regression"`` or ``"classification"``; the column that is predicted; the labels in the order of the model's
+    probabilities, spelled as in the file.
 ``source``
-    ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its bytes
-    (None in memory), ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, and, of a text file,
-    ``delimiter`` and ``encoding``.
-``columns``
-    One entry for each column of the file but the target, in the file's order: ``name``; ``kind``, one of ``number``,
-    ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; ``missing``, how many values are, and
-    ``distinct``, how many are different (both 0 where unread); ``used`` whether the model has it; ``inputs``, the names
-    under which the model has it (a date may be several); ``note``, why it was left out or what was decided, or "".
-    ``layout`` is how its text is written, such as ``1,234.5``, ``1234,5 kg`` or ``%m/%d/%Y``: new tables are read by
-    it. Only of columns in use: the unit in ``layout``, ``range`` [least, largest] of numbers and of dates (as text), or
-    ``levels``, those that two rows or more share, the most frequent first and at most 100.
-``target_column``
-    The same entry for the target.
+    ``file`` (its name without folders, ``"-"`` for standard input, None for a table in memory), ``sha256`` of its
+    bytes, ``rows`` and ``columns`` as read, ``rows_used`` by the final fit, ``delimiter`` and ``encoding`` of text.
+``columns``, ``target_column``
+    An entry for each column of the file but the target, and one for the target: ``name``; ``kind``, one of ``number``,
+    ``category``, ``boolean``, ``date``, or ``unread`` of a dropped one; how many values are ``missing``, and how many
+    ``distinct``; ``used``, whether the model has it; ``inputs``, the names under which the model has it (a date may be
+    several); ``note``, why it was left out or what was decided; ``layout``, how its text is written, such as
+    ``1,234.5``, ``1234,5 kg`` or ``%m/%d/%Y``, by which new tables are read. Only of columns in use: the unit in
+    ``layout``, ``range`` [least, largest] of numbers and dates, or ``levels`` that two rows or more share, the most
+    frequent first and at most 100.
 ``held_out``
-    ``method`` (such as ``"5 folds"`` or ``"20 % of the rows"``), ``rows`` that were predicted without being seen,
-    ``trained_on``, rows of each fit that predicted them, ``metrics`` of ResTT on them, by name, and ``seconds``, how
-    long a fit of each model took.
+    ``method`` (such as ``"5 folds"``), ``rows`` that were predicted, ``trained_on``, rows of each fit that predicted
+    them, ``metrics`` of ResTT by name, and ``seconds``, how long a fit of each model took.
 ``scores``
     ``{"model", "metric", "value", "low", "high"}`` of ``"ResTT"``, ``"linear"``, ``"boosting"`` and ``"mean"`` or
     ``"class shares"`` on the same rows. Metrics: ``r2`` and ``rmse``, or ``log_loss``, ``roc_auc``,
-    ``average_precision``, ``brier`` and ``accuracy``. [low, high] holds 95 % of bootstrap resamples of the held-out
-    rows.
+    ``average_precision``, ``brier`` and ``accuracy``. [low, high] holds 95 % of bootstrap resamples of these rows.
 ``calibration``
-    On the held-out rows. Regression: ``coverage``, pairs ``{"expected", "observed", "width"}`` of how many rows an
-    interval should hold, how many it holds and how wide it is on average (none where the model has no intervals),
-    ``fifths``, the same of the 90 % interval for fifths of the predictions from ``low`` to ``high``, and ``rows``, up
-    to 500 of ``{"predicted", "observed", "low", "high"}`` (low and high of the 90 % interval, or None).
-    Classification: ``of``, the class whose probability is meant (None: whichever was predicted), and ``bins`` of
-    ``{"low", "high", "predicted", "observed", "rows"}``: mean probability and share of rows in which it was right;
-    ``confusion``, see :func:`restt_app.workflow.metrics.confusion`. Both: ``groups`` with larger errors, see
-    :func:`restt_app.workflow.metrics.weak_groups`.
-``settings``
-    The estimator's parameters that are not at their defaults, and ``seed``.
-``versions``, ``created``, ``seconds``
-    Of the software, when (UTC), and how long reading, scoring and fitting took.
-``notes``
-    Sentences a reader of the model should know, in the order they came up.
-``stored``
-    Sentences on what of the table the model folder holds.
+    On the held-out rows. Regression: ``coverage``, ``{"expected", "observed", "width"}`` of intervals; ``fifths``, the
+    same of the 90 % interval for fifths of the predictions from ``low`` to ``high``; ``rows``, up to 500 of
+    ``{"predicted", "observed", "low", "high"}`` (of the 90 % interval, or None). Classification: ``of``, the class
+    whose probability is meant (None: whichever was predicted), ``bins`` of ``{"low", "high", "predicted", "observed",
+    "rows"}`` and ``confusion``. Both: ``groups`` with larger errors. See :mod:`restt_app.workflow.metrics`.
+``settings``, ``versions``, ``created``, ``seconds``
+    Parameters that are not at their defaults, and ``seed``; of the software; when (UTC); how long all of it took.
+``notes``, ``stored``
+    Sentences a reader of the model should know, and on what of the table the model folder holds.
 ``files``
-    SHA-256 of each file of the folder by name, of ``card.json`` without this entry (JSON with sorted keys). Only files
-    that are still the same are replaced by another model. Empty in a card that was not saved; no part of ``==``.
+    SHA-256 of ``model.safetensors``; empty in a card that was not saved; no part of ``==``.
 
 >>> card = Card(task="regression", target="y", notes=["one row had no y"])
 >>> Card.from_json(card.to_json()) == card
@@ -61,17 +46,27 @@ True
 
 from __future__ import annotations
 
+import hashlib
 import html
+import json
+import os
 import re
-from dataclasses import asdict, dataclass, field, fields
+import shutil
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from restt._common.errors import check_choice, shown
-from restt_app.workflow.columns import Column
+from restt._common.errors import check_choice, check_folder
+from restt._common.files import remove_abandoned, sync_folder, unfinished, write_bytes_atomic, write_json_atomic
+from restt.estimators import load as load_estimator
+from restt.estimators.files import NAME as MODEL
+from restt_app.workflow.columns import Column, from_plain
 from restt_app.workflow.metrics import words
 
 TASKS = ("classification", "regression")
 VERSION = 1
+CARD, README = "card.json", "README.md"
 
 
 @dataclass(frozen=True)
@@ -103,27 +98,108 @@ class Card:
     @classmethod
     def from_json(cls, content: Any) -> Card:
         """The card that :meth:`to_json` gave; ValueError for what is none or comes from a newer restt."""
-        if not isinstance(content, dict) or not isinstance(content.get("version"), int):
-            raise ValueError(f"a model card must be a JSON object with a version, got {shown(content)}")
-        if content["version"] > VERSION:
+        if isinstance(content, dict) and isinstance(content.get("version"), int) and content["version"] > VERSION:
             raise ValueError(
                 f"the model card has version {content['version']}, this restt reads up to {VERSION}: use a newer one"
             )
-        known = {one.name for one in fields(cls)}
-        if unknown := sorted(set(content) - known):
-            raise ValueError(f"a model card has no entry {unknown[0]!r}; it has {sorted(known)}")
-        if missing := sorted({"task", "target"} - set(content)):
-            raise ValueError(f"the model card lacks {missing[0]!r}")
-        check_choice("task of the model card", content["task"], TASKS)
-        blank = cls("", "")
-        for name, value in content.items():
-            kind = type(getattr(blank, name))
-            if not isinstance(value, (int, float) if kind is float else kind):
-                raise ValueError(f"{name!r} of the model card must be a {kind.__name__}, got {shown(value)}")
-        card = cls(**content)
+        card: Card = from_plain(cls("", ""), content, ("task", "target", "version"), "the model card")
+        check_choice("task of the model card", card.task, TASKS)
         for column in [*card.columns, *([card.target_column] if card.target_column else [])]:
             Column.from_json(column)
         return card
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """A fitted estimator and its card.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from restt.workflow import fit_table
+    >>> data = pd.DataFrame(np.random.default_rng(0).random((40, 2)), columns=["a", "b"])
+    >>> fitted = fit_table(data.assign(y=data.a * data.b), "y", parameters={"effort": "quick"})
+    >>> fitted.card.task, fitted.card.held_out["method"]
+    ('regression', '5 folds')
+    """
+
+    estimator: Any
+    card: Card
+
+    @property
+    def columns(self) -> list[Column]:
+        """All columns of the table it was fitted to, but the target."""
+        return [Column.from_json(column) for column in self.card.columns]
+
+    @property
+    def target_column(self) -> Column:
+        """Description of the target."""
+        return Column.from_json(self.card.target_column)
+
+    def save(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
+        """Write the model folder; in an existing one, ``force`` replaces the model's files, and all others stay."""
+        target = check_output(folder, force=force)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(target.parent)
+        part = unfinished(target.parent, f".{target.name}.")
+        part.mkdir()
+        try:
+            self.estimator.save(part)
+            write_bytes_atomic(part / README, readme(self.card).encode())
+            card = replace(self.card, files={MODEL: _digest(part / MODEL)})
+            write_json_atomic(part / CARD, card.to_json())
+            if target.exists():
+                for name in (README, CARD, MODEL):
+                    os.replace(part / name, target / name)
+            else:
+                os.replace(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        sync_folder(target)
+        sync_folder(target.parent)
+        return target
+
+
+def as_fitted(model: str | PathLike[str] | FittedTable) -> FittedTable:
+    """The model itself, or the one that lies in a folder."""
+    return model if isinstance(model, FittedTable) else load_table(model)
+
+
+def load_table(folder: str | PathLike[str]) -> FittedTable:
+    """The model that lies in a folder; ValueError where there is none, or files of two."""
+    given = check_folder("model", folder)
+    if not given.is_dir():
+        raise FileNotFoundError(
+            f"model must be a folder that `restt fit` wrote, got {str(given)!r}, which is not there"
+        )
+    for name in (MODEL, CARD):
+        if not (given / name).is_file():
+            raise ValueError(f"model must be a folder that `restt fit` wrote, got {str(given)!r}, which has no {name}")
+    try:
+        card = Card.from_json(json.loads((given / CARD).read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{given / CARD} is damaged: {error}") from error
+    if card.files.get(MODEL, digest := _digest(given / MODEL)) != digest:
+        raise ValueError(f"{given / CARD} describes another {MODEL} than the one beside it: fit the model again")
+    return FittedTable(load_estimator(given), card)
+
+
+def check_output(folder: str | PathLike[str], *, force: bool) -> Path:
+    """``folder`` if a model may be written there: asked before the work begins."""
+    if str(folder) == "":
+        raise ValueError('output must name a folder, got ""')
+    target = check_folder("output", folder)
+    if target.exists() and not force:
+        raise FileExistsError(
+            f"output {str(target)!r} is there already: name another, or replace it with force (--force)"
+        )
+    if target.exists() and any(target.iterdir()) and not (target / CARD).is_file():
+        raise FileExistsError(f"output {str(target)!r} is a folder with other things in it, which are not replaced")
+    return target
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def readme(card: Card) -> str:
@@ -135,39 +211,25 @@ def readme(card: Card) -> str:
     Regression by a residual tensor train, fitted to 50 rows and 3 columns of `houses.csv`.
     ...
     """
-    source = card.source
-    rows = source.get("rows_used", source.get("rows"))
-    file = _code(source["file"]) if source.get("file") not in (None, "-") else "a table"
-    lines = [
-        f"# Model of {_code(card.target)}",
-        "",
-        f"{card.task.capitalize()} by a residual tensor train, fitted to {rows} rows and "
-        f"{source.get('columns')} columns of {file}.",
-        "",
-    ]
-    lines += [f"SHA-256 of the file: `{source['sha256']}`", ""] if source.get("sha256") else []
-    lines += _scores(card) + _columns(card)
-    if card.notes:
-        lines += ["## Notes", "", *(f"- {_escaped(note)}" for note in card.notes), ""]
-    if card.stored:
-        lines += ["## What is stored", "", *(f"- {_escaped(sentence)}" for sentence in card.stored), ""]
-    settings = ", ".join(_escaped(f"{name} {value}") for name, value in card.settings.items()) or "defaults"
-    versions = ", ".join(f"{name} {value}" for name, value in card.versions.items())
-    lines += [
-        "## How it was made",
-        "",
-        f"{card.created}, in {card.seconds:g} s. Settings: {settings}. Versions: {versions}.",
-        "",
-        "```",
-        "restt predict THIS_FOLDER new.csv",
-        "restt explain THIS_FOLDER data.csv -o page.html",
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("restt_app.workflow"),
+        finalize=lambda value: value if isinstance(value, _Code) else _escaped(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(code=_Code.of, words=words, interval=lambda score: _Code(interval(score)), holds=holds)
+    scores: dict[str, dict[str, Any]] = {}
+    for score in card.scores:
+        scores.setdefault(score["model"], {})[score["metric"]] = score
+    metrics = list(dict.fromkeys(score["metric"] for score in card.scores))
+    file = card.source.get("file") if card.source.get("file") != "-" else None
+    return environment.get_template("model_readme.md.j2").render(card=card, scores=scores, metrics=metrics, file=file)
 
 
-def _escaped(text: str) -> str:
+def _escaped(text: Any) -> str:
     r"""Text of one line that Markdown shows as it is: no tag, link, emphasis, code or end of a table's cell.
 
     >>> print(_escaped("<b> *a*\n[x](y)|"))
@@ -177,29 +239,13 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|~#]|(?<=\])\()", r"\\\1", line)
 
 
-def _code(name: str) -> str:
-    """A name as code where it is plain, else as text: a tag or a backtick would end the code."""
-    return f"`{name}`" if re.fullmatch(r"[\w .,:/-]+", name) else _escaped(name)
+class _Code(str):
+    """Markdown that needs no more escaping."""
 
-
-def _scores(card: Card) -> list[str]:
-    if not card.scores:
-        return []
-    metrics = list(dict.fromkeys(one["metric"] for one in card.scores))
-    found = {(one["model"], one["metric"]): one for one in card.scores}
-    models = list(dict.fromkeys(one["model"] for one in card.scores))
-    rows = [f"| {model} | " + " | ".join(interval(found[model, name]) for name in metrics) + " |" for model in models]
-    return [
-        "## How well it does",
-        "",
-        f"On {card.held_out['rows']} rows no model had seen ({card.held_out['method']}), with intervals that hold "
-        "95 % of the resamples:",
-        "",
-        "| model | " + " | ".join(words(name) for name in metrics) + " |",
-        "|---" * (len(metrics) + 1) + "|",
-        *rows,
-        "",
-    ]
+    @classmethod
+    def of(cls, name: str) -> _Code:
+        """A name as code where it is plain, else as text: a tag or a backtick would end the code."""
+        return cls(f"`{name}`" if re.fullmatch(r"[\w .,:/-]+", name) else _escaped(name))
 
 
 def interval(entry: dict[str, Any]) -> str:
@@ -209,17 +255,6 @@ def interval(entry: dict[str, Any]) -> str:
     '0.5 [0.401, 0.6]'
     """
     return f"{entry['value']:.4g} [{entry['low']:.3g}, {entry['high']:.3g}]"
-
-
-def _columns(card: Card) -> list[str]:
-    if not card.columns:
-        return []
-    lines = ["## Columns", "", "| column | holds | missing | |", "|---|---|---|---|"]
-    for column in card.columns:
-        missing = "" if column["kind"] == "unread" else str(column["missing"])
-        cells = (column["name"], holds(column), missing, column["note"])
-        lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
-    return [*lines, ""]
 
 
 def holds(column: dict[str, Any]) -> str:

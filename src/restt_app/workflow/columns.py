@@ -1,34 +1,26 @@
-"""Columns of a table: numbers, categories, booleans or dates, how their text becomes values, what the model gets."""
+"""Columns of a table: what they hold, whether a model should have them, and the inputs that it gets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from decimal import Decimal
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
 from restt._common.errors import shown
-from restt_app.workflow.layouts import WHOLE, candidates, is_layout, number_texts, remedy, split, to_floats
-
-DASHES = ("-", "–", "—", "--", "---")  # missing values, but not where + stands against -
-_CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
-_ID_NAME = re.compile(r"(?:^|[\W_])(?:id|index|no|nr)$", re.IGNORECASE)
-_QUICK = 50  # values tried before all are
+from restt_app.workflow.layouts import WHOLE, candidates, is_layout, parsed, remedy
 
 # A column whose values nearly all differ names its rows; fewer rows than this say nothing.
 IDENTIFIER_ROWS, IDENTIFIER_SHARE = 20, 0.5
 LISTED_LEVELS = 100
 MONTH_DAYS, WEEK_DAYS = 366, 14  # spans of dates from which the month and the weekday are worth a column each
-# Part of a date -> how many there are, in the words of a note.
+# Part of a date -> its values, in the words of a note.
 PARTS = {"month": "1 to 12", "weekday": "0 to 6 from Monday", "hour": "of the day"}
 KINDS = ("number", "category", "boolean", "date", "unread")  # unread: dropped
-_REQUIRED: dict[str, type] = {"name": str, "kind": str, "layout": str, "missing": int, "distinct": int}
-_OPTIONAL: dict[str, type] = {"range": list, "levels": list, "used": bool, "inputs": list, "note": str}
+_ID_NAME = re.compile(r"(?:^|[\W_])(?:id|index|no|nr)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -46,11 +38,6 @@ class Column:
     inputs: list[str] = field(default_factory=list)
     note: str = ""
 
-    @classmethod
-    def unread(cls, name: str) -> Column:
-        """A column that was dropped before anything in it was looked at."""
-        return cls(name, "unread", "text", 0, 0, used=False, note="left out: as asked")
-
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without the entries that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -58,13 +45,10 @@ class Column:
     @classmethod
     def from_json(cls, content: Any) -> Column:
         """Read what :meth:`to_json` gave; ValueError for anything else."""
-        if not isinstance(content, dict) or not set(_REQUIRED) <= set(content) <= {*_REQUIRED, *_OPTIONAL}:
-            raise ValueError(f"a column of a model card has {', '.join(_REQUIRED)}, got {shown(content)}")
-        for name, value in content.items():
-            kind = {**_REQUIRED, **_OPTIONAL}[name]
-            if type(value) is not kind:
-                raise ValueError(f"{name!r} of a column of a model card must be a {kind.__name__}, got {shown(value)}")
-        column = cls(**content)
+        blank = cls("", "", "", 0, 0, range=[], levels=[])
+        column: Column = from_plain(
+            blank, content, ("name", "kind", "layout", "missing", "distinct"), "a column of a model card"
+        )
         if not all(isinstance(text, str) for text in [*column.inputs, *(column.levels or [])]):
             raise ValueError(f"inputs and levels of a column of a model card must be texts, got {shown(content)}")
         if column.kind not in KINDS or not is_layout(column.kind, column.layout):
@@ -74,24 +58,18 @@ class Column:
             raise ValueError(f"the column {shown(column.name)} of a model card has no input {shown(strange[0])}")
         return column
 
-    def expanded(self, values: Any) -> dict[str, Any]:
-        """Inputs of the model by name, from :meth:`values`."""
-        if self.kind != "date" or len(self.inputs) < 2:
-            return {self.name: values}
-        parts = {self.name: values, **{f"{self.name} {part}": found for part, found in _date_parts(values).items()}}
-        return {name: parts[name] for name in self.inputs}
-
     def values(self, series: Any, first_row: int = 1) -> Any:
-        """Floats for numbers, days since 1970 for dates, a pandas Categorical of texts for categories.
+        """Values of a series as :func:`restt_app.workflow.layouts.parsed` gives them.
 
         ValueError for values of another kind than the column's; ``first_row`` is the number of the series' first row.
         """
-        values = parsed(series, self.kind, self.layout, codes=False)
-        if values is not None:
+        values, wrong = parsed(series, self.kind, self.layout)
+        if not wrong.any():
             return values
-        row, value = first_misfit(series, self.kind, self.layout, codes=False)
+        row = int(wrong.argmax())
         what = {"number": "numbers", "date": "dates", "boolean": self.layout.replace("/", " or ")}[self.kind]
-        message = f"column {self.name!r} must hold {what} as in the fit, got {shown(value)} in row {first_row + row}"
+        got = shown(series.iloc[row : row + 1].tolist()[0])
+        message = f"column {self.name!r} must hold {what} as in the fit, got {got} in row {first_row + row}"
         if others := self._other_layouts(series.iloc[row : row + 1]):
             message += (
                 f", where they are written as {self.layout}: write these so, or name their layout, "
@@ -102,151 +80,42 @@ class Column:
     def _other_layouts(self, series: Any) -> list[str]:
         """Layouts by which the value of a series of one row can be read, one for each reading."""
         readings: dict[float, str] = {}
-        for kind, layout in candidates(series) if is_text(series) else [("number", "1234.5")]:
-            if kind == self.kind != "boolean" and (values := parsed(series, kind, layout, codes=False)) is not None:
-                readings.setdefault(float(values[0]), layout)
+        value = series.iloc[0]
+        for kind, layout in candidates(value) if isinstance(value, str) else [("number", "1234.5")]:
+            if kind == self.kind != "boolean":
+                values, wrong = parsed(series, kind, layout)
+                if not wrong.any():
+                    readings.setdefault(float(values[0]), layout)
         return list(readings.values())
 
-
-def parsed(series: Any, kind: str, layout: str, *, codes: bool = True) -> Any:
-    """Values of a pandas series of stripped texts or of another type, see :meth:`Column.values`; None for a misfit.
-
-    With ``codes``, whole numbers of which some begin with 0 do not fit numbers.
-
-    >>> parsed(pd.Series(["1,5", None]), "number", "1234,5")
-    array([1.5, nan])
-    >>> parsed(pd.Series(["1,5", "x"]), "number", "1234,5") is None
-    True
-    """
-    if not is_text(series):
-        bare = kind != "number" or split(layout)[::2] == ("", "") or series.isna().all()
-        return _typed(series, kind) if bare else None
-    if kind != "category" and len(series) > _QUICK:
-        first = series[series.notna()].iloc[:_QUICK]
-        if parsed(first, kind, layout, codes=codes) is None:
-            return None
-    there = np.array(series.notna(), dtype=bool)
-    if layout != "+/-":
-        there &= ~np.asarray(series.isin(DASHES))
-    if kind == "category":
-        return pd.Categorical(series.where(there))
-    if kind == "boolean":
-        lower, states = series.str.lower(), layout.split("/")
-        fits = lower[there].isin(states).all()
-        return pd.Categorical(lower.where(there), categories=sorted(states)) if fits else None
-    values = np.full(len(series), np.nan)
-    values[there] = _numbers(series[there], layout, codes) if kind == "number" else _dates(series[there], layout)
-    return None if np.isnan(values[there]).any() else values
+    def expanded(self, values: Any) -> dict[str, Any]:
+        """Inputs of the model by name, from :meth:`values`."""
+        if self.kind != "date" or len(self.inputs) < 2:
+            return {self.name: values}
+        times = pd.Series(pd.to_datetime(values, unit="D", origin="unix"))
+        parts = {
+            self.name: values,
+            f"{self.name} month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
+            f"{self.name} weekday": times.dt.day_of_week.to_numpy(dtype=np.float64, na_value=np.nan),
+            f"{self.name} hour": 24.0 * (values - np.floor(values)),
+        }
+        return {name: parts[name] for name in self.inputs}
 
 
-def _numbers(texts: Any, layout: str, codes: bool) -> Any:
-    """Floats; NaN for all where some text does not fit."""
-    plain = number_texts(texts, layout)
-    if plain is None:
-        return np.nan
-    numbers = to_floats(plain)
-    if codes and len(numbers) and (numbers == np.round(numbers)).all() and plain.str.match(_CODE).any():
-        return np.nan
-    return numbers
-
-
-def _dates(texts: Any, layout: str) -> Any:
-    """Days since 1970; NaN where a text does not fit."""
-    # Every date has a digit: asked first, as most columns of text are none, and "today" would be read as one.
-    if len(texts) and not any(character.isdigit() for character in texts.iloc[0]):
-        return np.nan
-    return _days(pd.to_datetime(texts, format=layout, errors="coerce", utc=True))
-
-
-def is_text(series: Any) -> bool:
-    """Whether a series holds text, missing values aside."""
-    if isinstance(series.dtype, pd.StringDtype):
-        return True
-    return series.dtype == object and all(isinstance(value, str) for value in series[series.notna()])
-
-
-def _typed(series: Any, kind: str) -> Any:
-    """Values of a column with a type of its own, as a data frame's or Parquet's have; None where they do not fit."""
-    own = typed_kind(series)
-    if kind == "category":
-        return pd.Categorical(_texts(series))
-    if kind == own == "boolean":
-        return pd.Categorical(_texts(series), categories=["false", "true"])
-    if kind == own == "date":
-        return _days(pd.to_datetime(series, utc=True))
-    if kind == "number" and own in ("number", "boolean"):
-        return series.astype(object).where(series.notna(), np.nan).to_numpy().astype(np.float64)
-    return None
-
-
-def typed_kind(series: Any) -> str:
-    """Kind by a series' own type; text is category."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return "category"
-    if is_bool_dtype(series.dtype):
-        return "boolean"
-    if is_datetime64_any_dtype(series.dtype):
-        return "date"
-    if is_numeric_dtype(series.dtype) and getattr(series.dtype, "kind", "f") != "c":
-        return "number"
-    present = series[series.notna()]
-    if series.dtype != object or any(isinstance(value, (list, dict, tuple, set, np.ndarray)) for value in present):
-        raise ValueError(f"column {series.name!r} holds values of type {series.dtype}, which no model takes: drop it")
-    if all(isinstance(value, (bool, np.bool_)) for value in present):
-        return "boolean"
-    try:
-        present.to_numpy().astype(np.float64)
-    except (TypeError, ValueError):
-        texts = np.array([isinstance(value, str) for value in series])
-        if texts.any() and not texts[series.notna()].all():
-            row = int(texts.argmax())
-            raise ValueError(mixed(str(series.name), row + 1, series.iloc[row])) from None
-        return "date" if all(hasattr(value, "year") for value in present) else "category"
-    return "number"
-
-
-def _texts(series: Any) -> list[str | None]:
-    return [_text(value) if there else None for value, there in zip(series.tolist(), series.notna(), strict=True)]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return str(bool(value)).lower()
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _days(times: Any) -> np.ndarray:
-    return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
-
-
-def _date_parts(days: np.ndarray) -> dict[str, np.ndarray]:
-    times = pd.Series(pd.to_datetime(days, unit="D", origin="unix"))
-    return {
-        "month": times.dt.month.to_numpy(dtype=np.float64, na_value=np.nan),
-        "weekday": times.dt.day_of_week.to_numpy(dtype=np.float64, na_value=np.nan),
-        "hour": 24.0 * (days - np.floor(days)),
-    }
-
-
-def first_misfit(series: Any, kind: str, layout: str, *, codes: bool = True) -> tuple[int, Any]:
-    """Place and value of the first entry of a series that is not of this kind and layout, by bisection."""
-    begin, end = 0, len(series)
-    while end - begin > 1:
-        middle = (begin + end) // 2
-        if parsed(series.iloc[begin:middle], kind, layout, codes=codes) is None:
-            end = middle
-        else:
-            begin = middle
-    return begin, series.iloc[begin : begin + 1].tolist()[0]
-
-
-def mixed(name: str, row: int, value: Any) -> str:
-    """The message for a column of numbers with text among them."""
-    text = shown(value)
-    return (
-        f"column {name!r} holds numbers and text, such as {text} in row {row}: correct it, or pass missing=[{text}] "
-        f"(--missing {text}) if that means a missing value, or category=[{name!r}] (--category) to take categories"
-    )
+def from_plain(blank: Any, content: Any, needed: Sequence[str], what: str) -> Any:
+    """A dataclass like ``blank`` from JSON whose entries have the same types; ValueError with ``what`` for others."""
+    kinds = {entry.name: type(getattr(blank, entry.name)) for entry in fields(blank)}
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} must be a JSON object, got {shown(content)}")
+    if lacking := [name for name in needed if name not in content]:
+        raise ValueError(f"{what} lacks {lacking[0]!r}, got {shown(content)}")
+    if unknown := sorted(set(content) - set(kinds)):
+        raise ValueError(f"{what} has no entry {unknown[0]!r}; it has {sorted(kinds)}")
+    for name, value in content.items():
+        kind = kinds[name]
+        if not (type(value) is kind or (kind is float and type(value) is int)):
+            raise ValueError(f"{name!r} of {what} must be a {kind.__name__}, got {shown(value)}")
+    return type(blank)(**content)
 
 
 def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = False) -> Column:
@@ -260,7 +129,7 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         distinct, content = len(counts), {"levels": [str(level) for level in counts.index[:LISTED_LEVELS]]}
     else:
         if np.isinf(values).any():
-            row = int(np.flatnonzero(np.isinf(values))[0]) + 1
+            row = int(np.isinf(values).argmax()) + 1
             raise ValueError(f"column {name!r} holds an infinite value in row {row}: correct it, or leave it empty")
         unique = np.unique(values[~np.isnan(values)])
         distinct, content = len(unique), {"range": _ends(kind, unique)} if len(unique) else {}
@@ -279,7 +148,9 @@ def described(name: str, kind: str, layout: str, values: Any, *, keep: bool = Fa
         return Column(name, kind, layout, missing, distinct, **content, used=False, note=f"left out: {reason}")
     inputs, note = [name], "" if kind != "number" or layout in ("1234.5", WHOLE) else f"written as {layout}"
     if kind == "date":
-        parts = _useful_parts(unique)
+        span = unique[-1] - unique[0]
+        useful = {"month": span >= MONTH_DAYS, "weekday": span >= WEEK_DAYS, "hour": (unique % 1 != 0).any()}
+        parts = [part for part in PARTS if useful[part]]
         inputs += [f"{name} {part}" for part in parts]
         note = "days since 1970" + "".join(f", {part} ({PARTS[part]})" for part in parts)
     return Column(name, kind, layout, missing, distinct, **content, inputs=inputs, note=note)
@@ -300,20 +171,14 @@ def _counts_rows(name: str, unique: np.ndarray) -> bool:
     return bool(counted or _ID_NAME.search(name))
 
 
-def _useful_parts(days: np.ndarray) -> list[str]:
-    span = days.max() - days.min()
-    useful = {"month": span >= MONTH_DAYS, "weekday": span >= WEEK_DAYS, "hour": (days != np.floor(days)).any()}
-    return [part for part in PARTS if useful[part]]
+def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
+    """ValueError where the table has no such column."""
+    if name not in columns:
+        close = [column for column in columns if column.lower() == name.lower()]
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{argument} names the column {name!r}, which is not there{hint}; there are {listed(columns)}")
 
 
-def exact(kind: str, layout: str, values: Sequence[Any]) -> list[Any]:
-    """Meanings of labels, to be compared: numbers to the last digit, booleans whatever the case, else texts.
-
-    >>> exact("number", "1234.5", ["9007199254740993", "1.0", 1]), exact("boolean", "yes/no", ["Yes"])
-    ([Decimal('9007199254740993'), Decimal('1.0'), Decimal('1')], ['yes'])
-    """
-    if kind == "number":
-        texts = [value for value in values if isinstance(value, str)]
-        plain = iter(number_texts(pd.Series(texts, dtype=object), layout) if texts else ())
-        return [Decimal(next(plain) if isinstance(value, str) else str(+value)) for value in values]
-    return [_text(value).lower() if kind == "boolean" else _text(value) for value in values]
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, at most twelve."""
+    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

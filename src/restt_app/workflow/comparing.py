@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import betabinom, binom
 
+from restt_app.workflow.card import FittedTable, as_fitted
 from restt_app.workflow.columns import LISTED_LEVELS, Column
-from restt_app.workflow.folder import FittedTable, as_fitted
 from restt_app.workflow.metrics import METRICS, draws, entry, row_losses, weak_groups, words
-from restt_app.workflow.rows import known_answers, read_rows
+from restt_app.workflow.predicting import known_targets, read_rows
 from restt_app.workflow.scoring import OURS
 
 LISTED_ROWS = 5
@@ -54,7 +54,7 @@ def compare_tables(
         if ours != theirs:
             raise ValueError(f"a and b must be models of the same {name}, got {ours!r} and {theirs!r}")
     tables = [read_rows(card, data, **options) for card in cards]
-    (x, y), (other, _) = (known_answers(card, rows) for card, rows in zip(cards, tables, strict=True))
+    (x, y), (other, _) = (known_targets(card, rows) for card, rows in zip(cards, tables, strict=True))
     notes = list(dict.fromkeys(note for rows in tables for note in rows.notes))
     for letter, card in zip("ab", cards, strict=True):
         if tables[0].sha256 is not None and card.source.get("sha256") == tables[0].sha256:
@@ -128,7 +128,7 @@ def check_table(
     ]
     scores: list[dict[str, Any]] = []
     if rows.y is not None:
-        x, y = known_answers(card, rows)
+        x, y = known_targets(card, rows)
         scores = _scores(fitted, x, y, seed)
         for score in scores:
             if score["worse"]:

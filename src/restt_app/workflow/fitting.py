@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from restt import estimators
 from restt._common.errors import check_choice, check_int
 from restt._common.provenance import provenance
-from restt.estimators import ResTTClassifier, ResTTRegressor
-from restt_app.workflow.card import TASKS, Card
-from restt_app.workflow.columns import LISTED_LEVELS, Column, described
-from restt_app.workflow.folder import FittedTable
-from restt_app.workflow.hints import dependence, leaks
+from restt_app.workflow.card import TASKS, Card, FittedTable
+from restt_app.workflow.columns import LISTED_LEVELS, Column, check_column, described
 from restt_app.workflow.layouts import split
-from restt_app.workflow.rows import known_answers, read_rows
+from restt_app.workflow.predicting import known_targets, read_rows
 from restt_app.workflow.scoring import COST, Scorer, ScoringSettings, group_codes, split_rows
-from restt_app.workflow.table import Table, check_column, read_table
-from restt_app.workflow.target import read_target
+from restt_app.workflow.table import Table, read_table
+from restt_app.workflow.target import dependence, leaks, read_target
 
 FIT_ROWS = 200_000  # the final fit draws this many rows: scales and posterior are learned from some thousands anyway
 
@@ -164,13 +162,11 @@ def fit_table(
         splits_by = {name: value for name, value in (("group", group), ("time", time)) if value is not None}
         complete = replace(
             card,
-            held_out=scores.held_out,
-            scores=scores.scores,
-            calibration=scores.calibration,
+            **scores,
             settings={"seed": seed, "device": device, **splits_by, **settings},
             seconds=round(clock.monotonic() - began, 2),
             notes=list(notes.all),
-            stored=_stored(len(scores.calibration.get("rows", []))),
+            stored=_stored(len(scores["calibration"].get("rows", []))),
         )
         return FittedTable(estimator, complete)
 
@@ -203,7 +199,7 @@ def _test_scorer(
     """Score models fitted to all rows on those of a further table."""
     of_file = {name: options[name] for name in ("delimiter", "encoding", "missing") if name in options}
     rows = read_rows(card, test, **of_file)
-    more, answers = known_answers(card, rows)
+    more, answers = known_targets(card, rows)
     notes.add([f"test: {note}" for note in rows.notes])
     texts = [name for name in x.columns if x[name].dtype == "category"]
     both = pd.concat([frame.astype(dict.fromkeys(texts, object)) for frame in (x, more)], ignore_index=True)
@@ -249,7 +245,7 @@ def _stored(scored_rows: int) -> list[str]:
 
 
 def _estimator(task: str, parameters: Mapping[str, Any], seed: int, device: str) -> Any:
-    kind: Any = ResTTRegressor if task == "regression" else ResTTClassifier
+    kind: Any = estimators.ResTTRegressor if task == "regression" else estimators.ResTTClassifier
     known = set(signature(kind).parameters) - {"random_state", "device", "verbose"}
     if unknown := sorted(set(parameters) - known):
         raise ValueError(

@@ -1,21 +1,24 @@
-"""Layouts of text: decimal and thousands signs, units, the order of dates, and what can be read in two ways."""
+"""Layouts of text: decimal and thousands signs, units, orders of dates; values of a column read by its layout."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from pandas.tseries.api import guess_datetime_format
 
 from restt._common.errors import shown
 
 Layout = str | Sequence[str] | Mapping[str, str]
 
+WHOLE = "1234"  # whole numbers of a table that shows no decimal sign anywhere
 # How numbers are written -> (thousands sign, decimal sign). A unit may stand around it: "$1,234.5", "1234.5 kg".
 NUMBERS = {
     "1234.5": ("", "."),
@@ -25,22 +28,15 @@ NUMBERS = {
     "1 234.5": (" ", "."),
     "1 234,5": (" ", ","),
     "1'234.5": ("'", "."),
+    WHOLE: ("", ""),
 }
-WHOLE = "1234"  # whole numbers of a table that shows no decimal sign anywhere
 BOOLEANS = ("true/false", "yes/no", "+/-")
-_TIMES = ("", " %H:%M", " %H:%M:%S")  # UTC where a time names no zone
-_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
-DATES = ("ISO8601", *(day + time for time in _TIMES for day in _DAYS), "%d %b %Y", "%d-%b-%Y")
+ISO = "ISO8601"
 TEXT = ("category", "text")
-# The order in which layouts are tried; the first that fits all values of a column is taken.
-PLAIN = (
-    *(("number", layout) for layout in NUMBERS),
-    *(("boolean", layout) for layout in BOOLEANS),
-    *(("date", layout) for layout in DATES),
-)
+DASHES = ("-", "–", "—", "--", "---")  # missing values, but not where + stands against -
 # What fits the one may fit the other: 1,234 and 1.234 have two meanings, 1 234 shows no decimal sign.
 _RIVALS = {"1234.5": "1.234,5", "1234,5": "1,234.5", "1 234.5": "1 234,5"}
-DAY_ORDERS = ("%d/%m", "%m/%d", "%d-%m", "%m-%d")
+_DAY_ORDER = re.compile(r"%([dm])([/-])%([dm])(?=\2)")
 
 _MONEY = (
     r"(?:[A-Z]{0,3}[$€£¥₹₽₩₺₴₫₪₦฿]|(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN)|Fr\.)"
@@ -48,7 +44,6 @@ _MONEY = (
 _UNIT = rf"(?:{_MONEY}|[%‰]|°?[^\W\d_]{{1,12}}[23]?(?:/[^\W\d_]{{1,12}}[23]?)?)"
 _DIGITS = r"(?:\d[\d.,'’\s]*|[.,]\d+)(?:[eE][+-]?\d+)?"
 _MARKED = re.compile(rf"[+-]?\s*(?P<before>{_MONEY})?\s*[+-]?{_DIGITS}\s*(?P<behind>{_UNIT})?")
-_WIDE_SPACES = "[\u00a0\u2009\u202f]"
 
 
 def split(layout: str) -> tuple[str, str, str]:
@@ -57,9 +52,8 @@ def split(layout: str) -> tuple[str, str, str]:
     >>> split("$1,234.5"), split("1234 kg")
     (('$', '1,234.5', ''), ('', '1234', 'kg'))
     """
-    for core in sorted((*NUMBERS, WHOLE), key=len, reverse=True):
-        before, between, behind = layout.partition(core)
-        before, behind = before.strip(), behind.strip()
+    for core in sorted(NUMBERS, key=len, reverse=True):
+        before, between, behind = (part.strip() for part in layout.partition(core))
         if between and re.fullmatch(f"(?:{_MONEY})?", before) and re.fullmatch(f"(?:{_UNIT})?", behind):
             return before, core, behind
     raise ValueError(f"no layout of numbers: {layout!r}")
@@ -72,8 +66,10 @@ def joined(before: str, core: str, behind: str) -> str:
 
 def is_layout(kind: str, layout: str) -> bool:
     """Whether columns of this kind can be written in this layout."""
+    if kind == "date":
+        return layout == ISO or {"%Y", "%m", "%d"} <= set(re.findall("%.", layout.replace("%b", "%m")))
     if kind != "number":
-        return layout in {"boolean": BOOLEANS, "date": DATES}.get(kind, TEXT[1:])
+        return layout in (BOOLEANS if kind == "boolean" else TEXT[1:])
     try:
         split(layout)
     except ValueError:
@@ -83,7 +79,17 @@ def is_layout(kind: str, layout: str) -> bool:
 
 def decimal_sign(layout: str) -> str:
     """Decimal sign of a layout of numbers; empty for whole numbers."""
-    return NUMBERS.get(split(layout)[1], ("", ""))[1]
+    return NUMBERS[split(layout)[1]][1]
+
+
+def day_order(layout: str) -> str:
+    """``"d"`` or ``"m"``, what comes first in a layout of dates whose days and months can be confused, else ``""``.
+
+    >>> day_order("%m/%d/%Y"), day_order("%d.%m.%Y")
+    ('m', '')
+    """
+    match = _DAY_ORDER.match(layout)
+    return match[1] if match else ""
 
 
 def is_money(layout: str) -> bool:
@@ -97,78 +103,151 @@ def rival(kind: str, layout: str) -> str | None:
     if kind == "number":
         before, core, behind = split(layout)
         return joined(before, _RIVALS[core], behind) if core in _RIVALS else None
-    order = layout[:5]
-    return f"%m{order[2]}%d{layout[5:]}" if kind == "date" and order in ("%d/%m", "%d-%m") else None
+    return _DAY_ORDER.sub(r"%\3\2%\1", layout) if kind == "date" and day_order(layout) else None
 
 
-def candidates(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Kinds and layouts to try, in order: plain ones, those with the unit of the first text, text."""
-    match = next((_MARKED.fullmatch(text) for text in texts), None)
-    before, behind = (match["before"] or "", match["behind"] or "") if match else ("", "")
-    marked = [("number", joined(before, core, behind)) for core in NUMBERS] if before or behind else []
-    return [*PLAIN, *marked, TEXT]
+def candidates(text: str) -> list[tuple[str, str]]:
+    """Kinds and layouts that a text may have, in the order in which they are tried.
 
-
-def number_texts(texts: Any, layout: str) -> Any:
-    """Texts, none missing, in the form pandas reads as numbers; None where some do not fit the layout.
-
-    >>> number_texts(pd.Series(["$1,234", "-$5.5"]), "$1,234.5").tolist()
-    ['1234', '-5.5']
+    >>> candidates("31/12/2024")[-2:]
+    [('date', '%d/%m/%Y'), ('category', 'text')]
     """
-    core = split(layout)[1]
-    texts = without_unit(texts, layout)
-    if texts is None:
-        return None
-    if core == WHOLE:
-        # 1.234 may be a thousand and more: nothing says that the point is a decimal sign.
-        return None if texts.str.fullmatch(_grouped(".", ",")).any() else texts
+    match = _MARKED.fullmatch(text)
+    units = {("", ""), (match["before"] or "", match["behind"] or "")} if match else {("", "")}
+    numbers = [joined(before, core, behind) for before, behind in sorted(units) for core in NUMBERS if core != WHOLE]
+    dates = [ISO] if re.match(r"\d{4}-?\d", text) else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # both orders are asked for
+        guessed = (guess_datetime_format(text, dayfirst=first) for first in (True, False))
+        dates += [layout for layout in guessed if layout and is_layout("date", layout) and "%Y-%d" not in layout]
+    pairs = {"number": numbers, "boolean": BOOLEANS, "date": dict.fromkeys(dates)}
+    return [*((kind, layout) for kind, layouts in pairs.items() for layout in layouts), TEXT]
+
+
+def parsed(series: Any, kind: str, layout: str) -> tuple[Any, np.ndarray]:
+    """Values of a pandas series of stripped texts or of another type, and where (B,) they do not fit the layout.
+
+    Values are floats for numbers, days since 1970 for dates, a pandas Categorical of texts for categories and booleans.
+
+    >>> parsed(pd.Series(["1,5", None, "x"]), "number", "1234,5")
+    (array([1.5, nan, nan]), array([False, False,  True]))
+    """
+    there = np.array(series.notna(), dtype=bool)
+    if not is_text(series):
+        return _parsed_typed(series, kind, layout, there)
+    if layout != "+/-":
+        there &= ~np.asarray(series.isin(DASHES))
+    if kind == "category":
+        return pd.Categorical(series.where(there)), np.zeros(len(series), dtype=bool)
+    if kind == "boolean":
+        lower, states = series.str.lower(), sorted(layout.split("/"))
+        known = np.asarray(lower.isin(states))
+        return pd.Categorical(lower.where(there & known), categories=states), there & ~known
+    values = np.full(len(series), np.nan)
+    values[there] = _numbers(series[there], layout) if kind == "number" else _dates(series[there], layout)
+    return values, there & np.isnan(values)
+
+
+def _numbers(texts: Any, layout: str) -> np.ndarray:
+    """Numbers of texts, none missing; NaN for one that does not fit the layout."""
+    before, core, behind = split(layout)
     thousands, decimal = NUMBERS[core]
-    if thousands:
-        grouped = texts.str.contains(thousands, regex=False)
-        if not texts[grouped].str.fullmatch(_grouped(thousands, decimal)).all():
-            return None
+    if before or behind or thousands:
+        texts = texts.str.replace("[\u00a0\u2009\u202f]", " ", regex=True).str.replace("’", "'", regex=False)
+    if before or behind:
+        parts = texts.str.extract(rf"^([+-]?)\s*{re.escape(before)}\s*([+-]?{_DIGITS})\s*{re.escape(behind)}$")
+        texts = (parts[0] + parts[1]).str.strip().fillna("")
+    wrong = np.zeros(len(texts), dtype=bool)
+    if core == WHOLE:
+        wrong = _matches(texts, _grouped(".", ","))  # 1.234 may be a thousand and more
+    elif thousands:
+        grouped = np.asarray(texts.str.contains(thousands, regex=False), dtype=bool)
+        wrong = grouped & ~_matches(texts, _grouped(thousands, decimal))
         texts = texts.str.replace(thousands, "", regex=False)
     if decimal == ",":
-        return None if texts.str.contains(".", regex=False).any() else texts.str.replace(",", ".", regex=False)
-    return texts
+        wrong |= np.asarray(texts.str.contains(".", regex=False), dtype=bool)
+        texts = texts.str.replace(",", ".", regex=False)
+    numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(wrong, np.nan, numbers)
 
 
-def without_unit(texts: Any, layout: str) -> Any:
-    """Numbers alone of texts with the unit of a layout; None where some have another."""
-    before, core, behind = split(layout)
-    if core in ("1234.5", "1234,5") and not (before or behind):
-        return texts
-    texts = texts.str.replace(_WIDE_SPACES, " ", regex=True).str.replace("’", "'", regex=False)
-    if not (before or behind):
-        return texts
-    pattern = rf"([+-]?)\s*{re.escape(before)}\s*([+-]?{_DIGITS})\s*{re.escape(behind)}"
-    if not texts.str.fullmatch(pattern).all():
-        return None
-    return texts.str.replace(f"^{pattern}$", r"\1\2", regex=True).str.strip()
+def _matches(texts: Any, pattern: str) -> np.ndarray:
+    return np.asarray(texts.str.fullmatch(pattern), dtype=bool)
 
 
 def _grouped(thousands: str, decimal: str) -> str:
     return rf"[+-]?[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+(?:{re.escape(decimal)}\d+)?"
 
 
-def to_floats(texts: Any) -> np.ndarray:
-    """Numbers of a pandas series of texts; NaN for what is none."""
-    numbers = pd.to_numeric(texts, errors="coerce")
-    return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+def _dates(texts: Any, layout: str) -> np.ndarray:
+    """Days since 1970; NaN where a text does not fit. "today" has no digit, and pandas would read it."""
+    texts = texts.where(texts.str.contains(r"\d"))
+    return _days(pd.to_datetime(texts, format=layout, errors="coerce", utc=True))
 
 
-def numeric_share(counts: Mapping[str, int]) -> float:
-    """Share of rows whose text is a number, bare or with the most frequent unit; ``counts`` are rows of each text.
+def _days(times: Any) -> np.ndarray:
+    return np.asarray((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1), dtype=np.float64)
 
-    >>> numeric_share({"1,5": 2, "2 kg": 1, "x": 1})
-    0.75
+
+def is_text(series: Any) -> bool:
+    """Whether a series holds text, missing values aside."""
+    if isinstance(series.dtype, pd.StringDtype):
+        return True
+    return series.dtype == object and all(isinstance(value, str) for value in series[series.notna()])
+
+
+def _parsed_typed(series: Any, kind: str, layout: str, there: np.ndarray) -> tuple[Any, np.ndarray]:
+    """The same of a column with a type of its own, as data frames and Parquet have them."""
+    own, fits = typed_kind(series), np.zeros(len(series), dtype=bool)
+    if kind == "category" or kind == own == "boolean":
+        texts = [label_text(value) if known else None for value, known in zip(series.tolist(), there, strict=True)]
+        return pd.Categorical(texts, categories=["false", "true"] if kind == "boolean" else None), fits
+    if kind == own == "date":
+        return _days(pd.to_datetime(series, utc=True)), fits
+    if kind == "number" and own in ("number", "boolean") and split(layout)[::2] == ("", ""):
+        return series.astype(object).where(series.notna(), np.nan).to_numpy().astype(np.float64), fits
+    return np.full(len(series), np.nan), there
+
+
+def typed_kind(series: Any) -> str:
+    """Kind by a series' own type; what is neither numbers, booleans nor dates is category."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return "category"
+    if is_bool_dtype(series.dtype):
+        return "boolean"
+    if is_datetime64_any_dtype(series.dtype):
+        return "date"
+    if is_numeric_dtype(series.dtype) and getattr(series.dtype, "kind", "f") != "c":
+        return "number"
+    inferred = pd.api.types.infer_dtype(series, skipna=True)
+    if inferred in ("integer", "floating", "mixed-integer-float", "decimal", "empty"):
+        return "number"
+    if inferred in ("boolean", "date", "datetime"):
+        return "boolean" if inferred == "boolean" else "date"
+    texts = np.array([isinstance(value, str) for value in series])
+    if not texts.any():
+        raise ValueError(f"column {series.name!r} holds values of type {series.dtype}, which no model takes: drop it")
+    raise ValueError(mixed(str(series.name), int(texts.argmax()) + 1, series.iloc[int(texts.argmax())]))
+
+
+def label_text(value: Any) -> str:
+    """A value as the text of a category.
+
+    >>> label_text(True), label_text(2.0), label_text("x")
+    ('true', '2', 'x')
     """
-    units: Counter[tuple[str, str]] = Counter()
-    for text, rows in counts.items():
-        if match := _MARKED.fullmatch(text):
-            units[match["before"] or "", match["behind"] or ""] += rows
-    bare = units.pop(("", ""), 0)
-    return (bare + max(units.values(), default=0)) / max(1, sum(counts.values()))
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value)).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def mixed(name: str, row: int, value: Any) -> str:
+    """The message for a column of numbers with text among them."""
+    text = shown(value)
+    return (
+        f"column {name!r} holds numbers and text, such as {text} in row {row}: correct it, or pass missing=[{text}] "
+        f"(--missing {text}) if that means a missing value, or category=[{name!r}] (--category) to take categories"
+    )
 
 
 @dataclass(frozen=True)
@@ -186,11 +265,11 @@ def given_layouts(layout: Layout) -> Given:
     Given(columns={'price': ('number', '1234,5')}, table={'date': '%m/%d/%Y'})
     """
     if isinstance(layout, Mapping):
-        return Given({name: _known(text) for name, text in layout.items()})
+        layout = [f"{name}={text}" for name, text in layout.items()]
     given = Given()
     for text in [layout] if isinstance(layout, str) else layout:
         name, equals, rest = str(text).rpartition("=")
-        kind, known = _known(rest)
+        kind, known = _known(rest.strip())
         if equals:
             given.columns[name] = kind, known
         else:
@@ -199,11 +278,10 @@ def given_layouts(layout: Layout) -> Given:
 
 
 def _known(text: str) -> tuple[str, str]:
-    try:
-        return "number", joined(*split(text.strip()))
-    except ValueError:
-        date = text.strip() if text.strip() == "ISO8601" else re.sub(r"%?([A-Za-z])", r"%\1", text.strip())
-    if date not in DATES:
+    if is_layout("number", text):
+        return "number", joined(*split(text))
+    date = text if text == ISO else re.sub(r"%?([A-Za-z])", r"%\1", text)
+    if not is_layout("date", date):
         raise ValueError(
             f"layout must say how numbers are written, one of {', '.join(NUMBERS)} and a unit around it, or dates, "
             f"such as d/m/Y or %m/%d/%Y; COLUMN= in front is for one column; got {shown(text)}"
@@ -213,5 +291,5 @@ def _known(text: str) -> tuple[str, str]:
 
 def remedy(name: str, layouts: Iterable[str]) -> str:
     """How a caller names the layout of a column, for messages."""
-    ways = [f"{name}={layout.replace('%', '') if layout in DATES else layout}" for layout in layouts]
+    ways = [f"{name}={layout.replace('%', '') if is_layout('date', layout) else layout}" for layout in layouts]
     return " or ".join(f"layout=[{way!r}] (--layout {shlex.quote(way)})" for way in ways)

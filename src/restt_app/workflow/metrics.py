@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,7 +79,9 @@ def _classification(own: np.ndarray, shares: np.ndarray, weights: np.ndarray) ->
     squares = ((shares - truth) ** 2).sum(axis=1) / (2 if kinds == 2 else 1)
     means = weights @ np.stack([losses, squares, shares.argmax(axis=1) == own], axis=1) / weights.sum(axis=1)[:, None]
     ranked = [_areas(truth[:, k], shares[:, k], weights) for k in ([1] if kinds == 2 else range(kinds))]
-    auc, precision = (_mean_known([areas[place] for areas in ranked]) for place in (0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a resample may have rows of one class alone
+        auc, precision = np.nanmean(ranked, axis=0)  # over the classes that a resample has rows of
     return {
         "log_loss": means[:, 0],
         "roc_auc": auc,
@@ -104,17 +107,10 @@ def _areas(truth: np.ndarray, score: np.ndarray, weights: np.ndarray) -> tuple[n
     weighed = weights[:, order]
     hits = np.add.reduceat(weighed * truth[order], starts, axis=1)
     misses = np.add.reduceat(weighed * (1 - truth[order]), starts, axis=1)
-    found, passed = hits.cumsum(axis=1), misses.cumsum(axis=1)
-    auc = (hits * (passed[:, -1:] - passed + misses / 2)).sum(axis=1) / (found[:, -1] * passed[:, -1])
-    steps = np.where(hits > 0, hits * found / (found + passed), 0.0)
-    return auc, steps.sum(axis=1) / found[:, -1]
-
-
-def _mean_known(parts: list[np.ndarray]) -> np.ndarray:
-    """Mean over classes of those that a resample has rows of."""
-    values = np.array(parts)
-    known = np.isfinite(values)
-    return np.asarray(np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0))
+    true, false = hits.cumsum(axis=1), misses.cumsum(axis=1)  # positives
+    auc = (hits * (false[:, -1:] - false + misses / 2)).sum(axis=1) / (true[:, -1] * false[:, -1])
+    steps = np.where(hits > 0, hits * true / (true + false), 0.0)
+    return auc, steps.sum(axis=1) / true[:, -1]
 
 
 def words(metric: str) -> str:

@@ -46,15 +46,6 @@ class ScoringSettings:
 Step = Callable[[str, float], None]  # what was done, and its cost
 
 
-@dataclass(frozen=True)
-class Honest:
-    """What the card says of the held-out rows: its ``held_out``, ``scores`` and ``calibration``."""
-
-    held_out: dict[str, Any]
-    scores: list[dict[str, Any]]
-    calibration: dict[str, Any]
-
-
 @dataclass(frozen=True, eq=False)
 class _Predicted:
     """A model's predictions of the held-out rows, in the order of the splits, and how long its fits took."""
@@ -90,47 +81,49 @@ class Scorer:
         others = 0.0 if self._baselines else sum(COST[name] for name in BASELINES[self.task])
         return len(self._splits) * (COST[effort] + others)
 
-    def score(self, make: Callable[[], Any], effort: str, step: Step) -> Honest:
-        """Score ``make()``, an unfitted estimator; ``step`` is called after each fit, its costs sum to :meth:`cost`."""
+    def score(self, make: Callable[[], Any], effort: str, step: Step) -> dict[str, Any]:
+        """Score ``make()``, an unfitted estimator: ``held_out``, ``scores`` and ``calibration`` of the card.
+
+        ``step`` is called after each fit, its costs sum to :meth:`cost`.
+        """
         if not self._baselines:
             for name in BASELINES[self.task]:
                 self._baselines[name] = self._predicted(name, partial(self._baseline, name), COST[name], step)
         own = self._predicted(OURS, make, COST[effort], step)
         y = self._y[self._rows]
-        found = {OURS: own, **self._baselines}
-        scores: list[dict[str, Any]] = []
-        metrics: dict[str, float] = {}
-        for name, one in found.items():
-            for metric, values in draws(y, one.values, self._classes, self._seed).items():
-                score: dict[str, Any] = {"model": name, "metric": metric, **entry(values)}
-                scores += [score] if np.isfinite(score["value"]) else []
-                if name == OURS:
-                    metrics[metric] = score["value"]
+        models = {OURS: own, **self._baselines}
+        scores = [
+            {"model": name, "metric": metric, **entry(values)}
+            for name, model in models.items()
+            for metric, values in draws(y, model.values, self._classes, self._seed).items()
+            if np.isfinite(values[0])
+        ]
         held_out = {
             "method": self._method,
             "rows": len(y),
             "trained_on": len(self._splits[0][0]),
-            "metrics": {name: value for name, value in metrics.items() if np.isfinite(value)},
-            "seconds": {name: round(one.seconds / len(self._splits), 3) for name, one in found.items()},
+            "metrics": {score["metric"]: score["value"] for score in scores if score["model"] == OURS},
+            "seconds": {name: round(model.seconds / len(self._splits), 3) for name, model in models.items()},
         }
         x = self._x.iloc[self._rows]
-        if self._classes is None:
-            return Honest(held_out, scores, _coverage(x, y, own, self._seed))
-        return Honest(held_out, scores, _reliability(x, y, own, self._classes))
+        calibration = (
+            _coverage(x, y, own, self._seed) if self._classes is None else _reliability(x, y, own, self._classes)
+        )
+        return {"held_out": held_out, "scores": scores, "calibration": calibration}
 
     def _predicted(self, name: str, make: Callable[[], Any], cost: float, step: Step) -> _Predicted:
         values, ends, seconds = [], [], 0.0
-        for place, (kept, held) in enumerate(self._splits, start=1):
-            made, began = make(), time.monotonic()
+        for place, (train, held) in enumerate(self._splits, start=1):
+            model, began = make(), time.monotonic()
             # Of a fold: categories it has not seen and the like say nothing about the model that is kept.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made.fit(self._x.iloc[kept], self._y[kept])
+                model.fit(self._x.iloc[train], self._y[train])
                 seconds += time.monotonic() - began
                 rows = self._x.iloc[held]
-                values.append(self._values(made, rows))
-                if name == OURS and self._classes is None and hasattr(made, "predict_interval"):
-                    ends.append(np.stack([made.predict_interval(rows, coverage) for coverage in COVERAGES]))
+                values.append(self._values(model, rows))
+                if name == OURS and self._classes is None and hasattr(model, "predict_interval"):
+                    ends.append(np.stack([model.predict_interval(rows, coverage) for coverage in COVERAGES]))
             step(f"scoring {name}" + (f", fold {place} of {len(self._splits)}" if len(self._splits) > 1 else ""), cost)
         return _Predicted(np.concatenate(values), seconds, np.concatenate(ends, axis=1) if ends else None)
 
@@ -163,8 +156,8 @@ class Scorer:
             if not wide:
                 return model
             codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
-            kept = make_column_transformer((codes, wide), remainder="passthrough", verbose_feature_names_out=False)
-            return make_pipeline(kept.set_output(transform="pandas"), model)
+            coded = make_column_transformer((codes, wide), remainder="passthrough", verbose_feature_names_out=False)
+            return make_pipeline(coded.set_output(transform="pandas"), model)
         scaled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
         # Unseen levels and those of less than a hundredth of the rows share one place, as in ResTT.
         states = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=0.01, sparse_output=False)
@@ -172,57 +165,50 @@ class Scorer:
         return make_pipeline(make_column_transformer((scaled, numbers), (states, texts)), linear)
 
 
-def _coverage(x: Any, y: np.ndarray, found: _Predicted, seed: int) -> dict[str, Any]:
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(y))[:SHOWN_ROWS])
-    pairs, fifths, ends = [], [], None
-    if found.ends is not None:
-        inside = (found.ends[:, :, 0] <= y) & (y <= found.ends[:, :, 1])
-        widths = found.ends[:, :, 1] - found.ends[:, :, 0]
-        pairs = [
-            {"expected": expected, "observed": float(held.mean()), "width": float(width.mean())}
-            for expected, held, width in zip(COVERAGES, inside, widths, strict=True)
-        ]
+def _coverage(x: Any, y: np.ndarray, own: _Predicted, seed: int) -> dict[str, Any]:
+    pairs, fifths, low, high = [], [], np.full(len(y), None), np.full(len(y), None)
+    if own.ends is not None:
+        inside = (own.ends[:, :, 0] <= y) & (y <= own.ends[:, :, 1])
+        widths = own.ends[:, :, 1] - own.ends[:, :, 0]
         shown = COVERAGES.index(SHOWN_COVERAGE)
-        ends = found.ends[shown]
-        for part in np.array_split(np.argsort(found.values, kind="stable"), PARTS):
+        low, high = own.ends[shown].T
+
+        def held(level: int, rows: Any) -> dict[str, float]:
+            observed, width = float(inside[level, rows].mean()), float(widths[level, rows].mean())
+            return {"expected": COVERAGES[level], "observed": observed, "width": width}
+
+        pairs = [held(level, slice(None)) for level in range(len(COVERAGES))]
+        for part in np.array_split(np.argsort(own.values, kind="stable"), PARTS):
             if len(part):
-                low, high = found.values[part[[0, -1]]]
-                held, width = float(inside[shown, part].mean()), float(widths[shown, part].mean())
-                rows = {"low": float(low), "high": float(high), "rows": len(part)}
-                fifths.append({**rows, "expected": SHOWN_COVERAGE, "observed": held, "width": width})
-    shown_rows = [
-        {
-            "predicted": float(found.values[row]),
-            "observed": float(y[row]),
-            "low": None if ends is None else float(ends[row, 0]),
-            "high": None if ends is None else float(ends[row, 1]),
-        }
-        for row in chosen
-    ]
-    groups = weak_groups(x, row_losses(y, found.values, None), y - found.values)
-    return {"coverage": pairs, "fifths": fifths, "rows": shown_rows, "groups": groups}
+                ends = {"low": float(own.values[part[0]]), "high": float(own.values[part[-1]]), "rows": len(part)}
+                fifths.append({**ends, **held(shown, part)})
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(y))[:SHOWN_ROWS])
+    listed = zip(*(values[chosen].tolist() for values in (own.values, y, low, high)), strict=True)
+    rows = [dict(zip(("predicted", "observed", "low", "high"), row, strict=True)) for row in listed]
+    groups = weak_groups(x, row_losses(y, own.values, None), y - own.values)
+    return {"coverage": pairs, "fifths": fifths, "rows": rows, "groups": groups}
 
 
-def _reliability(x: Any, y: np.ndarray, found: _Predicted, classes: np.ndarray) -> dict[str, Any]:
+def _reliability(x: Any, y: np.ndarray, predicted: _Predicted, classes: np.ndarray) -> dict[str, Any]:
     own = np.searchsorted(classes, y)
     if len(classes) == 2:
-        probability, right = found.values[:, 1], own == 1
+        probability, right = predicted.values[:, 1], own == 1
     else:
-        probability, right = found.values.max(axis=1), found.values.argmax(axis=1) == own
+        probability, right = predicted.values.max(axis=1), predicted.values.argmax(axis=1) == own
     # Bins of equally many rows: probabilities of a rare class would all lie in the first of equal width.
     cuts = np.unique(np.quantile(probability, np.linspace(0, 1, BINS + 1)[1:-1]))
     places = np.searchsorted(cuts, probability, side="left")
     bins = []
     for place in np.unique(places):
-        held, observed = probability[places == place], right[places == place]
-        ends = {"low": float(held.min()), "high": float(held.max())}
-        shares = {"predicted": float(held.mean()), "observed": float(observed.mean())}
-        bins.append({**ends, **shares, "rows": len(held)})
+        inside, observed = probability[places == place], right[places == place]
+        ends = {"low": float(inside.min()), "high": float(inside.max())}
+        shares = {"predicted": float(inside.mean()), "observed": float(observed.mean())}
+        bins.append({**ends, **shares, "rows": len(inside)})
     return {
         "of": classes.tolist()[1] if len(classes) == 2 else None,
         "bins": bins,
-        "confusion": confusion(own, found.values),
-        "groups": weak_groups(x, row_losses(y, found.values, classes)),
+        "confusion": confusion(own, predicted.values),
+        "groups": weak_groups(x, row_losses(y, predicted.values, classes)),
     }
 
 
@@ -262,8 +248,8 @@ def _random(y: np.ndarray, labels: np.ndarray | None, seed: int, settings: Scori
             parts = kind(settings.folds, shuffle=True, random_state=seed).split(np.zeros(rows), labels)
             return list(parts), f"{settings.folds} folds"
     held = min(round(settings.held_share * rows), settings.most_held)
-    kept, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=labels)
-    return [(kept[: settings.most_trained], out)], f"{100 * held / rows:.2g} % of the rows"
+    train, out = train_test_split(np.arange(rows), test_size=held, random_state=seed, stratify=labels)
+    return [(train[: settings.most_trained], out)], f"{100 * held / rows:.2g} % of the rows"
 
 
 def _grouped(
@@ -280,14 +266,14 @@ def _grouped(
         warnings.simplefilter("ignore")  # classes of fewer rows than folds
         parts = list(kind(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), labels, groups))
     if labels is not None:
-        parts = [(kept, out) for kept, out in parts if len(out) and len(np.unique(labels[kept])) > 1]
+        parts = [(train, out) for train, out in parts if len(out) and len(np.unique(labels[train])) > 1]
         if not parts:
             raise ValueError("group must leave rows of two classes outside each group: each class is in one group")
     if len(y) < settings.fold_rows:
         return parts, f"{len(parts)} folds of whole groups, {count} in all"
-    kept, out = parts[0]
+    train, out = parts[0]
     return [
-        (kept[: settings.most_trained], out[: settings.most_held])
+        (train[: settings.most_trained], out[: settings.most_held])
     ], f"whole groups, {100 / folds:.2g} % of the rows"
 
 
@@ -303,8 +289,8 @@ def _latest(times: np.ndarray, settings: ScoringSettings) -> tuple[list[Split], 
 
 def _common_labels(labels: np.ndarray) -> np.ndarray:  # (B,) -> (B,)
     """Labels by which rows are split evenly: those of one row alone count as the most common."""
-    found, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    return np.where(counts[places] < 2, found[counts.argmax()], labels)
+    classes, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.where(counts[places] < 2, classes[counts.argmax()], labels)
 
 
 def group_codes(values: Any) -> np.ndarray:  # (B,) int64

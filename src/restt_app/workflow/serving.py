@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 
 from restt._common.version import __version__
-from restt_app.workflow.columns import Column
-from restt_app.workflow.folder import FittedTable, as_fitted
+from restt_app.workflow.card import FittedTable, as_fitted
+from restt_app.workflow.columns import Column, listed
 from restt_app.workflow.layouts import split
 from restt_app.workflow.source import MISSING, strip_texts
-from restt_app.workflow.table import listed
 
 Row = dict[str, float | int | str | bool | None]
 
@@ -177,16 +176,16 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
     except ImportError as error:
         raise ImportError(f"restt serve needs {error.name}: pip install 'restt[serve]'") from None
 
-    kept = limits or Limits()
+    most = limits or Limits()
     served = _Model(as_fitted(model))
-    predicting = Batcher(served.predict_all, kept)
+    predicting = Batcher(served.predict_all, most)
 
     class Asked(BaseModel):
-        rows: list[Row] = Field(min_length=1, max_length=kept.rows)
+        rows: list[Row] = Field(min_length=1, max_length=most.rows)
         interval: float | None = Field(None, gt=0, lt=1, description="What intervals of a regression hold")
 
     class Explained(BaseModel):
-        rows: list[Row] = Field(min_length=1, max_length=kept.explained)
+        rows: list[Row] = Field(min_length=1, max_length=most.explained)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
@@ -203,7 +202,7 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
             served.check(rows)
             if work is None:
                 return JSONResponse({name: await predicting.ask(rows)})
-            async with asyncio.timeout(kept.seconds), alone:
+            async with asyncio.timeout(most.seconds), alone:
                 return JSONResponse({name: await asyncio.to_thread(work)})
         except (asyncio.QueueFull, TimeoutError):
             raise HTTPException(503, "too many requests are waiting: try again later") from None
@@ -230,7 +229,7 @@ def make_app(model: str | PathLike[str] | FittedTable, limits: Limits | None = N
     predict.__annotations__["asked"], explain.__annotations__["asked"] = Asked, Explained
     app.post("/predict")(predict)
     app.post("/explain")(explain)
-    app.add_middleware(_BodyLimit, most=kept.body)
+    app.add_middleware(_BodyLimit, most=most.body)
     return app
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -56,12 +55,12 @@ def scores_table(card: Card) -> Table:
     held = card.held_out
     table = Table(title=f"{held['rows']} held-out rows ({held['method']}), value [95 % interval]", title_justify="left")
     table.add_column("model")
-    metrics = list(dict.fromkeys(one["metric"] for one in card.scores))
+    metrics = list(dict.fromkeys(entry["metric"] for entry in card.scores))
     for name in metrics:
         table.add_column(words(name), justify="right")
-    found = {(one["model"], one["metric"]): interval(one).replace("[", "\\[") for one in card.scores}
-    for model in dict.fromkeys(one["model"] for one in card.scores):
-        table.add_row(model, *(found[model, name] for name in metrics))
+    results = {(entry["model"], entry["metric"]): interval(entry).replace("[", "\\[") for entry in card.scores}
+    for model in dict.fromkeys(entry["model"] for entry in card.scores):
+        table.add_row(model, *(results[model, name] for name in metrics))
     return table
 
 
@@ -92,83 +91,38 @@ def progress(say: Console) -> Iterator[Callable[[str, float], None]]:
 
 def headline(card: Card) -> str:
     """ResTT's first score beside that of the simplest baseline, in a line."""
-    first = next(one for one in card.scores if one["model"] == OURS)
-    plain = [one for one in card.scores if one["metric"] == first["metric"]][-1]
+    first = next(entry for entry in card.scores if entry["model"] == OURS)
+    plain = [entry for entry in card.scores if entry["metric"] == first["metric"]][-1]
     return f"{words(first['metric'])} {interval(first)}, {plain['model']} {plain['value']:.3g}"
 
 
-@contextmanager
-def counted_rows(say: Console, wanted: bool) -> Iterator[Callable[[int], None] | None]:
-    """A line with the rows done so far, to be told their number; None where it is not ``wanted``."""
-    if not wanted:
-        yield None
-        return
-    with say.status("predicting") as line:
-        yield lambda rows: line.update(f"predicting: {rows} rows")
-
-
-def compared_lines(found: dict[str, Any]) -> list[str]:
+def compared_lines(result: dict[str, Any]) -> list[str]:
     """Lines of text for the result of :func:`restt.workflow.compare_tables`."""
-    lines = [f"{found['rows']} rows"]
-    for one in found["metrics"]:
-        gap = interval({"value": one["difference"], "low": one["low"], "high": one["high"]})
-        better = f"{one['better']} is better" if one["better"] else "no clear difference"
-        lines.append(f"{words(one['metric']):18} a {one['a']:.4g}  b {one['b']:.4g}  a - b {gap}: {better}")
-    apart = found["apart"]
+    lines = [f"{result['rows']} rows"]
+    for entry in result["metrics"]:
+        gap = interval({"value": entry["difference"], "low": entry["low"], "high": entry["high"]})
+        better = f"{entry['better']} is better" if entry["better"] else "no clear difference"
+        lines.append(f"{words(entry['metric']):18} a {entry['a']:.4g}  b {entry['b']:.4g}  a - b {gap}: {better}")
+    apart = result["apart"]
     lines.append(f"predictions differ by {apart['mean']:.3g} on average, by {apart['largest']:.3g} at most, in rows:")
-    lines += [f"  {one['row']}: a {one['a']}, b {one['b']}, observed {one['observed']}" for one in apart["rows"]]
+    lines += [
+        f"  {entry['row']}: a {entry['a']}, b {entry['b']}, observed {entry['observed']}" for entry in apart["rows"]
+    ]
     for letter in "ab":
-        for one in found[f"worse_{letter}"]:
-            lines.append(f"{letter} is worse where {one['column']} is {one['values']} ({one['rows']} rows)")
+        for entry in result[f"worse_{letter}"]:
+            lines.append(f"{letter} is worse where {entry['column']} is {entry['values']} ({entry['rows']} rows)")
     return lines
 
 
-def checked_lines(found: dict[str, Any]) -> list[str]:
+def checked_lines(result: dict[str, Any]) -> list[str]:
     """Lines of text for the result of :func:`restt.workflow.check_table`."""
     lines = [
-        f"{one['column']}: {one['what']} in {one['rows']} rows ({100 * one['share']:.3g} %)"
-        for one in found["findings"]
+        f"{entry['column']}: {entry['what']} in {entry['rows']} rows ({100 * entry['share']:.3g} %)"
+        for entry in result["findings"]
     ]
     lines += [
-        f"{words(one['metric'])} {interval(one)}, on held-out rows {one['held_out']:.4g}" for one in found["scores"]
+        f"{words(entry['metric'])} {interval(entry)}, on held-out rows {entry['held_out']:.4g}"
+        for entry in result["scores"]
     ]
-    verdict = "differ from" if found["findings"] else "are like"
-    return [*lines, f"{found['rows']} rows {verdict} those of the fit"]
-
-
-def read_setting(text: str) -> tuple[str, Any]:
-    """A parameter given as ``name=value``, the value as JSON where it is JSON, else as text.
-
-    >>> read_setting("bond_dim=16"), read_setting("effort=quick")
-    (('bond_dim', 16), ('effort', 'quick'))
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ValueError(f"--set must be given as NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
-def info_lines(found: dict[str, Any]) -> list[str]:
-    """Lines of text for the result of :func:`restt.workflow.info`."""
-    versions = found["versions"]
-    lines = [
-        f"restt {versions['restt']} ({found['commit']})",
-        f"platform    {found['platform']}, {found['threads']} thread(s)",
-        "versions    " + ", ".join(f"{name} {version}" for name, version in versions.items() if name != "restt"),
-    ]
-    for device, backend in zip(found["devices"], found["backends"], strict=True):
-        lines.append(f"device      {device['name']}: {device['description']}, {device['free']} free")
-        lines.append(f"  backend   {backend['backend']} for {backend['dtype']}: {backend['why']}")
-        lines += [f"    not {name}: {why}" for name, why in backend["not"].items()]
-    lines.append(f"cache       {found['cache']}")
-    ready = [name for name, here in found["data"]["sets"].items() if here]
-    away = [name for name, here in found["data"]["sets"].items() if not here]
-    lines.append(f"data        here: {', '.join(ready)}" + (f"; not here: {', '.join(away)}" if away else ""))
-    lines += [f"  looked in {folder}" for folder in found["data"]["folders"]]
-    for extra, packages in found["extras"].items():
-        state = f"lacks {', '.join(packages)}: pip install 'restt[{extra}]'" if packages else "installed"
-        lines.append(f"extra       {extra}: {state}")
-    return lines
+    verdict = "differ from" if result["findings"] else "are like"
+    return [*lines, f"{result['rows']} rows {verdict} those of the fit"]

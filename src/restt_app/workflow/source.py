@@ -40,14 +40,8 @@ MISSING = frozenset(
 )
 _SAMPLE_CHARACTERS, _SAMPLE_RECORDS = 1 << 16, 200  # by which the delimiter is detected
 _BLOCK = 1 << 20
-_BYTE_ORDER_MARKS = (  # the longer first: one of UTF-32 begins with one of UTF-16
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_COMPRESSIONS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -111,17 +105,16 @@ class Source(FrameSource):
     """
 
     def __init__(
-        self,
-        path: str | PathLike[str],
-        *,
-        delimiter: str = "auto",
-        encoding: str = "auto",
-        missing: Sequence[str] = (),
+        self, path: str | PathLike[str], *, delimiter: str = "auto", encoding: str = "auto", missing: Sequence[str] = ()
     ) -> None:
         if delimiter != "auto" and len(delimiter) != 1:
             raise ValueError(f'delimiter must be "auto" or one character, got {delimiter!r}')
-        if encoding != "auto":
-            _check_encoding(encoding)
+        try:
+            codecs.lookup("utf-8" if encoding == "auto" else encoding)
+        except LookupError:
+            raise ValueError(
+                f'encoding must be "auto" or one Python knows, such as latin-1, got {encoding!r}'
+            ) from None
         self.name = "-" if str(path) == "-" else Path(path).name
         self.label = "standard input" if self.name == "-" else self.name
         self.notes, self._missing = [], MISSING.union(missing)
@@ -176,16 +169,9 @@ class Source(FrameSource):
         """Turn what goes wrong inside into an error that names the source and what to do."""
         try:
             yield
-        except _DAMAGED as error:
-            raise ValueError(f"{self.label} is damaged: {error}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.label} cannot be read as {error.encoding}: byte 0x{error.object[error.start]:02x} is none of "
-                'its characters; leave encoding at "auto", or name another'
-            ) from error
         except UnicodeError as error:
             raise ValueError(
-                f"{self.label} cannot be read as {self.encoding}: {error}; name another encoding"
+                f'{self.label} cannot be read as {self.encoding}: {error}; leave encoding at "auto", or name another'
             ) from error
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             what = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
@@ -195,17 +181,16 @@ class Source(FrameSource):
             ) from error
         except csv.Error as error:
             raise ValueError(f"{self.label} is no table of delimited text: {error}") from error
-        except (pa.ArrowException, OSError) as error:
+        except (*_DAMAGED, pa.ArrowException, OSError) as error:
             raise ValueError(f"{self.label} is damaged: {' '.join(str(error).split())}") from error
 
     def _bytes(self) -> IO[bytes]:
+        """The file from its beginning, decompressed where it is compressed."""
         self._raw.seek(0)
         head = self._raw.read(6)
         self._raw.seek(0)
-        for mark, opened in _COMPRESSIONS:
-            if head.startswith(mark):
-                return cast(IO[bytes], opened(self._raw, "rb"))
-        return self._raw
+        opener: Any = next((opener for mark, opener in _COMPRESSIONS.items() if head.startswith(mark)), None)
+        return self._raw if opener is None else cast(IO[bytes], opener(self._raw, "rb"))
 
     @contextmanager
     def _text(self) -> Iterator[IO[str]]:
@@ -221,32 +206,26 @@ class Source(FrameSource):
         return pq.ParquetFile(stream if stream is self._raw else io.BytesIO(stream.read()), **FOOTER_LIMITS)
 
     def _detect_encoding(self) -> str:
+        """UTF-16 where its mark says so, else UTF-8, or Windows-1252 where the bytes are not UTF-8."""
         head = self._bytes().read(4096)
-        for mark, name in _BYTE_ORDER_MARKS:
+        for mark, name in _BYTE_ORDER_MARKS.items():
             if head.startswith(mark):
                 return name
         if b"\0" in head:
-            # Latin text in UTF-16 without a mark has its zeros all on one side.
-            even, odd = head[0::2].count(0), head[1::2].count(0)
-            if min(even, odd) > 0.1 * max(even, odd):
-                raise ValueError(f"{self.label} is neither text nor Parquet: it holds zero bytes")
-            return "utf-16-be" if even > odd else "utf-16-le"
-        name = next((name for name in ("utf-8", "cp1252") if self._decodes(name)), "latin-1")
-        if name != "utf-8":
-            self.notes.append(
-                f"{self.label} is not UTF-8 and was read as {name}; name its encoding if letters look wrong"
+            raise ValueError(
+                f"{self.label} is neither text nor Parquet: it holds zero bytes; name its encoding if it is"
             )
-        return name
-
-    def _decodes(self, name: str) -> bool:
-        decoder, stream = codecs.getincrementaldecoder(name)(), self._bytes()
+        decoder, stream = codecs.getincrementaldecoder("utf-8")(), self._bytes()
         try:
             while block := stream.read(_BLOCK):
                 decoder.decode(block)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:
-            return False
-        return True
+            self.notes.append(
+                f"{self.label} is not UTF-8 and was read as cp1252; name its encoding if letters look wrong"
+            )
+            return "cp1252"
+        return "utf-8"
 
     def _detect_delimiter(self) -> str:
         """The delimiter that cuts the first records into equally many fields, and into the most."""
@@ -273,7 +252,7 @@ class Source(FrameSource):
         if record is None:
             raise ValueError(f"{self.label} is empty: expected a line of column names, and rows below it")
         names = [name.strip() for name in record]
-        if all(_is_number(name) for name in names):
+        if pd.to_numeric(pd.Series(names), errors="coerce").notna().all():
             raise ValueError(
                 f"{self.label} begins with numbers ({shown(','.join(names))}): expected a first line of column names"
             )
@@ -308,7 +287,7 @@ def strip_texts(frame: Any, words: frozenset[str]) -> Any:
 
 
 def _rewindable(path: str | PathLike[str]) -> IO[bytes]:
-    """A binary file that can be read from its beginning again and again."""
+    """A binary file that can be read from its beginning again and again; what cannot is copied."""
     if str(path) == "-":
         return _copied(sys.stdin.buffer)
     file = check_file("data", path)
@@ -320,11 +299,7 @@ def _rewindable(path: str | PathLike[str]) -> IO[bytes]:
 
 def _copied(pipe: IO[bytes]) -> IO[bytes]:
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the source
-    try:
-        shutil.copyfileobj(pipe, copy, _BLOCK)
-    except BaseException:
-        copy.close()
-        raise
+    shutil.copyfileobj(pipe, copy, _BLOCK)
     copy.seek(0)
     return cast(IO[bytes], copy)
 
@@ -336,22 +311,7 @@ def _records(lines: IO[str], delimiter: str) -> Iterator[list[str]]:
             yield record
 
 
-def _check_encoding(name: str) -> None:
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        raise ValueError(f'encoding must be "auto" or one Python knows, such as latin-1, got {name!r}') from None
-
-
 def _check_names(names: list[str], label: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{label} has {names.count(twice[0])} columns named {twice[0]!r}: give each a name of its own")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,30 +11,34 @@ import numpy as np
 import pandas as pd
 
 from restt._common.errors import shown
-from restt_app.workflow.columns import DASHES, Column, described, first_misfit, is_text, mixed, parsed, typed_kind
+from restt_app.workflow.columns import Column, check_column, described
 from restt_app.workflow.layouts import (
-    DAY_ORDERS,
+    DASHES,
     NUMBERS,
     TEXT,
     WHOLE,
     Layout,
     candidates,
+    day_order,
     decimal_sign,
     given_layouts,
     is_money,
+    is_text,
     joined,
-    numeric_share,
+    mixed,
+    parsed,
     remedy,
     rival,
     split,
-    to_floats,
-    without_unit,
+    typed_kind,
 )
 from restt_app.workflow.source import opened
 
 _MOST_LABELS = 200  # different values up to which their spelling is kept: the column may be a target of 100 classes
 # More different texts than this of which at least half are numbers: numbers with something else among them.
 _MIXED_LEVELS, _MIXED_SHARE = 20, 0.5
+_QUICK = 50  # values tried before all are
+_CODE = r"0\d"  # 01234 is a code, such as that of a place, and no number
 _TYPED = {"number": "1234.5", "boolean": "true/false", "date": "ISO8601"}
 
 
@@ -74,7 +79,7 @@ def read_table(
     keep: Sequence[str] = (),
     layout: Layout = (),
 ) -> Table:
-    r"""Read a table and find out what its columns hold.
+    r"""Read a table and detect what its columns hold.
 
     Parameters
     ----------
@@ -112,17 +117,20 @@ def read_table(
     fixed = {**given.columns, **dict.fromkeys(category, TEXT)}
     readings = {name: _read(frame[name], fixed.get(name)) for name in source.columns if name not in drop}
     _decide(readings, given.table, source.delimiter)
-    columns = {name: Column.unread(name) for name in source.columns}
+    unread = {"used": False, "note": "left out: as asked"}
+    columns = {name: Column(name, "unread", "text", 0, 0, **unread) for name in source.columns}
     notes = list(source.notes)
+    core = _table_core(readings, given.table)
     for name, reading in readings.items():
-        _refuse_mixed(reading)
         column = described(name, reading.kind, reading.layout, reading.values, keep=name in (*keep, *category))
-        columns[name] = replace(column, layout=_saved_layout(reading, readings, given.table))
+        columns[name] = replace(column, layout=_saved_layout(reading, core))
         if reading.decision:
             # Notes are stored with the model, which has no value of a column that is left out.
             such = f", such as {shown(reading.sign[1])}," if column.used and reading.sign else ""
             notes.append(f"column {name!r}{such} is read as {reading.decision}")
-    _refuse_same_inputs(columns)
+    for column in columns.values():
+        if same := [name for name in column.inputs if name != column.name and name in columns]:
+            raise ValueError(f"column {same[0]!r} has the name that a part of the date {column.name!r} gets: rename it")
     about = {
         "file": source.name,
         "sha256": source.sha256,
@@ -148,58 +156,70 @@ class _Reading:
     kind: str
     layout: str
     values: Any
-    fixed: bool = False
     rival: str | None = None
     sign: tuple[int, str] | None = None
     decision: str = ""
-
-    @property
-    def is_written_number(self) -> bool:
-        return self.kind == "number" and is_text(self.series)
 
 
 def _read(series: Any, fixed: tuple[str, str] | None) -> _Reading:
     """Read a column by a fixed kind and layout, or by the first that fits all of its values."""
     if fixed is not None:
         kind, layout = fixed
-        values = parsed(series, kind, layout)
-        if values is None:
-            place, value = first_misfit(series, kind, layout)
+        values, wrong = parsed(series, kind, layout)
+        if wrong.any():
+            row = int(wrong.argmax())
             raise ValueError(
-                f"layout says that column {series.name!r} holds {kind}s written as {layout}, got {shown(value)} in "
-                f"row {place + 1}"
+                f"layout says that column {series.name!r} holds {kind}s written as {layout}, "
+                f"got {shown(series.iloc[row])} in row {row + 1}"
             )
-        return _Reading(series, kind, layout, values, fixed=True)
+        return _Reading(series, kind, layout, values)
     if not is_text(series):
         kind = typed_kind(series)
         layout = _TYPED.get(kind, "text")
-        return _Reading(series, kind, layout, parsed(series, kind, layout))
+        return _Reading(series, kind, layout, parsed(series, kind, layout)[0])
     present = series[series.notna() & ~series.isin(DASHES)]
-    for kind, layout in candidates(series[series.notna()] if present.empty else present):
-        values = parsed(series, kind, layout)
+    known = series[series.notna()] if present.empty else present
+    for kind, layout in candidates(known.iloc[0]) if len(known) else [TEXT]:
+        values = _fitting(series, known, kind, layout)
         if values is not None:
             break
+    if (kind, layout) == TEXT:
+        _refuse_mixed(present)
     reading = _Reading(series, kind, layout, values)
     if kind in ("number", "date") and len(present):
         if kind == "number":
-            texts = without_unit(present, layout)
-            present = present[texts.str.contains(".", regex=False) | texts.str.contains(",", regex=False)]
+            units = [unit for unit in split(layout)[::2] if unit]
+            bare = present.str.replace("|".join(map(re.escape, units)), "", regex=True) if units else present
+            present = present[bare.str.contains("[.,]")]
         reading.sign = (int(present.index[0]) + 1, str(present.iloc[0])) if len(present) else None
         other = rival(kind, layout)
-        if other is not None and parsed(series, kind, other) is not None:
+        if other is not None and _fitting(series, known, kind, other) is not None:
             reading.rival = other
     return reading
+
+
+def _fitting(series: Any, known: Any, kind: str, layout: str) -> Any:
+    """Values of a column of text in a layout; None where some do not fit, or are codes in place of numbers."""
+    if kind != "category" and parsed(known.iloc[:_QUICK], kind, layout)[1].any():
+        return None
+    values, wrong = parsed(series, kind, layout)
+    if wrong.any():
+        return None
+    if kind == "number" and known.str.match(_CODE).any():
+        numbers = values[~np.isnan(values)]
+        return None if (numbers == np.round(numbers)).all() else values
+    return values
 
 
 def _decide(readings: Mapping[str, _Reading], given: Mapping[str, str], delimiter: str | None) -> None:
     """Read what has two meanings as was given or as other columns show; ValueError where nothing tells."""
     clear = [reading for reading in readings.values() if reading.sign and reading.rival is None]
     signs = {decimal_sign(reading.layout) for reading in clear if reading.kind == "number"}
-    first = {reading.layout[1] for reading in clear if reading.kind == "date" and reading.layout[:5] in DAY_ORDERS}
+    first = {day_order(reading.layout) for reading in clear if reading.kind == "date"} - {""}
     if decimal_sign(given.get("number", WHOLE)):
         signs = {decimal_sign(given["number"])}
-    if given.get("date", "")[:5] in DAY_ORDERS:
-        first = {given["date"][1]}
+    if day_order(given.get("date", "")):
+        first = {day_order(given["date"])}
     for name, reading in readings.items():
         if reading.rival is None or reading.sign is None or reading.series.nunique() < 2:
             continue
@@ -207,7 +227,7 @@ def _decide(readings: Mapping[str, _Reading], given: Mapping[str, str], delimite
         chosen, why = None, "" if reading.kind in given else ", as in other columns"
         if reading.kind == "date":
             if len(first) == 1:
-                chosen = kept if kept[1] in first else other
+                chosen = kept if day_order(kept) in first else other
         elif len(signs) == 1:
             chosen = kept if decimal_sign(kept) in signs else other
         elif is_money(kept):
@@ -224,59 +244,40 @@ def _decide(readings: Mapping[str, _Reading], given: Mapping[str, str], delimite
         if why and not (reading.kind == "number" and decimal_sign(kept) == "." and chosen == kept):
             reading.decision = f"{chosen}{why}"
         reading.layout, reading.rival = chosen, None
-        reading.values = parsed(reading.series, reading.kind, chosen)
+        reading.values = parsed(reading.series, reading.kind, chosen)[0]
 
 
-def _saved_layout(reading: _Reading, readings: Mapping[str, _Reading], given: Mapping[str, str]) -> str:
-    """The layout by which new tables are read: numbers that show no sign of their own follow the other columns."""
-    if not reading.is_written_number:
-        return reading.layout
-    clear = [other for other in readings.values() if other.is_written_number and other.sign and other.rival is None]
-    cores = {split(other.layout)[1] for other in clear} & set(NUMBERS)
+def _table_core(readings: Mapping[str, _Reading], given: Mapping[str, str]) -> str | None:
+    """Layout that all numbers of a table share; None where they show no decimal sign, or two."""
+    clear = [one for one in readings.values() if one.kind == "number" and one.sign and one.rival is None]
+    cores = {split(reading.layout)[1] for reading in clear}
     if decimal_sign(given.get("number", WHOLE)):
         cores = {split(given["number"])[1]}
-    signs = {NUMBERS[core][1] for core in cores}
+    signs = {NUMBERS[core][1] for core in cores} - {""}
     grouped = [core for core in cores if NUMBERS[core][0]]
-    before, core, behind = split(reading.layout)
-    if core == WHOLE or NUMBERS[core][0] or (reading.sign and NUMBERS[core][1] not in signs):
+    if len(signs) != 1:
+        return None
+    return grouped[0] if len(grouped) == 1 else f"1234{signs.pop()}5"
+
+
+def _saved_layout(reading: _Reading, table_core: str | None) -> str:
+    """The layout by which new tables are read: numbers that show no sign of their own follow the other columns."""
+    if reading.kind != "number" or not is_text(reading.series):
         return reading.layout
-    usual = core if reading.sign else WHOLE
-    if len(signs) == 1:
-        usual = grouped[0] if len(grouped) == 1 else f"1234{signs.pop()}5"
-    return joined(before, usual, behind)
+    before, core, behind = split(reading.layout)
+    thousands, sign = NUMBERS[core]
+    if thousands or (reading.sign and (table_core is None or sign != NUMBERS[table_core][1])):
+        return reading.layout
+    return joined(before, table_core or WHOLE, behind)
 
 
-def _refuse_mixed(reading: _Reading) -> None:
-    """ValueError for a column of text most of which are numbers, however written."""
-    if (reading.kind, reading.layout) != TEXT or reading.fixed or not is_text(reading.series):
+def _refuse_mixed(texts: Any) -> None:
+    """ValueError for a column of many texts at least half of which are numbers in one layout."""
+    levels = texts.drop_duplicates()
+    if len(levels) <= _MIXED_LEVELS:
         return
-    counts = reading.series[~reading.series.isin(DASHES)].value_counts()
-    levels = pd.Series(counts.index, dtype=object)
-    if len(levels) <= _MIXED_LEVELS or numeric_share(counts.to_dict()) < _MIXED_SHARE:
-        return
-    if not np.isnan(to_floats(levels)).any():
-        return  # codes
-    some = [levels[place : place + 1] for place in range(_MIXED_LEVELS)]
-    tried = dict.fromkeys(layout for level in some for kind, layout in candidates(level) if kind == "number")
-    usual = max(tried, key=lambda layout: sum(parsed(level, "number", layout) is not None for level in some))
-    place, value = first_misfit(reading.series, "number", usual)
-    raise ValueError(mixed(str(reading.series.name), place + 1, value))
-
-
-def check_column(argument: str, name: str, columns: Sequence[str]) -> None:
-    """ValueError where the table has no such column."""
-    if name not in columns:
-        close = [column for column in columns if column.lower() == name.lower()]
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"{argument} names the column {name!r}, which is not there{hint}; there are {listed(columns)}")
-
-
-def _refuse_same_inputs(columns: dict[str, Column]) -> None:
-    for column in columns.values():
-        if same := [name for name in column.inputs if name != column.name and name in columns]:
-            raise ValueError(f"column {same[0]!r} has the name that a part of the date {column.name!r} gets: rename it")
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, at most twelve."""
-    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    tried = {layout for text in levels[:_MIXED_LEVELS] for kind, layout in candidates(text) if kind == "number"}
+    wrong = min((parsed(texts, "number", layout)[1] for layout in sorted(tried)), key=np.sum)
+    if 0 < wrong.mean() <= 1 - _MIXED_SHARE:
+        row = int(wrong.argmax())
+        raise ValueError(mixed(str(texts.name), int(texts.index[row]) + 1, texts.iloc[row]))

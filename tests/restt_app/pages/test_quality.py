@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from restt_app.pages.learned import Drawing, Learned
+from restt_app.pages.learned import Learned
 from restt_app.pages.model import _outputs, _summary
-from restt_app.pages.quality import calibration, confusion_table, headlines, least_sure, scores, weak_table
-from restt_app.pages.shell import Bar, Bars, DataTable
+from restt_app.pages.quality import calibration, confusion_table, coverage, headlines, least_sure, scores, weak_table
+from restt_app.pages.shell import Bar, Bars, DataTable, Drawing
 
 
 def texts(table, column):
@@ -76,18 +76,17 @@ def test_intervals_that_hold_more_or_fewer_rows_say_so():
         for observed, width in ((0.95, 1.0), (0.89, None), (0.904, 2.0))
     ]
     fifth = {"low": 1.0, "high": 2.0, "expected": 0.9, "observed": 0.9, "width": 3.0}
-    held = calibration({"calibration": {"rows": rows, "coverage": levels, "fifths": [fifth]}}, "y")
-    assert [row[1].remark for row in held.coverage.rows] == ["5 points more", "1 point fewer", "as it should"]
-    assert texts(held.coverage, 2) == ["1", "–", "2"]
-    assert [cell.text for cell in held.fifths.rows[0]] == ["1 to 2", "90 %", "3"]
-    assert "; 1 observed values lie outside" in held.drawing.caption
+    assert [row[1].remark for row in coverage(levels).rows] == ["5 points more", "1 point fewer", "as it should"]
+    assert texts(coverage(levels), 2) == ["1", "–", "2"]
+    assert [cell.text for cell in coverage([fifth], fifths=True).rows[0]] == ["1 to 2", "90 %", "3"]
+    assert "; 1 observed values lie outside" in calibration({"calibration": {"rows": rows}}, "y").caption
 
 
 def test_the_gap_of_probabilities_weighs_bins_by_rows():
     bins = [{"predicted": 0.1, "observed": 0.3, "rows": 30}, {"predicted": 0.9, "observed": 0.9, "rows": 10}]
     held = calibration({"calibration": {"bins": bins, "of": "yes"}}, "ill")
-    assert "ill = yes on 40 held-out rows in 2 bins" in held.drawing.caption
-    assert "average gap is 15 %" in held.drawing.caption
+    assert "ill = yes on 40 held-out rows in 2 bins" in held.caption
+    assert "average gap is 15 %" in held.caption
 
 
 def test_bars_lie_between_the_ends_of_all_of_them():

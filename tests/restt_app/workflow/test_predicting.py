@@ -10,7 +10,7 @@ import pytest
 from restt import ResTTNetRegressor
 from restt_app.workflow import Predictions, explain_table, fit_table, load_table, predict_table, write_predictions
 from restt_app.workflow.columns import Column
-from restt_app.workflow.rows import _answers, model_frame
+from restt_app.workflow.predicting import _targets, model_frame
 from restt_app.workflow.source import Source
 
 pytestmark = pytest.mark.usefixtures("little_scoring")
@@ -47,9 +47,7 @@ def test_classes_come_with_their_probabilities(labelled, tree_frame):
 def test_chunks_change_nothing(fitted, new_file, tmp_path, monkeypatch):
     whole = predict_table(fitted, new_file)
     monkeypatch.setattr("restt_app.workflow.source.CHUNK_ROWS", 25)
-    told = []
-    pd.testing.assert_frame_equal(predict_table(fitted, new_file, progress=told.append), whole, rtol=1e-9)
-    assert told == [25, 50, 60]
+    pd.testing.assert_frame_equal(predict_table(fitted, new_file), whole, rtol=1e-9)
     written = write_predictions(Predictions(fitted, new_file), tmp_path / "p.csv")
     assert pd.read_csv(written).prediction.tolist() == pytest.approx(whole.prediction.tolist(), rel=1e-9)
     assert written.read_text().count("prediction") == 1
@@ -123,7 +121,7 @@ def test_lines_of_json(labelled, tree_frame, monkeypatch):
     assert records[0]["girth"] is None
 
 
-def test_the_page_is_given_inputs_and_answers_in_the_models_terms(fitted, labelled, new_file, tmp_path, monkeypatch):
+def test_the_page_is_given_inputs_and_targets_in_the_models_terms(fitted, labelled, new_file, tmp_path, monkeypatch):
     given = {}
 
     def model_page(model, X, y=None, *, card, rows=200):
@@ -158,7 +156,7 @@ def test_a_saved_model_predicts_the_same(labelled, tree_frame, tmp_path):
     ("y", "expected"),
     [([0, 1, 2] * 14, [0, 1, None]), ([1.5, 2.5, 2.5] * 14, ["1.5", "2.5", None]), ([*"uvu"] * 14, ["u", "v", None])],
 )
-def test_answers_are_the_models_labels(y, expected, tmp_path):
+def test_targets_are_the_models_labels(y, expected, tmp_path):
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=42), "y": y})
     fitted = fit_table(frame, "y", parameters={"effort": "quick"})
     path = tmp_path / "new.csv"
@@ -166,5 +164,5 @@ def test_answers_are_the_models_labels(y, expected, tmp_path):
     path.write_text(path.read_text() + "0.5,NA\n")
     with Source(path) as source:
         rows = source.read()
-    assert _answers(fitted.card, fitted.target_column, rows["y"]).tolist() == expected
+    assert _targets(fitted.card, fitted.target_column, rows["y"]).tolist() == expected
     assert set(fitted.estimator.classes_) >= set(expected[:2])

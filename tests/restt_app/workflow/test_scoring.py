@@ -20,7 +20,7 @@ def numbers(rows, seed=0):
 
 
 def by_name(honest):
-    return {(one["model"], one["metric"]): one for one in honest.scores}
+    return {(one["model"], one["metric"]): one for one in honest["scores"]}
 
 
 def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
@@ -30,16 +30,16 @@ def test_folds_predict_every_row_unseen_and_the_metrics_are_scikit_learns():
     scorer = Scorer(x, y, None, splits, method, 0)
     cost = scorer.cost("auto")
     honest = scorer.score(LinearRegression, "auto", lambda what, share: spent.append(share))
-    assert set(honest.held_out["seconds"]) == {"ResTT", "linear", "boosting", "mean"}
-    assert honest.held_out["method"] == "5 folds"
-    assert honest.held_out["rows"] == 100
-    assert honest.held_out["trained_on"] == 80
+    assert set(honest["held_out"]["seconds"]) == {"ResTT", "linear", "boosting", "mean"}
+    assert honest["held_out"]["method"] == "5 folds"
+    assert honest["held_out"]["rows"] == 100
+    assert honest["held_out"]["trained_on"] == 80
     assert sum(spent) == pytest.approx(cost)
-    predicted = np.array([row["predicted"] for row in honest.calibration["rows"]])
-    observed = np.array([row["observed"] for row in honest.calibration["rows"]])
+    predicted = np.array([row["predicted"] for row in honest["calibration"]["rows"]])
+    observed = np.array([row["observed"] for row in honest["calibration"]["rows"]])
     assert len(observed) == 100
-    assert honest.held_out["metrics"]["r2"] == pytest.approx(r2_score(observed, predicted))
-    assert honest.held_out["metrics"]["rmse"] == pytest.approx(root_mean_squared_error(observed, predicted))
+    assert honest["held_out"]["metrics"]["r2"] == pytest.approx(r2_score(observed, predicted))
+    assert honest["held_out"]["metrics"]["rmse"] == pytest.approx(root_mean_squared_error(observed, predicted))
     own = by_name(honest)["ResTT", "r2"]
     assert own["low"] < own["value"] < own["high"]
     assert own["high"] - own["low"] < 0.1
@@ -67,8 +67,8 @@ def test_of_many_rows_a_part_is_held_out_that_no_model_was_fitted_to():
 
     x, y = numbers(600)
     honest = score(Remembering, x, y, None, 0, lambda *_: None, ScoringSettings(most_trained=300))
-    assert honest.held_out["method"] == "20 % of the rows"
-    assert honest.held_out["rows"] == 120
+    assert honest["held_out"]["method"] == "20 % of the rows"
+    assert honest["held_out"]["rows"] == 120
     kept, held = seen
     assert (len(kept), len(held)) == (300, 120)
     assert not set(kept) & set(held)
@@ -88,16 +88,16 @@ def test_classes_are_scored_by_their_probabilities():
     shares = by_name(honest)["class shares", "accuracy"]["value"]
     assert shares == pytest.approx(max((labels == "up").mean(), (labels == "down").mean()))
     assert by_name(honest)["class shares", "roc_auc"]["value"] == pytest.approx(0.5, abs=0.1)
-    counts = honest.calibration["confusion"]
+    counts = honest["calibration"]["confusion"]
     assert sum(counts["positive"][50:]) == ((labels == "up") & (x.a > 0)).sum()
     assert sum(counts["negative"][50:]) == ((labels == "down") & (x.a > 0)).sum()
     up = np.where(x.a > 0, 0.9, 0.1)
-    assert honest.held_out["metrics"]["log_loss"] == pytest.approx(
+    assert honest["held_out"]["metrics"]["log_loss"] == pytest.approx(
         log_loss(labels, np.stack([1 - up, up], axis=1)), rel=1e-4
     )
-    assert honest.held_out["metrics"]["accuracy"] == accuracy_score(labels, np.where(x.a > 0, "up", "down"))
-    assert honest.calibration["of"] == "up"
-    low, high = honest.calibration["bins"]
+    assert honest["held_out"]["metrics"]["accuracy"] == accuracy_score(labels, np.where(x.a > 0, "up", "down"))
+    assert honest["calibration"]["of"] == "up"
+    low, high = honest["calibration"]["bins"]
     assert low["rows"] == int((x.a <= 0).sum())
     assert high["predicted"] == pytest.approx(0.9, abs=1e-5)
     assert high["observed"] == pytest.approx((labels == "up")[x.a > 0].mean())
@@ -107,8 +107,8 @@ def test_a_class_that_a_fold_has_not_seen_costs_but_breaks_nothing():
     x, _ = numbers(40)
     labels = np.array(["a", "b"] * 19 + ["a", "rare"], dtype=object)
     honest = score(DummyClassifier, x, labels, np.unique(labels), 0, lambda *_: None)
-    assert np.isfinite(honest.held_out["metrics"]["log_loss"])
-    assert honest.calibration["of"] is None
+    assert np.isfinite(honest["held_out"]["metrics"]["log_loss"])
+    assert honest["calibration"]["of"] is None
 
 
 def test_baselines_take_gaps_and_categories_of_any_number():
@@ -128,7 +128,7 @@ def test_baselines_take_gaps_and_categories_of_any_number():
 
 def test_the_same_seed_gives_the_same_scores():
     x, y = numbers(60)
-    first, again, other = (score(LinearRegression, x, y, None, seed, lambda *_: None).scores for seed in (1, 1, 2))
+    first, again, other = (score(LinearRegression, x, y, None, seed, lambda *_: None)["scores"] for seed in (1, 1, 2))
     assert first == again != other
 
 
@@ -159,7 +159,7 @@ def test_coverage_by_fifth_and_the_groups_that_do_worse():
             middle = self.predict(X)
             return np.stack([middle - 1, middle + 1], axis=1)
 
-    calibration = score(Wide, x, y, None, 0, lambda *_: None).calibration
+    calibration = score(Wide, x, y, None, 0, lambda *_: None)["calibration"]
     assert [part["rows"] for part in calibration["fifths"]] == [80] * 5
     inside = sum(part["rows"] * part["observed"] for part in calibration["fifths"]) / 400
     predicted = np.sort([row["predicted"] for row in calibration["rows"]])
@@ -184,7 +184,7 @@ def test_bins_hold_equally_many_rows_and_equal_probabilities_together():
             up = np.resize([0.05, 0.25, 1.0], len(X))
             return np.stack([1 - up, up], axis=1)
 
-    calibration = score(Steps, x, labels, np.array([0, 1]), 0, lambda *_: None).calibration
+    calibration = score(Steps, x, labels, np.array([0, 1]), 0, lambda *_: None)["calibration"]
     ends = [part[name] for part in calibration["bins"] for name in ("low", "high")]
     assert ends == pytest.approx([0.05, 0.05, 0.25, 0.25, 1.0, 1.0], abs=1e-5)
     assert sum(part["rows"] for part in calibration["bins"]) == 60

@@ -1,10 +1,9 @@
 import io
 
-import pytest
 from rich.console import Console
 
 from restt_app.workflow.columns import Column
-from restt_app.workflow.shown import columns_table, counted_rows, progress, read_setting, scores_table
+from restt_app.workflow.shown import columns_table, progress, scores_table
 
 
 def drawn(*things):
@@ -37,14 +36,3 @@ def test_progress_says_what_is_done():
     with progress(say) as tell:
         tell("scoring ResTT, fold 1 of 5", 0.25)
     assert "scoring ResTT, fold 1 of 5" in out.getvalue()
-    with counted_rows(say, True) as count:
-        count(40_000)
-    assert "40000 rows" in out.getvalue()
-    with counted_rows(say, False) as count:
-        assert count is None
-
-
-@pytest.mark.parametrize("text", ["epochs", "=3", ""])
-def test_a_setting_needs_name_and_value(text):
-    with pytest.raises(ValueError, match="NAME=VALUE"):
-        read_setting(text)

@@ -23,9 +23,6 @@ def read(path, **options):
         ("utf-8", "utf-8"),
         ("utf-8-sig", "utf-8-sig"),
         ("utf-16", "utf-16"),
-        ("utf-16-le", "utf-16-le"),
-        ("utf-16-be", "utf-16-be"),
-        ("utf-32", "utf-32"),
         ("cp1252", "cp1252"),
     ],
 )
@@ -37,12 +34,6 @@ def test_encodings_are_found(encoding, found, tmp_path):
     assert chunk.columns.tolist() == ["größe", "name"]
     assert chunk["name"].tolist() == ["Jürgen", "–"]
     assert bool(source.notes) == (found == "cp1252")
-
-
-def test_bytes_without_a_meaning_in_windows_letters_are_latin_1(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"a,b\n\x81\xe4,1\n")
-    assert read(path)[0].encoding == "latin-1"
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " "])
@@ -119,7 +110,8 @@ def test_missing_values_have_many_words(tmp_path):
         (b"a,b\n1,2,3\n", {}, "is no table of 2 column"),
         (b"a,b\n1,2\n1,2,3\n", {}, "Expected 2 fields in line 3, saw 3"),
         (b"a\0b\0\0\0\1,\n", {}, "neither text nor Parquet"),
-        (b"a,b\n\xe4,1\n", {"encoding": "utf-8"}, "cannot be read as utf-8: byte 0xe4"),
+        (b"a,b\n\xe4,1\n", {"encoding": "utf-8"}, "cannot be read as utf-8: .* byte 0xe4 in position 4"),
+        (b"a,b\n\x81\xe4,1\n", {}, "cannot be read as cp1252: .* name another"),
         (b"a,b\n1,2\n", {"encoding": "utf-16"}, "cannot be read as utf-16"),
         (b"a,b\n1,2\n", {"encoding": "esperanto"}, "encoding must be"),
         (b"a,b\n1,2\n", {"delimiter": "::"}, "delimiter must be"),

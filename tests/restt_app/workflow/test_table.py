@@ -8,7 +8,7 @@ import pytest
 
 from restt_app.workflow import read_table
 from restt_app.workflow.columns import Column
-from restt_app.workflow.rows import model_frame
+from restt_app.workflow.predicting import model_frame
 
 
 def write(path, **columns):

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from restt_app.workflow import fit_table
-from restt_app.workflow.hints import leaks
+from restt_app.workflow.target import leaks
 
 pytestmark = pytest.mark.usefixtures("little_scoring")
 
