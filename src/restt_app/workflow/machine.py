@@ -24,9 +24,9 @@ def info() -> dict[str, Any]:
     ['cache', 'commit', 'data', 'devices', 'extras', 'folders', 'platform', 'threads', 'versions']
     """
     import torch
-    from restt.data.files import search_folders
+    from restt.data.loading import search_folders
 
-    from restt import chain, data
+    from restt import ResTT, chain, data
     from restt._common.devices import available_memory, gibibytes
     from restt._common.files import user_cache
     from restt._common.provenance import describe_device, provenance
@@ -34,7 +34,8 @@ def info() -> dict[str, Any]:
     def device(name: str) -> str:
         words = "Apple GPU" if name == "mps" else describe_device(name)
         dtype = torch.float64 if name == "cpu" else torch.float32
-        chains = chain.explain(sites=20, feature_dim=9, dtype=dtype, device=name)
+        module = ResTT(20, 9, 20, 1, dtype=dtype, device=name)
+        chains = chain.explain(module, torch.zeros(1, 20, 9, dtype=dtype, device=name))
         return f"{words}, {gibibytes(available_memory(torch.device(name)))} free\n{chains}"
 
     def extra(name: str) -> str:
