@@ -173,7 +173,7 @@ def _parquet(folder: Path) -> Path:
 
 def _read_stream(path: Path) -> Any:
     rows = data.stream(path, target="x")
-    return [rows.to_config(), *rows.tables()]
+    return [rows.to_config(), *rows.frames()]
 
 
 @functools.cache
