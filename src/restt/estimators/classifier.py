@@ -203,7 +203,10 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
         model = ResTTNetClassifier(
             **{name: getattr(estimator, name) for name in shared},
             **options,
-            **{"random_state": seed, "batch_size": own.batch, "epochs": epochs, "verbose": verbose},
+            random_state=seed,
+            batch_size=own.batch,
+            epochs=epochs,
+            verbose=verbose,
         )
         return model.fit(_safe_indexing(X, rows), labels[rows], weights[rows])
 
