@@ -59,7 +59,8 @@ def explored(
     """The explorer's data: rows evenly spread over the table, what columns add to each, and curves."""
     grids = {column: _grid(model, column, numbers[:, column]) for column in ranking[:COLUMNS]}
     grids = {column: grid for column, grid in grids.items() if len(grid) > 1}
-    each = max(1, sum(map(len, grids.values())) * len(outputs))
+    # A column without a curve has its value and its contribution.
+    each = max(1, (sum(map(len, grids.values())) + 2 * (len(local.names) - len(grids))) * len(outputs))
     kept = spread_rows(len(chosen), max(FEWEST_ROWS, NUMBERS // each))
     some = X.iloc[chosen[kept]]
     with warnings.catch_warnings():
