@@ -174,8 +174,8 @@ def surface(
     wide, high = chart.x(1) - chart.left, chart.bottom - chart.y(1)
     for (i, j), value in np.ndenumerate(values):
         tip = f"{names[0]} = {grids[0][i]}, {names[1]} = {grids[1][j]}: {signed(float(value))}"
-        place = {"x": chart.x(i), "y": chart.y(j + 1), "width": wide + 0.3, "height": high + 0.3}
-        chart.add("rect", _shade(float(value) / limit), tip=tip, **place)
+        shade, x, y = _shade(float(value) / limit), chart.x(i), chart.y(j + 1)
+        chart.add("rect", shade, tip=tip, x=x, y=y, width=wide + 0.3, height=high + 0.3)
     for i in range(0, len(grids[0]), math.ceil(72 / wide)):
         chart.text(chart.x(i + 0.5), chart.bottom + 16, cut(grids[0][i], 10), "tick", "middle")
     for j in range(0, len(grids[1]), math.ceil(35 / high)):
@@ -184,8 +184,7 @@ def surface(
     chart.text(2, 14, cut(names[1], 44))
     wide, top = (chart.right - chart.left) / (2 * SHADES + 1), chart.bottom + 50
     for place, step in enumerate(range(-SHADES, SHADES + 1)):
-        key = {"x": chart.left + wide * place, "y": top, "width": wide + 0.3, "height": 8}
-        chart.add("rect", _shade(step / SHADES), **key)
+        chart.add("rect", _shade(step / SHADES), x=chart.left + wide * place, y=top, width=wide + 0.3, height=8)
     chart.text(chart.left, top + 22, signed(-limit), "tick")
     chart.text((chart.left + chart.right) / 2, top + 22, cut(f"added to {output}", 36), "tick", "middle")
     chart.text(chart.right, top + 22, signed(limit), "tick", "end")

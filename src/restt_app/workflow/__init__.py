@@ -9,9 +9,9 @@ The command line does the same with the same functions.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from restt_app.workflow.card import Card, FittedTable, load_table
     from restt_app.workflow.comparing import check_table, compare_tables
     from restt_app.workflow.fitting import fit_table
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     for module, names in _NAMES.items():
         if name in names:
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -117,8 +117,9 @@ def read_table(
     fixed = {**given.columns, **dict.fromkeys(category, TEXT)}
     readings = {name: _read(frame[name], fixed.get(name)) for name in source.columns if name not in drop}
     _decide(readings, given.table, source.delimiter)
-    unread = {"used": False, "note": "left out: as asked"}
-    columns = {name: Column(name, "unread", "text", 0, 0, **unread) for name in source.columns}
+    columns = {
+        name: Column(name, "unread", "text", 0, 0, used=False, note="left out: as asked") for name in source.columns
+    }
     notes = list(source.notes)
     core = _table_core(readings, given.table)
     for name, reading in readings.items():
