@@ -24,7 +24,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
-	! git grep -nIE -f tools/words.txt -- '*.py' '*.md' ':!CHANGELOG.md'
+	! git grep -nIE -f tools/words.txt -- src docs README.md CONTRIBUTING.md
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from restt_app.pages.numbers import percent, short, signed
 
 WIDTH, SMALL = 440.0, 340.0
-# Classes of the style sheet for lines of several outputs or models; beyond them nothing can be told apart.
+# Classes of the style sheet for lines of several outputs or models; beyond them nothing can be values apart.
 SERIES = 6
 # Shades of a surface on either side of zero.
 SHADES = 5
@@ -154,9 +154,9 @@ def curves(
     places = [chart.x(at) for at in x[::step]]
     edges = [places[0], *((np.array(places[:-1]) + places[1:]) / 2).tolist(), places[-1]]
     for turn, place in enumerate(range(0, len(x), step)):
-        told = ", ".join(f"{line.name if len(lines) > 1 else ''} {signed(float(line.y[place]))}" for line in lines)
+        values = ", ".join(f"{line.name if len(lines) > 1 else ''} {signed(float(line.y[place]))}" for line in lines)
         wide = max(0.5, edges[turn + 1] - edges[turn])
-        tip = f"{texts(x[place])}: {told.strip()}"
+        tip = f"{texts(x[place])}: {values.strip()}"
         chart.add("rect", "hover", tip=tip, x=edges[turn], y=chart.top, width=wide, height=chart.bottom - chart.top)
     return chart.markup()
 

@@ -24,12 +24,12 @@ def info() -> dict[str, Any]:
     ['cache', 'commit', 'data', 'devices', 'extras', 'folders', 'platform', 'threads', 'versions']
     """
     import torch
-    from restt.data.loading import search_folders
 
     from restt import ResTT, chain, data
     from restt._common.devices import available_memory, gibibytes
     from restt._common.files import user_cache
     from restt._common.provenance import describe_device, provenance
+    from restt.data.loading import search_folders
 
     def device(name: str) -> str:
         words = "Apple GPU" if name == "mps" else describe_device(name)
