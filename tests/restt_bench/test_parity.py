@@ -16,13 +16,13 @@ from restt_bench.parity import ALLOWED, ParityError, allowed_of, check, relative
 SMALL = Case(sites=5, bond_dim=3, outputs=2, batch=4)
 
 
-def contract_with_wrong_gradient(x, weights, topology):
+def contract_with_wrong_gradient(x, weights, topology, widths=()):
     """Right output, but the core's gradient comes out double."""
     doubled = weights.chain * 2 - weights.chain.detach()
     return eager_contract(x, weights._replace(chain=doubled), topology)
 
 
-def contract_with_wrong_output(x, weights, topology):
+def contract_with_wrong_output(x, weights, topology, widths=()):
     return eager_contract(x, weights, topology) * 1.001
 
 
@@ -55,7 +55,7 @@ def test_an_output_off_by_a_thousandth_is_red(monkeypatch):
 
 
 def test_a_backend_that_raises_is_red_not_skipped(monkeypatch):
-    def raising(x, weights, topology):
+    def raising(x, weights, topology, widths=()):
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(eager, "contract", raising)

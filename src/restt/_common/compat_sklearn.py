@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.base import _fit_context as fit_context
+from sklearn.utils import _safe_indexing as safe_indexing
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import _safe_split as safe_split
 from sklearn.utils.validation import _check_method_params as check_method_params
@@ -17,6 +18,7 @@ __all__ = [
     "check_method_params",
     "constraints_of",
     "fit_context",
+    "safe_indexing",
     "safe_split",
 ]
 

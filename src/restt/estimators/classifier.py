@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import _safe_indexing
 
-from restt._common.compat_sklearn import StrOptions, fit_context
+from restt._common.compat_sklearn import StrOptions, fit_context, safe_indexing
 from restt.estimators.class_rows import ClassSettings
 from restt.estimators.classes import LabelPredictions, fitted_temperature, log_loss, new_labels, read_labels
 from restt.estimators.closed import ClosedForm, FitReport
@@ -208,13 +207,13 @@ def train_wide(X: Any, y: Any, sample_weight: Any, estimator: ResTTClassifier, s
             epochs=epochs,
             verbose=verbose,
         )
-        return model.fit(_safe_indexing(X, rows), labels[rows], weights[rows])
+        return model.fit(safe_indexing(X, rows), labels[rows], weights[rows])
 
     def outputs(model: ResTTNetClassifier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         target, y = model.target_, labels[held_out]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of levels that only held-out rows have
-            logits = model.predict_log_proba(_safe_indexing(X, held_out))
+            logits = model.predict_log_proba(safe_indexing(X, held_out))
         return logits, np.searchsorted(target.classes, y), target.row_weights(y, weights[held_out])
 
     sample, losses = kept[: own.sample], {}

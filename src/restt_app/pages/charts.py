@@ -17,7 +17,7 @@ from markupsafe import Markup
 from restt_app.pages.numbers import percent, short, signed
 
 WIDTH, SMALL = 440.0, 340.0
-# Classes of the style sheet for lines of several outputs or models; beyond them nothing can be values apart.
+# Classes of the style sheet for lines of several outputs or models; more lines than these look alike.
 SERIES = 6
 # Shades of a surface on either side of zero.
 SHADES = 5

@@ -93,11 +93,14 @@ def test_the_explorer_answers(browser, address):
 
 
 def test_the_threshold_moves_the_confusion_matrix(browser, threshold_page, axe, tmp_path):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     file = tmp_path / "page.html"
     file.write_text(threshold_page, encoding="utf-8")
     browser.get_log("browser")
     show(browser, file.as_uri(), PHONE)
     cells = "return [...document.querySelectorAll('#confusion td b')].map(cell => Number(cell.textContent))"
+    WebDriverWait(browser, 20).until(lambda _: browser.execute_script(cells))  # drawn by the page's script
     assert browser.execute_script(cells) == [62, 0, 0, 60]
     browser.execute_script(
         "const v = document.getElementById('cut'); v.value = 10; v.dispatchEvent(new Event('input'))"

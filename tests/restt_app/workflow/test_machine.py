@@ -1,5 +1,7 @@
 import json
 
+import torch
+
 import restt
 from restt_app.workflow import info, machine
 
@@ -10,7 +12,8 @@ def test_everything_is_said_with_its_reason(monkeypatch, tmp_path):
     found = info()
     json.dumps(found, allow_nan=False)
     assert found["versions"]["restt"] == restt.__version__
-    assert restt.chain.explain(sites=20, feature_dim=9, dtype=__import__("torch").float64) in found["devices"]["cpu"]
+    module = restt.ResTT(20, 9, 20, 1, dtype=torch.float64)
+    assert restt.chain.explain(module, torch.zeros(1, 20, 9, dtype=torch.float64)) in found["devices"]["cpu"]
     assert set(found["data"]) == set(restt.data.available())
     assert found["extras"]["app"] == "installed"
     assert found["extras"]["tune"] == "lacks no_such_package: pip install 'restt[tune]'"
