@@ -115,11 +115,12 @@ def main() -> None:
     given = reader.parse_args()
     torch.set_num_threads(1)
     threadpool_limits(1)
-    earlier = json.loads(RECORD.read_text())["results"] if RECORD.exists() else {}
+    earlier = json.loads(RECORD.read_text()) if RECORD.exists() else {"results": {}, "versions": {}}
+    installed = {name: version(name) for module, name in PACKAGES.items() if find_spec(module)}
     content = {
         "title": f"Error against processor time of a fit, at most {given.rows} rows, one thread",
-        "results": earlier | scores(given.folder, given.models.split(","), given.rows),
-        "versions": {name: version(name) for module, name in PACKAGES.items() if find_spec(module)},
+        "results": earlier["results"] | scores(given.folder, given.models.split(","), given.rows),
+        "versions": earlier["versions"] | installed,
     }
     write_results("tabular/error-time.json", content, f"plot_error_time.py FOLDER --rows {given.rows}")
     draw(content["results"])
