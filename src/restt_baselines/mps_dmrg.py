@@ -265,7 +265,7 @@ def _ones(x: Tensor) -> Tensor:  # (N, B, I) -> (B, 1)
 
 
 def _gain(environment: Tensor) -> float:  # (B, R)
-    """What brings the rows' mean square length to 1."""
+    """Factor that brings the rows' mean square length to 1."""
     size = float(environment.double().square().sum(1).mean().sqrt())
     return 1 / size if size > 0 else 1.0
 

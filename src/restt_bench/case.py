@@ -56,7 +56,7 @@ class Case:
         return f"{sizes}{runs} {self.dtype}{rounded} {self.device}"
 
     def scaled_down(self) -> Case:
-        """The same configuration at the sizes of the parity check."""
+        """Configuration at the sizes of the parity check."""
         runs = None if self.runs is None else min(self.runs, PARITY_RUNS)
         return replace(self, sites=min(self.sites, PARITY_SITES), batch=min(self.batch, PARITY_BATCH), runs=runs)
 

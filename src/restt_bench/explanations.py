@@ -95,7 +95,7 @@ def _exact_row(size: tuple[int, ...], device: str) -> Row:
 
 
 def _sampling_rows(size: tuple[int, ...], samplers: dict[str, Sampler]) -> list[Row]:
-    """What samplers need for one row's first output, and what the exact values took."""
+    """Time of samplers for one row's first output, beside that of the exact values."""
     module, x = _problem(size, "cpu")
     means, sites = x.mean(0), size[0]
 

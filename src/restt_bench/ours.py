@@ -67,7 +67,7 @@ class Ours(Implementation):
 
 
 class LibraryStep(Implementation):
-    """What :func:`restt.train.train` does for every batch; on a GPU it replays a recorded step."""
+    """Step of :func:`restt.train.train` for every batch; on a GPU it replays a recorded step."""
 
     role = "ours"
     name, label = "auto-train", "restt.train's own step"

@@ -157,7 +157,7 @@ class Errors:
 
     @property
     def target_std(self) -> float | None:
-        """Of the test rows: the error of a model that answers 0. None while nothing is there."""
+        """Standard deviation of the test targets, the error of a model that answers 0; None without results."""
         stds = [float(result["target_std"]) for result in self.results.values() if result is not None]
         return stds[0] if stds else None
 

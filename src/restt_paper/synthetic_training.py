@@ -147,7 +147,7 @@ def feature_std(reading: str) -> float:
 
 
 def order_variances(weights: Weights, feature_std: float) -> tuple[float, float, float]:
-    """What the orders 1, 2 and 3 of the target (paper, Eq. synthetic) add to its variance.
+    """Variances of the orders 1, 2 and 3 of the target (paper, Eq. synthetic).
 
     >>> order_variances((torch.ones(2), torch.ones(2, 2), torch.ones(2, 2, 2)), 0.5)
     (0.5, 0.25, 0.125)

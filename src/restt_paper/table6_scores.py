@@ -55,7 +55,7 @@ class Scores:
         return [value for split, value in pairs if split != PAPER_SPLIT_SEED]
 
     def shown_on_paper_split(self, metric: str) -> str:
-        """The same as text."""
+        """Score on the paper's split as text."""
         return fixed(self.on_paper_split(metric), 3) if self.splits else NOT_YET
 
     @property

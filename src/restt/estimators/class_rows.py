@@ -308,7 +308,7 @@ def pieces(
 
 
 def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of rows (B, N) the first of each kind, and which kind each is; missing values are equal."""
+    """Find the first of equal rows (B, N), and the group of each row; missing values are equal."""
     rows = rows + 0.0  # -0 becomes 0
     rows[np.isnan(rows)] = np.nan  # the same bits for all
     keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()

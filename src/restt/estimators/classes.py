@@ -91,7 +91,7 @@ class LabelPredictions(ClassifierMixin, BaseResTT):
 
     @property
     def temperature_(self) -> float:
-        """What outputs are divided by before the softmax."""
+        """Divisor of the outputs before the softmax."""
         return self.target_.temperature
 
     def _read_y(self, y: Any) -> np.ndarray:

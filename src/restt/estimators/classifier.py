@@ -156,7 +156,7 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
 
 
 def _shares(candidates: dict[str, tuple[float, float]]) -> dict[str, float]:
-    """Those in the average, the largest share first."""
+    """Shares of the candidates in the average, the largest first."""
     chosen = sorted(((share, name) for name, (_, share) in candidates.items() if share > 0), reverse=True)
     return {name: share for share, name in chosen}
 

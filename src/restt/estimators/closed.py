@@ -24,7 +24,7 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 class FitReport(dict[str, Any]):
-    """What a fit did: a dict of plain values that prints as a few lines.
+    """Report of a fit: a dict of plain values that prints as a few lines.
 
     >>> report = FitReport(rows=90, seconds=0.51, members={"full": 0.75, "linear": 0.25}, leave_one_out_r2=0.8768)
     >>> report

@@ -177,7 +177,7 @@ def _rare_levels(totals: dict[Level, float], weight: float, most_levels: int | N
 
 
 def _level_weights(values: np.ndarray, weights: np.ndarray) -> tuple[dict[Level, float], bool]:
-    """What the rows of each level weigh, and whether some value is missing."""
+    """Sum the weights of the rows of each level; tell whether some value is missing."""
     totals: dict[Level, float] = {}
     absent = False
     for value, weight in zip(values, weights.tolist(), strict=True):

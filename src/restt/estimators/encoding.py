@@ -126,7 +126,7 @@ class Encoding:
         return kind
 
     def _few_vectors(self, numbers: np.ndarray, quick_map: features.Hat) -> np.ndarray | None:  # (B, C) -> (B, N, I)
-        """The same bits as :meth:`vectors` in less time; None where a number is missing."""
+        """Encode few rows to the same bits as :meth:`vectors`, in less time; None where a number is missing."""
         if not np.isfinite(numbers).all():
             return None
         x = numbers if self.in_order else numbers.take(self.order, axis=1)

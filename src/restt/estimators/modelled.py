@@ -47,7 +47,7 @@ class Modelled:
         return _divided(y.reshape(len(y), -1), self.exponents, self.constant)
 
     def of(self, model: Warp) -> Modelled:
-        """The same y on this scale."""
+        """Target on another model scale."""
         return replace(self, model=model)
 
     @property
@@ -57,7 +57,7 @@ class Modelled:
 
     @property
     def label(self) -> str:
-        """What a decision is of: the scale on which explanations add up."""
+        """Name of the scale on which explanations add up."""
         if isinstance(self.model, Warp):
             return "y" if (self.model.power == 1).all() else "transformed y"
         return {"identity": "y", "sqrt": "√y", "log": "log y", "asinh": "asinh y"}[self.model.scale]
@@ -80,7 +80,7 @@ class Modelled:
         return np.where(np.isnan(self.constant), self._grown(self.model.std), 0.0)
 
     def _grown(self, decisions: np.ndarray) -> np.ndarray:  # (O,)
-        """Of the divided y, but for a logarithm's, in the units of the whole."""
+        """Values of the divided y, except logarithms, in units of y."""
         if isinstance(self.model, Warp):
             return np.ldexp(decisions * self.model.width, self.exponents)
         if self.model.scale == "identity":
@@ -140,7 +140,7 @@ def _divided(values: np.ndarray, exponents: np.ndarray, constant: np.ndarray) ->
 
 
 class Distribution:
-    """What a regressor expects of new observations at B rows: ``mean``, ``std``, quantiles, probabilities, density.
+    """Predictive distribution of new observations at B rows: ``mean``, ``std``, quantiles, probabilities, density.
 
     Made by :meth:`ResTTRegressor.predict_distribution`. Arrays are of shape (B,), or (B, O) where y had O columns.
     """
@@ -150,7 +150,7 @@ class Distribution:
 
     @property
     def mean(self) -> np.ndarray:
-        """What ``predict`` returns."""
+        """Predictions, as ``predict`` returns them."""
         return self._target.undivided(self._standard.mean)
 
     @property

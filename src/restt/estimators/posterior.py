@@ -102,7 +102,7 @@ def solve(given: Examples, parameters: ResTTRegressor, names: list[str], seed: i
 
 
 def solved(fitted: prior.Fitted, table: FitTable, target: Modelled, settings: Settings, device: torch.device) -> Solved:
-    """What was fitted to a table, in the estimators' terms."""
+    """Convert a fitted prior to an estimator's attributes."""
     encoding = with_site_means(_encoding(table.columns, fitted), table.numbers, table.weights)
     return Solved(
         with_run(fitted.module).to(device),

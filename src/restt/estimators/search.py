@@ -245,7 +245,7 @@ def _trained(fits: Sequence[Prepared]) -> list[_Trained]:
 
 
 def _kind(fit: Prepared) -> tuple[Any, ...]:
-    """What must be the same for fits to be runs of one module, where it may differ between folds or candidates."""
+    """Key that is equal for fits that can be runs of one module."""
     shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, seed=None, penalty=None)
     towards = (fit.config.penalty or Penalty()).towards
     return fit.module.feature_dim, fit.module.outputs, fit.settings.device, fit.settings.precision, shared, towards

@@ -129,7 +129,7 @@ class Scaled:
         raise NotImplementedError
 
     def on(self, scale: str | None = None) -> Self:
-        """The same on the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units."""
+        """Convert to the scale ``"y"`` (y's units, or probabilities) or ``"latent"``; by default y's units."""
         if scale is None:
             scale = "latent" if self.link is None else "y"
         if scale not in ("y", "latent"):

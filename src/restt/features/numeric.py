@@ -93,7 +93,7 @@ class NumericMap(FeatureMap):
         raise NotImplementedError
 
     def _learned(self, values: Tensor, weights: Tensor) -> dict[str, Any]:
-        """What else is learned from rows of positive weight, as JSON has it."""
+        """Learn further values from rows of positive weight, as JSON has them."""
         return {}
 
     def _check_given(self, values: Tensor) -> None:

@@ -90,7 +90,7 @@ def _most_inducing(members: int, parameters: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Root:
-    """What one member knows through inducing rows, and what it says of each row from the others."""
+    """Root of a member's posterior variance over inducing rows, with its leave-one-out predictions."""
 
     root: Tensor  # (M, M): W, upper triangular
     mean: Tensor  # (M, O): weights of the inducing rows in the mean

@@ -77,7 +77,7 @@ class Distribution:
         return found - np.log(self.deviations) + self.warp.log_slope(y)
 
     def _tails(self, o: int) -> tuple[float, float]:
-        """What q is multiplied by to be Student's, below and above the tabulated levels."""
+        """Factors of q below and above the tabulated levels, for Student's tails."""
         own = self.table[[0, -1], o]
         low, high = student.ppf(LEVELS[[0, -1]], self.degrees) / np.where(own == 0, [-_LEAST, _LEAST], own)
         return float(low), float(high)

@@ -34,7 +34,7 @@ _POINTS_AT_ONCE = 64
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """What a fitted model keeps for its uncertainty: inducing rows, a root of each member, and residual quantiles."""
+    """Predictive distribution of a fitted model: inducing rows, a root of each member, and residual quantiles."""
 
     kernel: Kernel
     thetas: Tensor  # (S, T)
@@ -89,7 +89,7 @@ class Predictive:
         return within + between(means, self.weights)
 
     def features(self, rows: Rows, level: Tensor) -> np.ndarray:  # (B,) -> (B, numbers + 1)
-        """What the logarithm of s² is linear in, beyond the members' own variances."""
+        """Features in which the logarithm of s² is linear, beyond the members' own variances."""
         own = self.kernel.noise_features(rows)
         return torch.cat([own, level.clamp(-Settings.NOISE_END, Settings.NOISE_END)[:, None]], 1).numpy()
 

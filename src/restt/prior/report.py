@@ -17,7 +17,7 @@ _ARRAYS = ("relevance", "length", "line", "power")
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What was learned before any row was conditioned on, averaged over the members.
+    """Fitted hyper-parameters of the prior, averaged over the members.
 
     ``relevance``: prior variance of a column's main effect, for a target of variance 1. ``length``: how far apart two
     values are, in standard deviations of the column, before they say little about each other; ``line`` is the share of

@@ -39,7 +39,7 @@ _LARGEST = 2**20
 
 @dataclass(frozen=True)
 class Rounding:
-    """What became of the posterior mean, and what was lost.
+    """Record of a rounding: the kind of train, its bonds and its errors.
 
     ``kind``: ``"rounded"`` to a dense train of bond r, or ``"diagonal"``, with one state per row and product.
     ``discarded``: root mean square over independent sites of what was cut away, in standard deviations of the target.
@@ -112,7 +112,7 @@ def effects_as_products(effects: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]
 
 
 def train_values(cores: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:  # N of (l, I_n, r), (B, I_n) -> (B, O)
-    """What a train of these cores is at rows."""
+    """Evaluate a train of these cores at rows."""
     found = states[0].new_ones(len(states[0]), 1)
     for core, rows in zip(cores, states, strict=True):
         found = _contract(found, rows, core)

@@ -144,5 +144,5 @@ class Update:
 
 
 def _log2(beta: float) -> float:
-    """Of 0, which forgets at once, far enough below all others."""
+    """Base-2 logarithm; for 0, which forgets at once, a value far below all others."""
     return math.log2(beta) if beta > 0 else -1e4

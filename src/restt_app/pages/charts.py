@@ -169,7 +169,7 @@ def surface(
     label: str,
     output: str,
 ) -> Markup:
-    """What two columns add together, as shades; the darkest is ``limit``, the same for all surfaces of a page."""
+    """Draw the joint effect of two columns as shades; the darkest is ``limit``, equal for all surfaces of a page."""
     chart = Chart((WIDTH, 306), (76.0, WIDTH - 12, 26.0, 232.0), label, (0, len(grids[0])), (0, len(grids[1])))
     wide, high = chart.x(1) - chart.left, chart.bottom - chart.y(1)
     for (i, j), value in np.ndenumerate(values):

@@ -185,7 +185,7 @@ def _level_bars(
 
 
 def _surface(subject: _Subject, term: Any, shares: np.ndarray, limit: float) -> Drawing | None:
-    """What two columns add together; None where that has no shade."""
+    """Joint effect of two columns; None where it is too weak for a shade."""
     place = int(shares.argmax())
     model, background = subject.model, subject.background
     grids = [_side(effect(model, column, background)) for column in term.columns]

@@ -100,7 +100,7 @@ def calibration(card: Mapping[str, Any], target: str) -> Drawing | None:
 
 
 def coverage(levels: Sequence[Mapping[str, Any]], *, fifths: bool = False) -> DataTable | None:
-    """What intervals hold, by their level or for fifths of the predictions."""
+    """Coverage of intervals, by their level or for fifths of the predictions."""
     rows = []
     for level in levels:
         gap = round(100 * (level["observed"] - level["expected"]))

@@ -71,7 +71,7 @@ CARD, README = "card.json", "README.md"
 
 @dataclass(frozen=True)
 class Card:
-    """What is known about a fitted table; the keys are described in :mod:`restt_app.workflow.card`."""
+    """Description of a fitted table; the keys are listed in :mod:`restt_app.workflow.card`."""
 
     task: str
     target: str

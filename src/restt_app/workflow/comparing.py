@@ -162,7 +162,7 @@ def _in_words(values: Any, classes: np.ndarray | None) -> Any:
 
 
 def _counted(column: Column, series: Any, rows: int, estimator: Any) -> list[tuple[str, int, float]]:
-    """What is counted, how often, and the chance of as many or more if new rows are exchangeable with the fit's."""
+    """Name, count and the probability of as many or more if new rows are exchangeable with those of the fit."""
     present = series[series.notna()]
     gone = len(series) - len(present)
     chance = betabinom.sf(gone - 1, len(series), column.missing + 1, rows - column.missing + 1)

@@ -197,7 +197,7 @@ def is_text(series: Any) -> bool:
 
 
 def _parsed_typed(series: Any, kind: str, layout: str, there: np.ndarray) -> tuple[Any, np.ndarray]:
-    """The same of a column with a type of its own, as data frames and Parquet have them."""
+    """Parse a column that has a type of its own, as in data frames and Parquet files."""
     own, fits = typed_kind(series), np.zeros(len(series), dtype=bool)
     if kind == "category" or kind == own == "boolean":
         texts = [label_text(value) if known else None for value, known in zip(series.tolist(), there, strict=True)]

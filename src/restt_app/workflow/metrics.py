@@ -123,7 +123,7 @@ def words(metric: str) -> str:
 
 
 def confusion(own: np.ndarray, shares: np.ndarray) -> dict[str, Any]:
-    """What a confusion matrix is made of at any threshold.
+    """Counts from which a confusion matrix follows at any threshold.
 
     Of two classes, ``positive`` and ``negative``: rows of the second and of the first class by the second's
     probability, in hundredths from 0 to 1. Of more, ``matrix``: rows by true class (first axis) and predicted one.

@@ -77,7 +77,7 @@ class Scorer:
         self._baselines: dict[str, _Predicted] = {}
 
     def cost(self, effort: str) -> float:
-        """What scoring costs, in the units of :data:`COST`."""
+        """Cost of scoring, in the units of :data:`COST`."""
         others = 0.0 if self._baselines else sum(COST[name] for name in BASELINES[self.task])
         return len(self._splits) * (COST[effort] + others)
 

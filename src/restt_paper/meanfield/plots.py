@@ -125,7 +125,7 @@ def plot_conventions(measured: Profile, derived: Profile, paper: Profile, path: 
 
 
 def plot_finite_width(rows: Sequence[Mapping[str, float]], sites: int, path: str | PathLike[str]) -> None:
-    """What N sites of a plain train at s = 1 make of q, by bond dimension: mean, median and quartiles over runs."""
+    """Plot q after N sites of a plain train at s = 1, by bond dimension: mean, median and quartiles over runs."""
     with picture(path, 1, 1, width=5.2) as axes:
         axis = axes[0, 0]
         bonds = [row["bond_dim"] for row in rows]

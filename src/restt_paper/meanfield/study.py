@@ -165,7 +165,7 @@ def _width(row: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def pictures(store: Store, profile: str, folder: Path) -> list[Path]:
-    """Those that were drawn when the study was made."""
+    """Pictures that were drawn when the study was made."""
     return [path for name in DRAWN if (path := folder / FILES.format(name)).exists()]
 
 
