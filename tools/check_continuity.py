@@ -29,8 +29,8 @@ CHANGES = (
     *("y negated", "y × 1000", "y / 1000", "y + 1000 sd", "columns permuted", "columns rescaled", "columns negated"),
     *("rows permuted", "constant column", "float32"),
 )
-# Seeds of a sample size: more where a fit takes seconds.
-FEW_ROWS, SEEDS_OF_FEW, SEEDS_OF_MANY = 1000, 5, 2
+# Samples of each number of rows.
+SEEDS = 8
 CONTINUITY_TABLE = "california-housing"
 
 
@@ -117,7 +117,7 @@ def main() -> None:
     tasks: list[tuple[Any, ...]] = [
         (table, count, seed)
         for count in reversed(sizes(given.most))  # the longest first
-        for seed in range(SEEDS_OF_FEW if count <= FEW_ROWS else SEEDS_OF_MANY)
+        for seed in range(SEEDS)
     ]
     results = list(spread(run, [*tasks, *((path,) for path in table_paths(given.folder))], given.workers))
     steps, moves = results[: len(tasks)], [move for table in results[len(tasks) :] for move in table]

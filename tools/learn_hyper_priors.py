@@ -88,7 +88,7 @@ def fitted(task: tuple[CodedTable, int, int, Component, bool]) -> dict[str, Any]
     warp = warp.with_power(power_of(kernel.layout.split(theta)["warp"]).numpy(), rows_y, ones)
     targets = torch.from_numpy(warp.encode(rows_y))
     posterior = condition(Process(kernel, theta, component, settings), data, targets)
-    warp = warp.smeared((targets - posterior.left_out).numpy(), ones)
+    warp = warp.smeared((targets - posterior.loo_mean).numpy(), ones)
     new = slice(begin, begin + HELD_OUT)
     mean = posterior.mean(rows_of(sites, x[new])).numpy()
     error = np.mean((warp.predict(mean)[:, 0] - y[new]) ** 2) / np.mean((y[:size].mean() - y[new]) ** 2)
