@@ -30,7 +30,6 @@ def load_images(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Read the fields of an image set from its four files; ``fraction`` and ``subset`` thin the training part only."""
-    check_choice("preprocess", preprocess, PREPROCESS)
     contents = {
         path.name.split("-ubyte")[0]: parse_idx(content, 3 if "idx3" in path.name else 1) for path, content in files
     }
