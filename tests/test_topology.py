@@ -91,12 +91,11 @@ def test_is_a_frozen_value():
         topology.sites = 5
 
 
-def test_edits_undo_each_other():
+def test_edits_of_all_sites_make_another_preset():
     residual = Topology.residual(5)
-    assert residual.without_skip(3).with_skip(3) == residual
-    assert residual.without_chain(2, 4).with_chain(2, 4) == residual
-    assert residual.without_linear(5).with_linear(5) == residual
-    assert residual.skip_to_output(2).with_skip(2) == residual
+    assert residual.without_chain(2, 3, 4, 5) == Topology.linear(5)
+    assert residual.without_skip(2, 3, 4, 5).without_linear(2, 3, 4, 5) == Topology.plain(5)
+    assert residual.skip_to_output(2).skips == ("output", "full", "full", "full")
     assert residual.without_skip(2, 3, 4, 5) == Topology.volterra(5)
 
 

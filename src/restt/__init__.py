@@ -24,24 +24,6 @@ _LAZY = {
     "load": "restt.estimators",
     "warm_up": "restt.first_use",
 }
-_SUBMODULES = (
-    *(
-        "baselines",
-        "chain",
-        "data",
-        "design",
-        "explain",
-        "features",
-        "interop",
-        "meanfield",
-        "prior",
-        "sequences",
-        "tasks",
-        "testing",
-        "train",
-    ),
-    "workflow",
-)
 
 __all__ = [
     "DiagonalTT",
@@ -110,7 +92,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         value = getattr(importlib.import_module(_LAZY[name]), name)
-    elif name in _SUBMODULES:
+    elif name in __all__:
         value = importlib.import_module(f"restt.{name}")
     else:
         raise AttributeError(f"module 'restt' has no attribute {name!r}; it has {', '.join(__all__)}")

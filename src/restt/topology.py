@@ -118,17 +118,9 @@ class Topology:
         """Drop the chain core W(n,1) of these sites."""
         return self._edited("chains", sites, False)
 
-    def with_chain(self, *sites: int) -> Topology:
-        """Put the chain core W(n,1) back at these sites."""
-        return self._edited("chains", sites, True)
-
     def without_linear(self, *sites: int) -> Topology:
         """Drop the linear entry W(n,2) of these sites."""
         return self._edited("linears", sites, False)
-
-    def with_linear(self, *sites: int) -> Topology:
-        """Put the linear entry W(n,2) back at these sites."""
-        return self._edited("linears", sites, True)
 
     def without_skip(self, *sites: int) -> Topology:
         """Drop the skip of y(n-1) around site n. Terms that end before n are lost with it."""
@@ -137,10 +129,6 @@ class Topology:
     def skip_to_output(self, *sites: int) -> Topology:
         """Lead the skip of y(n-1) to the output instead of into y(n) (the paper's three-site example)."""
         return self._edited("skips", sites, "output")
-
-    def with_skip(self, *sites: int) -> Topology:
-        """Put the full skip of y(n-1) into y(n) back at these sites."""
-        return self._edited("skips", sites, "full")
 
     def _edited(self, field: str, sites: tuple[int, ...], value: Any) -> Topology:
         if not sites:

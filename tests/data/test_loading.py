@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -129,24 +128,6 @@ def small_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFile:
     file = RemoteFile("ale/table.csv", hashlib.sha256(content).hexdigest(), len(content), (served.as_uri(),))
     monkeypatch.setitem(catalog.CATALOG, "ale", replace(catalog.entry("ale"), files=(file,)))
     return file
-
-
-def test_images_and_labels_must_match(empty_homes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contents = {
-        "train-images-idx3-ubyte.gz": bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(8),
-        "train-labels-idx1-ubyte.gz": bytes([0, 0, 8, 1, 0, 0, 0, 3]) + bytes(3),
-        "t10k-images-idx3-ubyte.gz": bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4),
-        "t10k-labels-idx1-ubyte.gz": bytes([0, 0, 8, 1, 0, 0, 0, 1]) + bytes(1),
-    }
-    files = []
-    (tmp_path / "mnist").mkdir()
-    for name, content in contents.items():
-        packed = gzip.compress(content, mtime=0)
-        (tmp_path / "mnist" / name).write_bytes(packed)
-        files.append(RemoteFile(f"mnist/{name}", hashlib.sha256(packed).hexdigest(), len(packed), ()))
-    monkeypatch.setitem(catalog.CATALOG, "mnist", replace(catalog.entry("mnist"), files=tuple(files)))
-    with pytest.raises(ValueError, match="train must have one label per image, got 2 images and 3 labels"):
-        data.load("mnist", data_home=tmp_path)
 
 
 def test_wrong_names_and_options() -> None:

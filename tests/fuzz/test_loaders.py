@@ -7,7 +7,6 @@ time or memory, nothing executed.
 from __future__ import annotations
 
 import functools
-import gzip
 import json
 import os
 import random
@@ -31,7 +30,6 @@ import restt
 import restt_paper
 from restt import ResTT, ResTTNetClassifier, ResTTNetRegressor, ResTTRegressor, data, workflow
 from restt._common.tensorfile import open_file, write_file
-from restt.data.images import parse_idx
 from restt.interop.storage import MODULE
 from restt.train import TrainConfig, train
 from restt.train.checkpoint import CHECKPOINT
@@ -88,11 +86,6 @@ def _values(good: Path, bad: Path, rng: random.Random) -> None:
     bad.write_text(json.dumps(damaged_plain(json.loads(good.read_text()), rng)))
 
 
-def _inside(good: Path, bad: Path, rng: random.Random) -> None:
-    """A compressed file that is whole, with damage to what it holds."""
-    bad.write_bytes(gzip.compress(damaged_bytes(gzip.decompress(good.read_bytes()), rng), 1))
-
-
 ASKED = pd.DataFrame({"a": [0.5, 7.0], "b": [0.1, -3.0], "kind": ["x", "y"]})
 
 
@@ -136,18 +129,6 @@ def _train_in(folder: Path, epochs: int) -> list[Any]:
 
 def _small() -> ResTT:
     return ResTT(sites=3, feature_dim=2, bond_dim=2, outputs=1)
-
-
-def _idx(folder: Path) -> Path:
-    content = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 4]) + bytes(range(32))
-    (folder / "images").write_bytes(content)
-    return folder / "images"
-
-
-def _idx_gz(folder: Path) -> Path:
-    path = _idx(folder)
-    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    return path
 
 
 def _csv(folder: Path) -> Path:
@@ -230,9 +211,6 @@ LOADERS = {
     "classifier, sealed": Loader(functools.partial(_model, kind=ResTTNetClassifier, epochs=2), _use, _sealed(MODULE)),
     "checkpoint": Loader(_trained, lambda path: _train_in(path.parent, epochs=2)),
     "checkpoint, sealed": Loader(_trained, lambda path: _train_in(path.parent, epochs=2), _sealed(CHECKPOINT)),
-    "idx": Loader(_idx, lambda path: parse_idx(path.read_bytes(), "images", 3)),
-    "idx, gzipped": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3)),
-    "idx, inside gzip": Loader(_idx_gz, lambda path: parse_idx(path.read_bytes(), "images", 3), _inside),
     "csv of one's own": Loader(_csv, workflow.read_table, refused=0.2),
     "parquet": Loader(_parquet, workflow.read_table),
     "parquet, streamed": Loader(_parquet, _read_stream),

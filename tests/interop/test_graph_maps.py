@@ -116,7 +116,7 @@ def test_refused_rows_are_nan_and_only_they(tmp_path, feature_map, x, values):
 
 
 def test_a_dead_site_is_still_refused(tmp_path):
-    module = restt.ResTT(SITES, 1, 3, 2, restt.Topology.plain(SITES).without_chain(SITES).with_linear(SITES))
+    module = restt.ResTT(SITES, 1, 3, 2, restt.Topology.volterra(SITES).without_chain(SITES))
     path = interop.export(module, tmp_path / "model.onnx", feature_map=features.Identity())
     x = torch.ones(2, SITES)
     x[1, 0] = math.nan

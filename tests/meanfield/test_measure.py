@@ -100,7 +100,7 @@ def test_no_overflow_in_float32(sigma2, sign):
 
 
 def test_a_vanished_state_does_not_spoil_what_enters_later():
-    module = restt.ResTT(400, 1, 2, 1, Topology.plain(400).with_linear(399), init="paper")
+    module = restt.ResTT(400, 1, 2, 1, Topology.volterra(400).without_linear(*range(2, 399), 400), init="paper")
     module.sigma2 = torch.full((400,), 0.01, dtype=torch.float64)
     module.reset_parameters(seed=0)
     profile = meanfield.measure(module, torch.ones(1, 400, 1))

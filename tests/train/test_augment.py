@@ -3,12 +3,10 @@ import math
 import pytest
 import torch
 
-from restt._common.ranks import Ranks
 from restt._common.seeds import stream_keys
 from restt.features import Trigonometric
 from restt.train import Augmentation, TrainConfig, train
 from restt.train.augment import ELASTIC_POINTS, smooth_fields
-from restt.train.data import Batches, read_data
 from tests.train.problems import small_module
 
 KEYS = stream_keys([0, 0], [0, 1], "augment", 0)
@@ -139,56 +137,3 @@ def test_training_sees_changed_images_and_validation_the_given_ones():
         found[shift] = next(records)
     assert found[1.0].train_loss != pytest.approx(found[0.0].train_loss, rel=1e-3)
     assert found[1.0].validation["loss"] == pytest.approx(found[0.0].validation["loss"], rel=1e-5)
-
-
-def blended(rows=11, batch_size=4, subset=None, runs=2, ranks=None, blend=0.6):
-    """Batches of one-pixel images whose value is their row number, as are their targets."""
-    x = torch.arange(rows, dtype=torch.float64)[:, None]
-    data = read_data(x, x.clone(), None, subset, runs)
-    given = {} if ranks is None else {"ranks": ranks}
-    return Batches(data, batch_size, [0] * runs, list(range(runs)), Augmentation(blend=blend), **given)
-
-
-def test_blended_images_have_a_part_of_another_of_their_batch_and_so_have_their_targets():
-    found, plain = blended(), blended(blend=0.0)
-    parts = []
-    for batch, alone in zip(found.epoch(1), plain.epoch(1), strict=True):
-        torch.testing.assert_close(batch.x, batch.target, atol=1e-6, rtol=0)
-        other = alone.target.roll(1, dims=1)
-        parts.append(((batch.target - alone.target) / (other - alone.target)).flatten())
-    part = torch.cat(parts)
-    assert part.min() >= 0
-    assert 0.4 < part.max() <= 0.6
-    assert part.unique().numel() == part.numel()
-
-
-def test_all_rows_at_once_are_blended_too():
-    (batch,) = blended(batch_size=None, runs=1).epoch(1)
-    rows = torch.arange(11.0, dtype=torch.float64)
-    part = (batch.target[0, :, 0] - rows) / (rows.roll(1) - rows)
-    assert ((part > 0) & (part <= 0.6)).all()
-
-
-def test_rows_that_only_fill_up_are_not_blended_into_others():
-    subset = [torch.arange(5, 10), torch.arange(1, 10)]  # row 0, which fills up, belongs to neither
-    for batch in blended(subset=subset).epoch(1):
-        own = batch.target[0, batch.share[0] > 0, 0]
-        assert (own >= 5).all()
-
-
-def one_of_two(rank):
-    ranks = Ranks()
-    ranks.rank, ranks.size = rank, 2
-    return ranks
-
-
-def test_two_processes_blend_as_one_does():
-    alone = list(blended().epoch(1))
-    halves = [list(blended(ranks=one_of_two(rank)).epoch(1)) for rank in (0, 1)]
-    for whole, first, second in zip(alone, *halves, strict=True):
-        torch.testing.assert_close(torch.cat([first.target, second.target], dim=1), whole.target, atol=0, rtol=0)
-
-
-def test_a_blend_of_more_than_the_whole_is_refused():
-    with pytest.raises(ValueError, match=r"augment\.blend must be at most 1, got 1\.5"):
-        Augmentation(blend=1.5)

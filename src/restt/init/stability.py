@@ -92,12 +92,10 @@ def warn_if_unstable(
     topology: Topology,
     second_moment: float | Sequence[float] | Tensor,
     sigma2: str | float | Sequence[float] | Tensor,
-    *,
-    stacklevel: int = 3,
 ) -> None:
     """Emit a :class:`StabilityWarning` with the suggested value where ``sigma2`` explodes or vanishes at this length.
 
-    ``sigma2="auto"`` never warns. ``stacklevel`` is that of :func:`warnings.warn`; by default the caller's caller.
+    ``sigma2="auto"`` never warns. The warning names the line of the caller's caller.
     """
     if isinstance(sigma2, str):
         return
@@ -116,7 +114,7 @@ def warn_if_unstable(
         f"sigma2 makes signals {span.phase}: their variance changes by a factor 1e{log_change / math.log(10):+.0f} "
         f'along the {topology.sites} sites; sigma2="auto" would take {values}',
         StabilityWarning,
-        stacklevel=stacklevel,
+        stacklevel=3,
     )
 
 

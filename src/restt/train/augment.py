@@ -1,4 +1,4 @@
-"""Random changes of each batch: images shifted, turned, scaled, slanted and bent, or blended; sites dropped."""
+"""Random changes of each batch: images shifted, turned, scaled, slanted and bent; sites dropped."""
 
 from __future__ import annotations
 
@@ -33,9 +33,6 @@ class Augmentation:
         Up to this many pixels of a smooth random displacement, different in each part of the image.
     flip : bool
         Whether half of the images are mirrored left to right.
-    blend : float
-        Up to this part of each image comes from another image of its batch, and as much of its target (mixup,
-        Zhang et al. 2018); each image's part is uniform between 0 and this.
     shear : float
         Up to this many degrees of slant either way: rows move sideways in proportion to their height.
 
@@ -52,19 +49,16 @@ class Augmentation:
     scale: float = 0.0
     elastic: float = 0.0
     flip: bool = False
-    blend: float = 0.0
     shear: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("shift", "rotation", "scale", "shear", "elastic", "blend"):
+        for name in ("shift", "rotation", "scale", "shear", "elastic"):
             check_positive(f"augment.{name}", getattr(self, name), allow_zero=True)
         if not isinstance(self.flip, bool):
             raise TypeError(f"augment.flip must be True or False, got {self.flip!r}")
         for name, limit in (("scale", 1), ("shear", 90)):
             if getattr(self, name) >= limit:
                 raise ValueError(f"augment.{name} must be below {limit}, got {getattr(self, name)}")
-        if self.blend > 1:
-            raise ValueError(f"augment.blend must be at most 1, got {self.blend}")
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ValueError unless data of this shape are flat square images."""
@@ -94,13 +88,6 @@ class Augmentation:
             grid = torch.stack([across * random[:, -1].sign()[:, None, None], down], dim=-1)
         images = x.expand(runs, -1, -1).reshape(runs * batch, 1, side, side)
         return grid_sample(images, grid, align_corners=False).view(runs, batch, pixels)
-
-    def parts(self, keys: Tensor, batch: int, offset: int = 0) -> Tensor:  # (S, B)
-        """Share of each image that comes from another one; image ``b`` uses number ``offset + b``.
-
-        The complement of a key is a stream of its own: numbers that move an image are not used again.
-        """
-        return self.blend * uniform(keys.bitwise_not(), (batch,), offset)
 
     def _matrices(self, random: Tensor, side: int) -> Tensor:  # (S·B, 2, 3)
         slant = random[:, 4 + 2 * ELASTIC_POINTS**2] if self.shear else torch.zeros_like(random[:, 0])

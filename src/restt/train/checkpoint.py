@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
@@ -48,7 +47,7 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path, entries: Mapping[str, Any], seeds: Sequence[int]) -> None:
         self.folder = Path(folder)
-        self.entries: dict[str, Any] = json.loads(json.dumps(entries))
+        self.entries = dict(entries)
         self.seeds = list(seeds)
         self.saved_epoch = -1  # of the checkpoint in the folder
         self._written = 0.0
@@ -213,14 +212,16 @@ def fingerprint(
     entries["feature_map"] = _function_entry(feature_map)
     for prefix, rows in (("", data), ("validation ", validation)):
         if isinstance(rows, StreamData):
-            entries["x"] = _plain(rows.source.to_config())
+            entries["x"] = rows.source.to_config()
         elif rows is not None:
             entries[f"{prefix}x"] = _tensor_entry(rows.x)
             entries[f"{prefix}y"] = _tensor_entry(rows.target)
             entries[f"{prefix}sample_weight"] = _tensor_entry(rows.weight)
             entries[f"{prefix}subset"] = _tensor_entry(rows.index)
             entries[f"{prefix}rows per run"] = list(rows.sizes)
-    return entries
+    # In the form in which JSON gives them back, so that a saved entry compares equal to a fresh one.
+    read: dict[str, Any] = json.loads(json.dumps(entries, default=_json_entry))
+    return read
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -247,7 +248,7 @@ def _module_entry(module: nn.Module) -> str:
 
 def _function_entry(function: Any) -> Any:
     if hasattr(function, "to_config"):
-        return _plain(function.to_config())
+        return function.to_config()
     if function is None:
         return None
     return getattr(function, "__qualname__", type(function).__qualname__)
@@ -259,18 +260,10 @@ def _tensor_entry(value: Tensor | None) -> str | None:
     return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')} #{_short_hash(tensor_bytes(value))}"
 
 
+def _json_entry(value: Any) -> Any:
+    """Text for what JSON has no form for: tensors by their hash, torch's types and devices by their names."""
+    return _tensor_entry(value) if isinstance(value, Tensor) else str(value)
+
+
 def _short_hash(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _plain(value: Any) -> Any:
-    """Values in the form in which JSON gives them back, so that a saved entry compares equal to a fresh one."""
-    if isinstance(value, Tensor):
-        return _tensor_entry(value)
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (torch.dtype, torch.device)):
-        return str(value)
-    return value

@@ -196,8 +196,6 @@ class Batches:
         own = slice(begin, end) if begin < end else slice(0, 1)
         x, target, weight = data.take(chosen, own)
         if self.augment is not None:
-            if self.augment.blend:
-                x, target = self._blended(x, target, chosen, own, start, keys["augment"])
             x = self.augment(x, keys["augment"], start + own.start)
         x = data.features(x)
         if self.dropout is not None:
@@ -208,20 +206,6 @@ class Batches:
             assert data.weight_scale is not None
             share = share * weight * data.weight_scale
         return Batch(x, target, share, count)
-
-    def _blended(
-        self, x: Tensor, target: Tensor, chosen: Tensor | None, own: slice, start: int, keys: Tensor
-    ) -> tuple[Tensor, Tensor]:  # (S, B, …), (S, B, O)
-        """Each row with a part of the row before it in its run's batch; the first with a part of the last."""
-        if chosen is None:
-            chosen = torch.arange(self.longest, device=target.device)[None]
-        other, other_target, _ = self.data.take(chosen.roll(1, dims=1), own)
-        assert self.augment is not None
-        part = self.augment.parts(keys, x.shape[1], start + own.start)
-        # A row that only fills up may be one that its run must not see.
-        inside = torch.arange(start, start + chosen.shape[1], device=target.device) < self._sizes  # (S, whole batch)
-        part = (part * inside.roll(1, dims=1)[:, own]).to(x.dtype).unsqueeze(-1)
-        return x.lerp(other, part), target.lerp(other_target, part)
 
     def _share(self, target: Tensor, start: int, width: int) -> tuple[Tensor, Tensor | float]:
         """Weights of the batch's ``width`` rows, and how many of each run's own are among them."""
