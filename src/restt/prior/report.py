@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +84,15 @@ class Prior:
 
     def plot(self, ax: Any = None) -> Any:
         """Relevance of each column as bars; matplotlib's axes."""
-        return plot_relevance(self.names, self.relevance, ax)
+        from matplotlib import pyplot
+
+        axes = pyplot.subplots(figsize=(6, 0.3 * len(self.names) + 1))[1] if ax is None else ax
+        axes.barh(range(len(self.names)), self.relevance, tick_label=list(self.names))
+        axes.invert_yaxis()
+        if self.relevance.any():
+            axes.set_xscale("log")
+        axes.set_xlabel("relevance")
+        return axes
 
 
 def relevance_of(process: Process) -> np.ndarray:  # (N,)
@@ -98,16 +105,3 @@ def relevance_of(process: Process) -> np.ndarray:  # (N,)
         own = {q: torch.exp(h[q] + h[f"{kind}.relevance"] + h[f"{kind}.{q}"]) for q in products}
         found[places] = torch.stack([scale.cpu() * own[q] for q, scale in products.items()]).sum(0).numpy()
     return found * [float(mean.max()) < 1 - 1e-12 for mean in kernel.means]
-
-
-def plot_relevance(names: Sequence[str], relevance: np.ndarray, ax: Any = None) -> Any:
-    """Bars of the columns' relevance; matplotlib's axes."""
-    from matplotlib import pyplot
-
-    axes = pyplot.subplots(figsize=(6, 0.3 * len(names) + 1))[1] if ax is None else ax
-    axes.barh(range(len(names)), relevance, tick_label=list(names))
-    axes.invert_yaxis()
-    if relevance.any():
-        axes.set_xscale("log")
-    axes.set_xlabel("relevance")
-    return axes
