@@ -20,7 +20,7 @@ from restt.estimators.gradient import Examples
 from restt.estimators.targets import Labels
 from restt.prior import Site
 from restt.prior.pairs import Rows
-from restt.prior.rows import content_order
+from restt.prior.rows import content_order, distinct
 from restt.prior.sites import fit_sites, rows_of
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class ClassRows:
         )
         table = read_numbers(columns, given.table)
         labels = np.searchsorted(target.classes, given.y)
-        first, group = _distinct(np.column_stack([table, labels]))
+        first, group = distinct(np.column_stack([table, labels]))
         order = content_order(table[first], labels[first, None].astype(float), seed)
         # One row of every class first, so that every sample of the first rows has all classes.
         heads = np.sort(np.unique(labels[first[order]], return_index=True)[1])
@@ -299,18 +299,9 @@ def pieces(
     >>> pieces(np.array([[1.0], [2.0]]), np.array([7.0, 3.0]), 5).tolist()
     [1, 1]
     """
-    _, cell = _distinct(table)
+    _, cell = distinct(table)
     disagrees = np.bincount(cell)[cell] > 1
     alone = ~disagrees & (weights < 2)
     if weights[disagrees].sum() <= disagreeing * weights[~alone].sum():
         return np.ones(len(weights), dtype=int)
     return np.clip(np.floor(weights), 1, folds).astype(int)
-
-
-def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the first of equal rows (B, N), and the group of each row; missing values are equal."""
-    rows = rows + 0.0  # -0 becomes 0
-    rows[np.isnan(rows)] = np.nan  # the same bits for all
-    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return first, group.ravel()

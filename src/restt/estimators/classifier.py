@@ -21,6 +21,7 @@ from restt.estimators.tables import read_sample_weight
 from restt.features import Trigonometric
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ResTTClassifier(LabelPredictions, ClosedForm):
     """Classification by a residual tensor train over the columns of a table.
 
@@ -81,36 +82,13 @@ class ResTTClassifier(LabelPredictions, ClosedForm):
     ((150, 3), 150)
     """
 
+    class_weight: Any = None
+
     _trained: ClassVar[str] = "ResTTNetClassifier"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **ClosedForm._parameter_constraints,
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
-
-    candidates_: dict[str, tuple[float, float]]
-
-    def __init__(
-        self,
-        *,
-        effort: str = "auto",
-        bond_dim: str | int = "auto",
-        categorical_features: Any = None,
-        handle_unknown: str = "other",
-        handle_missing: str = "average",
-        device: Any = "auto",
-        random_state: Any = None,
-        verbose: int | bool = 0,
-        class_weight: Any = None,
-    ) -> None:
-        self.effort = effort
-        self.bond_dim = bond_dim
-        self.categorical_features = categorical_features
-        self.handle_unknown = handle_unknown
-        self.handle_missing = handle_missing
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.class_weight = class_weight
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

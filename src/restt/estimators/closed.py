@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from html import escape
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -53,8 +54,18 @@ def _shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClosedForm(BaseResTT):
-    """An estimator that is solved, not trained."""
+    """An estimator that is solved, not trained. The fields are the parameters of both estimators."""
+
+    effort: str = "auto"
+    bond_dim: str | int = "auto"
+    categorical_features: Any = None
+    handle_unknown: str = "other"
+    handle_missing: str = "average"
+    device: Any = "auto"
+    random_state: Any = None
+    verbose: int | bool = 0
 
     _trained: ClassVar[str]  # the name of the estimator of the same task that is trained
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -62,10 +73,6 @@ class ClosedForm(BaseResTT):
         "effort": [StrOptions(set(Settings.EFFORTS))],
         "bond_dim": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
     }
-
-    effort: str
-    bond_dim: str | int
-    fit_report_: FitReport
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         """Refuse parameters that only training has."""

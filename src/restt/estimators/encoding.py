@@ -223,15 +223,13 @@ def fit_encoding(
     categorical_features: Any = None,
     handle_unknown: str = "other",
     handle_missing: str = "average",
-    most_levels: int | None = None,
     device: torch.device | None = None,
 ) -> Encoding:
     """Learn scales, knots, levels and means from the rows of a table, each as much as it weighs; see :func:`placed`.
 
     ``feature_map="auto"`` is hats at the quantiles of each column, centred as the categories then are. Another map is
     used as it is, on columns scaled to what it is made for: [0, 1] for the trigonometric one, mean 0 and variance 1
-    for the others, the raw values for hats. ``"onehot"`` takes every column as categories. ``most_levels``: see
-    :func:`~restt.estimators.columns.fit_column`.
+    for the others, the raw values for hats. ``"onehot"`` takes every column as categories.
     """
     columns = fit_columns(
         table,
@@ -240,7 +238,6 @@ def fit_encoding(
         handle_unknown,
         handle_missing,
         every=feature_map == "onehot",
-        most_levels=most_levels,
     )
     order = site_columns(site_order, table)
     numbers = read_numbers(columns, table)

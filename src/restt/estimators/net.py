@@ -187,21 +187,8 @@ class BaseNet(CallbackSupport, BaseResTT):
                 X, y, sample_weight, sample = read_stream(self, X, y, sample_weight)
         given = self._read_examples(X, y, sample_weight, reset=fresh, sample=sample)
         held_out = None if validation is None else self._read_validation(validation)
-        return self._start_training(given, held_out, fresh=fresh, once=once, classes=classes)
-
-    def _start_training(
-        self,
-        given: Examples,
-        held_out: Examples | None,
-        *,
-        fresh: bool,
-        once: bool,
-        classes: np.ndarray | None,
-        most_levels: int | None = None,
-    ) -> tuple[Iterator[EpochRecord], int]:
-        """Prepare and begin a training; ``most_levels``: see :func:`~restt.estimators.columns.fit_column`."""
         with fitting_threads(given.encoding_work):
-            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes, most_levels=most_levels)
+            prepared = self._prepare(given, held_out, fresh=fresh, once=once, classes=classes)
             records = prepared.start(None if once else self.checkpoint_dir)
             # Nothing can be refused any more.
             self._adopt(prepared, fresh=fresh)
@@ -220,7 +207,6 @@ class BaseNet(CallbackSupport, BaseResTT):
         once: bool = False,
         classes: np.ndarray | None = None,
         like: Prepared | None = None,
-        most_levels: int | None = None,
     ) -> Prepared:
         """Do everything up to the training and leave the estimator unchanged.
 
@@ -241,7 +227,6 @@ class BaseNet(CallbackSupport, BaseResTT):
                 categorical_features=self.categorical_features,
                 handle_unknown=self.handle_unknown,
                 handle_missing=self.handle_missing,
-                most_levels=most_levels,
                 device=likely.device,
             )
             target = self._new_target(given.y, given.weights, classes)

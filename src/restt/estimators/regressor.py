@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,15 +14,15 @@ from restt.estimators.base import of_one_fit
 from restt.estimators.closed import ClosedForm
 from restt.estimators.encoding import with_rare_unseen
 from restt.estimators.gradient import member_outputs
-from restt.estimators.modelled import Distribution, Modelled
+from restt.estimators.modelled import Distribution
 from restt.estimators.more_rows import solve_more
 from restt.estimators.posterior import Solved, solve
 from restt.estimators.saved import SavedSpread
 from restt.estimators.targets import read_values
-from restt.prior import Predictive, Prior, Warp
-from restt.prior.rows import FitRows
+from restt.prior import Warp
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ResTTRegressor(RegressorMixin, ClosedForm):
     """Regression by a residual tensor train over the columns of a table, in closed form.
 
@@ -121,31 +122,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
 
     _trained: ClassVar[str] = "ResTTNetRegressor"
 
-    target_: Modelled
-    prior_: Prior
-    spread_: Predictive | SavedSpread
-    fit_rows_: FitRows | None = None
-
-    def __init__(
-        self,
-        *,
-        effort: str = "auto",
-        bond_dim: str | int = "auto",
-        categorical_features: Any = None,
-        handle_unknown: str = "other",
-        handle_missing: str = "average",
-        device: Any = "auto",
-        random_state: Any = None,
-        verbose: int | bool = 0,
-    ) -> None:
-        self.effort = effort
-        self.bond_dim = bond_dim
-        self.categorical_features = categorical_features
-        self.handle_unknown = handle_unknown
-        self.handle_missing = handle_missing
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    fit_rows_ = None  # in a model that was saved without them
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -224,7 +201,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         mean = self.target_.decode(outputs)
         if not return_std:
             return mean
-        std = self.spread_.std(outputs, numbers, self.target_.model)  # type: ignore[arg-type]
+        std = self.spread_.std(outputs, numbers, self.target_.model)
         return mean, self.target_.undivided_spread(std)
 
     @of_one_fit
@@ -235,7 +212,7 @@ class ResTTRegressor(RegressorMixin, ClosedForm):
         where the leave-one-out residuals are not.
         """
         outputs, numbers = self._outputs_and_numbers(X)
-        ends = self.spread_.interval(outputs, numbers, self.target_.model, coverage)  # type: ignore[arg-type]
+        ends = self.spread_.interval(outputs, numbers, self.target_.model, coverage)
         return self.target_.undivided(ends)
 
     @of_one_fit

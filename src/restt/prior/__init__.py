@@ -7,9 +7,9 @@
 'residual'
 """
 
+from restt.prior.fitting import Prior
 from restt.prior.model import Fitted, fit
 from restt.prior.predictive import Predictive
-from restt.prior.report import Prior
 from restt.prior.rounding import Rounding
 from restt.prior.settings import Settings
 from restt.prior.sites import Site, hat_map, site_vectors

@@ -14,13 +14,12 @@ from restt._common.errors import check_int
 from restt.diagonal import DiagonalTT
 from restt.module import ResTT
 from restt.prior.calibration import fit_predictive
-from restt.prior.fitting import Members, fit_members, weighted
+from restt.prior.fitting import Members, Prior, fit_members, weighted
 from restt.prior.gp import Posterior, condition_iteratively, condition_through
 from restt.prior.kernel import Kernel
 from restt.prior.objective import Data
 from restt.prior.pairs import Rows
 from restt.prior.predictive import Predictive
-from restt.prior.report import Prior
 from restt.prior.rounding import (
     Rounding,
     diagonal_module,

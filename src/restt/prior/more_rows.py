@@ -19,7 +19,7 @@ from scipy.stats import gamma
 
 from restt._common.devices import fitting_threads
 from restt.prior.fitting import Members, weighted
-from restt.prior.gp import Process, cholesky, condition
+from restt.prior.gp import cholesky, condition
 from restt.prior.joint import Joint, members_of
 from restt.prior.kernel import Kernel
 from restt.prior.model import Fitted, finish
@@ -45,7 +45,7 @@ def with_new(
     rows, inducing = rows_of(kernel.sites, numbers), rows_of(kernel.sites, seen.inducing)
     found = [
         process.covariance(rows, inducing) @ torch.from_numpy(mean)
-        for process, mean in zip(_processes(spread, kernel, spread.settings), seen.means, strict=True)
+        for process, mean in zip(replace(spread, kernel=kernel).processes, seen.means, strict=True)
     ]
     level = weighted(found, spread.weights)
     precision = np.ones(len(weights))
@@ -54,11 +54,6 @@ def with_new(
         precision = tail_precision(squares, seen.tail).numpy()
     new = replace(seen, numbers=numbers, targets=targets, weights=weights, precision=precision)
     return seen.beside(replace(new, level=level.mean(1).numpy()))
-
-
-def _processes(spread: Predictive, kernel: Kernel, settings: Settings) -> list[Process]:
-    pairs = zip(spread.thetas, spread.components, strict=True)
-    return [Process(kernel, theta, component, settings) for theta, component in pairs]
 
 
 def surprise(
@@ -126,6 +121,7 @@ def condition_on(
     data = Data(rows_of(kernel.sites, seen.numbers), encoded, *parts)
     some = data.take(torch.arange(count))
     with fitting_threads(float(count) ** 2 * len(kernel.sites) * settings.knots):
-        posteriors = tuple(condition(process, some, some.z) for process in _processes(spread, kernel, settings))
+        processes = replace(spread, kernel=kernel, settings=settings).processes
+        posteriors = tuple(condition(process, some, some.z) for process in processes)
         members = Members(posteriors, spread.weights, warp, some, some.z, seen.tail, 0)
         return finish(kernel, members, data, seen, names, bond_dim, settings, dense=False)

@@ -26,7 +26,7 @@ from restt.prior.kernel import Kernel
 from restt.prior.pairs import Rows
 from restt.prior.settings import Component, Settings
 from restt.prior.sites import Site, rows_of
-from restt.prior.warp import Warp
+from restt.prior.warp import Warp, smooth_quantile
 
 _ROWS_AT_ONCE = 1024
 _POINTS_AT_ONCE = 64
@@ -298,14 +298,7 @@ def _constant_part(variances: np.ndarray, squares: np.ndarray, weights: np.ndarr
 def residual_quantiles(scaled: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (B, O), (B,) -> (len(LEVELS), O)
     """Quantiles at :data:`LEVELS`, those of few values drawn towards a normal distribution's whose size they tell."""
     size = np.sqrt(np.average(scaled**2, axis=0, weights=weights))
-    own = np.stack([_smooth_quantile(column, weights) for column in scaled.T], axis=1)
+    own = np.stack([smooth_quantile(column, weights, LEVELS) for column in scaled.T], axis=1)
     normal = student.ppf(LEVELS, max(len(scaled) - 1, Settings.FEWEST_DEGREES))[:, None] * size
     share = len(scaled) / (len(scaled) + Settings.NORMAL_ROWS)
     return share * own + (1 - share) * normal
-
-
-def _smooth_quantile(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Quantiles at :data:`LEVELS`, linear between the middles of the values' shares."""
-    order = np.argsort(values, kind="stable")
-    share = weights[order] / weights.sum()
-    return np.interp(LEVELS, np.cumsum(share) - share / 2, values[order])

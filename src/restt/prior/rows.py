@@ -60,10 +60,17 @@ def merge_copies(
 
 def copies(table: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (K,), (K,)
     """Places of rows that are no copy of an earlier one, and the weight of each with its copies."""
-    content = np.ascontiguousarray(np.hstack([table, targets]) + 0.0)  # -0.0 is 0.0
-    rows = content.view(np.dtype((np.void, content.itemsize * content.shape[1])))[:, 0]
-    _, first, group = np.unique(rows, return_index=True, return_inverse=True)
+    first, group = distinct(np.hstack([table, targets]))
     return np.sort(first), np.bincount(group, weights)[np.argsort(first)]
+
+
+def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # (B, N) -> (K,), (B,)
+    """Places of the first of equal rows, and the group of each row; missing values are equal, and so are 0 and -0."""
+    rows = rows + 0.0
+    rows[np.isnan(rows)] = np.nan  # the same bits for all
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first, group.ravel()
 
 
 def check_levels(table: np.ndarray, levels: Sequence[int | None]) -> None:  # (B, C), C

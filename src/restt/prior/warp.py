@@ -59,7 +59,7 @@ class Warp:
     @classmethod
     def fit(cls, y: np.ndarray, weights: np.ndarray) -> Warp:
         """The identity, from y (B, O) and weights (B,)."""
-        quantiles = np.stack([_quantile(column, weights, np.array([0.25, 0.5, 0.75])) for column in y.T])
+        quantiles = np.stack([smooth_quantile(column, weights, np.array([0.25, 0.5, 0.75])) for column in y.T])
         shift = quantiles[:, 1]
         share = weights / weights.sum()
         spread = share @ np.abs(y - shift)
@@ -86,7 +86,7 @@ class Warp:
     def smeared(self, residuals: np.ndarray, weights: np.ndarray) -> Warp:
         """With these leave-one-out residuals (B, O) of t (Duan's smearing estimate, 1983)."""
         levels = (np.arange(SMEARS) + 0.5) / SMEARS
-        found = np.stack([_quantile(column, weights, levels) for column in residuals.T], axis=1)
+        found = np.stack([smooth_quantile(column, weights, levels) for column in residuals.T], axis=1)
         return replace(self, residuals=found)
 
     def encode(self, y: np.ndarray) -> np.ndarray:  # (…, O)
@@ -162,7 +162,7 @@ class Warp:
         return found
 
 
-def _quantile(values: np.ndarray, weights: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def smooth_quantile(values: np.ndarray, weights: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Weighted quantiles, linear between the middles of the values' shares."""
     order = np.argsort(values, kind="stable")
     share = weights[order] / weights.sum()
