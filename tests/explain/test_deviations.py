@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from restt import ResTTRegressor, load
+from restt import ResTTClassifier, ResTTRegressor, load
 from restt.explain import effect
 from restt.explain.paths import by_column
 from restt.explain.subject import Subject
@@ -79,3 +79,13 @@ def test_models_without_a_closed_form_posterior_have_none(two_classes):
     values, std = found.interaction(["size", "colour"])
     assert values.shape == (2, 1)
     assert std is None
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_closed_form_classifier_has_none():
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    found = ResTTClassifier(random_state=0).fit(x, x[:, 0] > 0).explain_local(x[:2])
+    assert found.std is None
+    assert found.on("y").std is None
+    assert found.interaction([0, 1])[1] is None
+    assert "std" not in found.to_frame()

@@ -100,7 +100,8 @@ class LocalExplanation(Scaled, Printed):
         """Posterior standard deviation of the values of a closed-form regressor, computed when first asked for.
 
         Exact on the latent scale given hyper-parameters and inducing rows, to first order in y's units. None for a
-        model without a closed-form posterior: classifiers, trained models, modules and trees.
+        model without a closed-form posterior: classifiers (of the Gaussian processes in a ResTTClassifier only the
+        modes are kept), trained models, modules and trees.
         """
         link = None if self.scale == "latent" else self.link
         return value_deviations(self.subject, self.vectors, self.means, link)
