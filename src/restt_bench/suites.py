@@ -12,8 +12,7 @@ from restt import chain
 from restt._common.devices import available_memory
 from restt_bench.baselines import PlainTorch, TensorKrowch
 from restt_bench.case import Case, Settings
-from restt_bench.implementation import Implementation, Work
-from restt_bench.limit import Limit
+from restt_bench.implementation import Implementation, Limit, Work
 from restt_bench.ours import GraphedStep, LibraryStep, Ours
 from restt_bench.timing import measure_on
 

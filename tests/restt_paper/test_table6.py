@@ -14,11 +14,13 @@ from restt_paper.table6 import (
     PAPER_BASELINES,
     RANDOM_SPLITS,
     RESTT_ROWS,
+    Scores,
+    claims_of,
     estimator_of,
     model_cell,
     score_splits,
+    scores_table,
 )
-from restt_paper.table6_scores import Scores, claims_of, scores_table
 from tests.data.conftest import load_or_skip as load_or_skip
 
 # The variance of y in the test part of the paper's split of Boston.

@@ -86,7 +86,6 @@ def explored(
         "interval": None if intervals is None else _rounded(intervals),
         "values": [[texts(column)(value) for column, value in enumerate(row)] for row in data.tolist()],
         "added": _rounded(in_units.values[kept].transpose(0, 2, 1)),  # (B, D, C)
-        "orders": _rounded(_order_shares(local.orders[kept]).transpose(0, 2, 1)),  # (B, D, orders), from 1
         "unit": unit,
         "columns": [
             {
@@ -110,13 +109,6 @@ def spread_rows(rows: int, most: int) -> np.ndarray:
     [0, 3, 6, 9]
     """
     return np.unique(np.linspace(0, rows - 1, min(rows, most)).round().astype(int))
-
-
-def _order_shares(orders: np.ndarray) -> np.ndarray:  # (B, orders + 1, D) -> (B, orders, D)
-    """Sizes of the orders' parts of each row, from the first on, as shares of their sum."""
-    sizes = np.abs(orders[:, 1:])
-    total = sizes.sum(axis=1, keepdims=True)
-    return np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
 
 
 def _grid(model: Any, column: int, numbers: np.ndarray) -> list[Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from restt._common.errors import check_int, shown
 from restt_app.pages import quality
-from restt_app.pages.explorer import explored, predictions, spread_rows
+from restt_app.pages.explorer import explored, spread_rows
 from restt_app.pages.learned import Learned, learned
 from restt_app.pages.numbers import Texts, percent
 from restt_app.pages.shell import render
@@ -70,7 +70,6 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     classes = list(model.classes_) if hasattr(model, "classes_") else None
     outputs = _outputs(model, target, classes)
     unit = f"probability{'' if len(outputs) > 1 else f' of {outputs[0]}'}" if classes else target
-    predicted, intervals = predictions(model, X, coverage=COVERAGE)
     chosen = spread_rows(len(numbers), rows)
     local = model.explain_local(X.iloc[chosen])
     texts = Texts(local.names, known["columns"])
@@ -91,7 +90,6 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
     )
     counts = known["calibration"].get("confusion") or {}
     data["confusion"] = counts if classes and len(classes) == 2 and "positive" in counts else None
-    sure = intervals is not None or classes
     context = {
         "title": f"What predicts {target}",
         "eyebrow": f"Model page · {'classification' if classes else 'regression'}",
@@ -119,7 +117,6 @@ def model_page(model: Any, X: Any, y: Any = None, *, card: Mapping[str, Any] | N
         "learned": content,
         "explorer": data,
         "weak": quality.weak_table(known),
-        "least_sure": quality.least_sure(predicted, intervals, outputs) if sure else None,
         "settings": _listed(known.get("settings")),
         "versions": _listed(known.get("versions")),
     }

@@ -12,7 +12,6 @@ from restt_app.pages.numbers import METRICS, percent, seconds, short, signed
 from restt_app.pages.shell import Cell, DataTable, Drawing
 
 OURS = "restt"
-LEAST_SURE = 5  # rows listed
 
 
 def scores(card: Mapping[str, Any]) -> DataTable | None:
@@ -140,23 +139,3 @@ def weak_table(card: Mapping[str, Any]) -> DataTable | None:
     name = "RMSE" if squares else "log-loss"
     headings = ("rows where", "rows", f"{name} there", "elsewhere", *(("observed − predicted",) if squares else ()))
     return _table("Groups with larger errors", headings, rows)
-
-
-def least_sure(values: np.ndarray, intervals: np.ndarray | None, outputs: Sequence[str]) -> DataTable:
-    """Rows of the page with the widest intervals, or the least clear class."""
-    names = list(outputs)
-    if intervals is not None:
-        doubt, heading = intervals[:, 1] - intervals[:, 0], "interval"
-        first = [short(value) for value in values[:, 0]]
-        texts = [f"{short(low)} to {short(high)}" for low, high in intervals]
-    else:
-        if values.shape[1] == 1:
-            values, names = np.concatenate([1 - values, values], axis=1), [f"not {outputs[0]}", outputs[0]]
-        doubt, heading = -values.max(axis=1), "probability"
-        first = [names[place] for place in values.argmax(axis=1)]
-        texts = [percent(share) for share in values.max(axis=1)]
-    rows = tuple(
-        (Cell(f"row {place + 1:,}", int(place)), Cell(first[place]), Cell(texts[place]))
-        for place in np.argsort(-doubt, kind="stable")[:LEAST_SURE]
-    )
-    return DataTable("Rows the model is least sure of", ("row", "predicted", heading), rows)

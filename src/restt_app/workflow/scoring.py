@@ -226,8 +226,6 @@ def split_rows(
     ``labels`` (B,) are those of a classification, spread evenly; rows of one of ``groups`` (B,) are never on both
     sides; with ``times`` (B,) the latest rows are held out.
     """
-    if groups is not None and times is not None:
-        raise ValueError("group and time cannot be given together: hold out groups, or the latest rows")
     if times is not None:
         return _latest(times, settings)
     if groups is not None:

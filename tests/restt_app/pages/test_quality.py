@@ -1,11 +1,10 @@
 """Numbers of the page's tables: each sign, index, bound and share as a reader computes it by hand."""
 
-import numpy as np
 import pytest
 
 from restt_app.pages.learned import Learned
 from restt_app.pages.model import _outputs, _summary
-from restt_app.pages.quality import calibration, confusion_table, coverage, headlines, least_sure, scores, weak_table
+from restt_app.pages.quality import calibration, confusion_table, coverage, headlines, scores, weak_table
 from restt_app.pages.shell import Bar, Bars, DataTable, Drawing
 
 
@@ -53,17 +52,6 @@ def test_weak_groups_of_a_regression_show_roots_of_squares_and_of_classes_their_
     assert [cell.text for cell in squared.rows[0]] == ["kind is b", "12", "2", "0.5", "−0.5"]
     logs = weak_table({"task": "classification", "calibration": {"groups": [group]}})
     assert [cell.text for cell in logs.rows[0]] == ["kind is b", "12", "4", "0.25"]
-
-
-def test_the_widest_intervals_and_the_closest_classes_come_first():
-    ends = np.array([[0.0, 1.0], [0.0, 3.0], [5.0, 7.0]])
-    table = least_sure(np.array([[0.5], [1.5], [6.0]]), ends, ("y",))
-    assert (texts(table, 0), texts(table, 2)) == (["row 2", "row 3", "row 1"], ["0 to 3", "5 to 7", "0 to 1"])
-    binary = least_sure(np.array([[0.9], [0.45], [0.2]]), None, ("y = yes",))
-    assert texts(binary, 0) == ["row 2", "row 3", "row 1"]
-    several = least_sure(np.array([[0.9, 0.1, 0.0], [0.3, 0.4, 0.3]]), None, ("a", "b", "c"))
-    assert texts(several, 0) == ["row 2", "row 1"]
-    assert len(least_sure(np.zeros((9, 1)), np.zeros((9, 2)), ("y",)).rows) == 5
 
 
 def test_intervals_that_hold_more_or_fewer_rows_say_so():

@@ -3,7 +3,6 @@
   const data = JSON.parse(document.getElementById("explorer-data").textContent);
   const by = (id) => document.getElementById(id);
   const BARS = 12;
-  const ORDERS = ["single columns", "pairs", "triples"];
   const state = { row: 0, output: 0, column: 0 };
 
   const short = (value, digits = 4) => {
@@ -87,8 +86,6 @@
     add("this row", "", "total", levels.at(-1), levels.at(-1), shown(levels.at(-1)));
     const head = element("thead", { class: "visually-hidden" }, element("tr", {}, ...["column", "bar", "adds"].map((name) => element("th", { scope: "col" }, name))));
     by("ex-waterfall").replaceChildren(element("table", { class: "bars" }, element("caption", {}, "What each column adds"), head, body));
-    const shares = data.orders[state.row][state.output];
-    by("ex-orders").textContent = `Of all that makes this row differ, ${ORDERS.map((name, index) => (shares[index] === undefined ? "" : `${short(100 * shares[index], 2)} % are ${name}`)).filter(Boolean).join(", ")}.`;
   };
 
   // The what-if chart: a line for numbers, a dot per level for categories; the row's own value is marked.
