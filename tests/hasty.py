@@ -15,7 +15,9 @@ def hasty_solvers() -> Iterator[None]:
     from restt.prior import Settings
 
     with pytest.MonkeyPatch.context() as patch:
-        hasty = Settings(knots=12, first_iterations=2, iterations=2, last_iterations=2, largest_bond=16)
+        hasty = Settings(
+            fewest_knots=12, most_knots=12, first_iterations=2, iterations=2, last_iterations=2, largest_bond=16
+        )
         patch.setattr(Settings, "of_effort", lambda effort: hasty)
         few = ClassSettings(
             folds=3,

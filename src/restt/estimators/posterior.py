@@ -121,7 +121,7 @@ def fit_prior(
 ) -> prior.Fitted:
     """Fit the Gaussian process of a table, with as many threads as its size is worth."""
     began = time.monotonic()
-    work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.knots
+    work = float(min(len(table.y), settings.scale_rows)) ** 2 * len(table.columns) * settings.fewest_knots
     device = read_device(parameters.device, work)
     fitted = prior.fit(
         table.numbers,
@@ -168,7 +168,7 @@ def _solve_sample(
     table: FitTable, target: Modelled, parameters: ResTTRegressor, settings: Settings, names: list[str], seed: int
 ) -> Solved:
     """Solve a sample, refine its module on all rows but some, and learn from those how wrong it is."""
-    work = float(len(table.y)) * len(table.columns) * settings.knots * USUAL_BOND**2
+    work = float(len(table.y)) * len(table.columns) * settings.fewest_knots * USUAL_BOND**2
     device = read_device(parameters.device, work)
     numbers = torch.from_numpy(table.numbers)
     if device.type == "cuda":  # others may have no float64
@@ -260,7 +260,8 @@ def _end_rows(values: Tensor) -> set[int]:  # (B, C)
 
 def _check_fits(columns: tuple[Column, ...], rows: int, solved: int, settings: Settings) -> None:
     """ValueError where the numbers of all rows, or the site vectors and covariances of those solved, do not fit."""
-    widths = [settings.knots + 1 if column.levels is None else column.states + 1 for column in columns]
+    knots = settings.knots(solved)
+    widths = [knots + 1 if column.levels is None else column.states + 1 for column in columns]
     own = min(solved, settings.exact_rows)
     # The table as numbers and a scratch copy, and a refinement's positions in half the bytes, once more as batches.
     held = 3 * rows * len(columns)

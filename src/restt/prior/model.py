@@ -150,7 +150,7 @@ def fit(
     # Samples are the first rows of an order that depends on what rows hold, not on how they came.
     order = content_order(table, targets, seed)
     table, targets, used = table[order], targets[order], used[order]
-    sites = fit_sites(table, used, levels, settings.knots, average, beyond=True)
+    sites = fit_sites(table, used, levels, settings.knots(len(table)), average, beyond=True)
     check_levels(table, [None if site.knots is not None else site.levels for site in sites])
     place, count = device or _CPU, min(len(table), settings.scale_rows)
     rows, weight = rows_of(sites, table).to(place), torch.from_numpy(used).to(place)
@@ -162,7 +162,7 @@ def fit(
     sample = torch.arange(min(count, settings.first_rows), device=place)
     threads = torch.get_num_threads() if place == _CPU else 1
     # Several threads wait for each other more than they work on small matrices.
-    with fitting_threads(float(count) ** 2 * table.shape[1] * settings.knots):
+    with fitting_threads(float(count) ** 2 * table.shape[1] * settings.fewest_knots):
         members = fit_members(kernel, data, warp, targets[:count], sample, settings, threads)
         data = members.data if len(table) == count else _with_rest(members, rows, weight, targets)
         labels = tuple(f"column {n}" for n in range(len(sites))) if names is None else tuple(names)

@@ -120,7 +120,7 @@ def condition_on(
     parts = (torch.from_numpy(part) for part in (seen.weights, seen.precision, seen.level))
     data = Data(rows_of(kernel.sites, seen.numbers), encoded, *parts)
     some = data.take(torch.arange(count))
-    with fitting_threads(float(count) ** 2 * len(kernel.sites) * settings.knots):
+    with fitting_threads(float(count) ** 2 * len(kernel.sites) * settings.fewest_knots):
         processes = replace(spread, kernel=kernel, settings=settings).processes
         posteriors = tuple(condition(process, some, some.z) for process in processes)
         members = Members(posteriors, spread.weights, warp, some, some.z, seen.tail, 0)

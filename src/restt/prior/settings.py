@@ -119,8 +119,10 @@ def log_prior(theta: Tensor, centre: Tensor, scale: Tensor, degrees: Tensor) -> 
 class Settings:
     """How a closed-form fit is done. Tests shrink it; users choose among a few by ``effort``."""
 
-    # Knots of a number. 64 in place of 32 changed the error by less than its noise (results/tabular/knots).
-    knots: int = 32
+    # Knots of a number: as many as the root of the rows, within these bounds (tools/compare_knots.py). The fewest serve
+    # a thousand rows; the most are a limit of time.
+    fewest_knots: int = 32
+    most_knots: int = 128
     # Rows on which every component is fitted first, and rows on which scales are learned: limits of time.
     first_rows: int = 330
     scale_rows: int = 2000
@@ -193,6 +195,14 @@ class Settings:
     FEWEST_DEGREES: ClassVar[int] = 3
     # Bounds of the part of s² that is the same everywhere, relative to the part that depends on the row.
     CONSTANT_BOUNDS: ClassVar[tuple[float, float]] = (0.05, 1e3)
+
+    def knots(self, rows: int) -> int:
+        """How many knots a number has in a table of so many rows.
+
+        >>> [Settings().knots(rows) for rows in (100, 2_000, 10_000, 100_000)]
+        [32, 45, 100, 128]
+        """
+        return min(max(round(rows**0.5), self.fewest_knots), self.most_knots)
 
     @classmethod
     def of_effort(cls, effort: str) -> Self:
