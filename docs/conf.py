@@ -44,12 +44,14 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "remove_config_comments": True,
+    "capture_repr": (),  # what a last line returns is no result: scripts print theirs
 }
 
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {
     "show_toc_level": 2,
     "navbar_align": "left",
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": True,
     "secondary_sidebar_items": ["page-toc"],
 }

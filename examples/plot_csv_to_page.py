@@ -32,7 +32,7 @@ print(fitted.card.task, [column.name for column in fitted.columns])
 # %%
 # Predictions with 90 % intervals, for a file without the target.
 new = flats.drop(columns="rent").head(4)
-print(workflow.predict_table(folder / "model", new))
+print(workflow.predict_table(folder / "model", new).round(1))
 
 # %%
 # One page with everything in it, to open in a browser or to send.
