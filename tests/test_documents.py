@@ -175,6 +175,8 @@ def test_pictures_are_made_by_committed_scripts():
 def test_the_gallery_has_ten_scripts_that_compile():
     scripts = sorted(ROOT.glob("examples/*.py"))
     assert len(scripts) == 10
+    order = re.findall(r'^    "(plot_\w+\.py)",$', (ROOT / "docs/conf.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(order) == [script.name for script in scripts]
     for script in scripts:
         compile(script.read_text(encoding="utf-8"), script.name, "exec")
 
