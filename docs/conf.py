@@ -87,7 +87,7 @@ def _draw_topologies(app):
     folder = Path(app.srcdir) / "_pictures"
     folder.mkdir(exist_ok=True)
     for name in ("residual", "plain"):
-        restt.Topology.preset(name, 4).draw(folder / f"{name}.png")
+        restt.Topology.preset(name, 3).draw(folder / f"{name}.png")
 
 
 def setup(app):
