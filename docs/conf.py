@@ -36,7 +36,22 @@ numpydoc_class_members_toctree = False
 # No network while building: references to other projects stay plain text.
 intersphinx_mapping = {}
 
+# The gallery in the order in which a newcomer may want it.
+GALLERY = (
+    "plot_first_fit.py",
+    "plot_real_interaction.py",
+    "plot_exact_trees.py",
+    "plot_honest_intervals.py",
+    "plot_imbalanced_classes.py",
+    "plot_system_identification.py",
+    "plot_next_rows.py",
+    "plot_own_topology.py",
+    "plot_ten_thousand_sites.py",
+    "plot_csv_to_page.py",
+)
+
 sphinx_gallery_conf = {
+    "within_subsection_order": GALLERY.index,
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"plot_",
@@ -44,12 +59,16 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "remove_config_comments": True,
+    "capture_repr": (),  # what a last line returns is no result: scripts print theirs
 }
 
 html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["restt.css"]
 html_theme_options = {
     "show_toc_level": 2,
     "navbar_align": "left",
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": True,
     "secondary_sidebar_items": ["page-toc"],
 }
@@ -68,7 +87,7 @@ def _draw_topologies(app):
     folder = Path(app.srcdir) / "_pictures"
     folder.mkdir(exist_ok=True)
     for name in ("residual", "plain"):
-        restt.Topology.preset(name, 4).draw(folder / f"{name}.png")
+        restt.Topology.preset(name, 3).draw(folder / f"{name}.png")
 
 
 def setup(app):

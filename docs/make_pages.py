@@ -1,4 +1,4 @@
-"""Write the HTML pages that the documentation links to.
+"""Write the HTML pages that the documentation links to, and draw the README's picture with the current code.
 
     python docs/make_pages.py
 
@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import tempfile
 from pathlib import Path
@@ -20,4 +21,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         demo.run(folder)
         shutil.copyfile(Path(folder) / "page.html", HERE / "model-page.html")
+    runpy.run_path(str(HERE / "make_readme_picture.py"))
     write_report(HERE.parent / "results", HERE / "results.md", HERE / "report.html")

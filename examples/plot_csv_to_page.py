@@ -9,6 +9,7 @@ A file of numbers, text and gaps becomes a model, predictions with intervals, an
 from pathlib import Path
 from tempfile import mkdtemp
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -31,8 +32,18 @@ print(fitted.card.task, [column.name for column in fitted.columns])
 
 # %%
 # Predictions with 90 % intervals, for a file without the target.
-new = flats.drop(columns="rent").head(4)
-print(workflow.predict_table(folder / "model", new))
+new = flats.drop(columns="rent").head(40)
+predicted = workflow.predict_table(folder / "model", new)
+print(predicted.head(4).round(1))
+
+# %%
+# The same beside the rents. These rows were in the fit; the page has held-out ones.
+rents = flats["rent"].head(40)
+off = np.abs(predicted[["low", "high"]].to_numpy() - predicted[["prediction"]].to_numpy()).T
+_, axes = plt.subplots(layout="constrained")
+axes.errorbar(predicted["prediction"], rents, xerr=off, fmt="o", markersize=4, elinewidth=1)
+axes.axline((500, 500), slope=1, color="black", linewidth=1)
+axes.set(xlabel="predicted rent, with its 90 % interval", ylabel="rent")
 
 # %%
 # One page with everything in it, to open in a browser or to send.

@@ -1,8 +1,8 @@
 """
-A first fit
-===========
+Fit and read a table
+====================
 
-A table, no settings: fit, compare on held-out rows, and read what was found.
+A table, no settings: fit, compare on held-out rows, and read which columns matter and how.
 """
 
 from sklearn.datasets import load_diabetes
@@ -13,7 +13,8 @@ from sklearn.model_selection import train_test_split
 from restt import ResTTRegressor
 
 # %%
-# Diabetes has 442 rows and 10 columns; its signal is weak, so flexible models overfit it easily.
+# Diabetes has 442 rows and 10 columns. Its signal is weak and nearly linear, so a linear model is hard to beat and
+# flexible models overfit it easily.
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=0)
 
@@ -31,11 +32,11 @@ low, high = model.predict_interval(X_test, coverage=0.5).T
 print(f"inside 50 % intervals: {((y_test >= low) & (y_test <= high)).mean():.0%}")
 
 # %%
-# What the prior learned of each column, in closed form: how much it matters, and how smooth it is.
+# What the fit learned of each column: how much it matters, and how smooth its effect is.
 print(model.prior_)
 
 # %%
-# And what the model made of it, exactly: the variance of its predictions by order of interaction and by column.
+# The variance of the predictions by column, alone and with interactions, exactly.
 found = model.explain_global()
 found.plot("columns")
 

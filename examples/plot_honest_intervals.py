@@ -1,9 +1,9 @@
 """
-Uncertainty that means something
-================================
+Honest intervals
+================
 
-Intervals come from the posterior and the noise together. They widen where there are no rows, and they hold what they
-promise where there are.
+Intervals come from the posterior and the noise together. They widen where there are no rows. Where there are rows, they
+should hold about as many new ones as was asked.
 """
 
 import matplotlib.pyplot as plt

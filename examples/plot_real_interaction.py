@@ -2,8 +2,8 @@
 Is this interaction real?
 =========================
 
-y is the product of two columns, so neither of them matters alone. A forest predicts some of it, but its importances say
-nothing of *together*. The train's expansion names the pair, and the posterior says how sure that is.
+y is a product of two columns and a little of a third. A forest predicts some of it, but its importances say nothing of
+*together*. The train's expansion names the pair, and the posterior says how sure that is.
 """
 
 import numpy as np
@@ -31,7 +31,8 @@ for term in terms.terms:
 print("proven complete:", terms.complete)
 
 # %%
-# Shares of the variance with their posterior standard deviations, and the probability that each is above 1 %.
+# Shares of the variance with their posterior standard deviations, and the probability that each is above 1 %. The two
+# columns have small effects alone, since terms are centred at the means of the rows, which are not exactly 0.
 print(model.explain_global())
 
 # %%

@@ -1,6 +1,6 @@
 """
-A chain of 10,000 sites
-=======================
+10,000 sites
+============
 
 A plain tensor train needs its variance on a knife's edge: slightly more and the signal explodes over the chain,
 slightly less and it vanishes. With skips it stays even, however long the chain.

@@ -42,15 +42,36 @@ def test_links_lead_somewhere(document):
                 assert anchor in headings(target), f"{name(document)} links to {link}, which has no such heading"
 
 
-def test_every_page_is_in_the_sidebar_and_page_references_resolve():
+def listed(page):
+    """The pages that a page has in its hidden table of contents, which makes the sidebar."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
+
+
+def test_every_page_is_in_the_sidebar_once():
+    sections = listed("index")
+    assert sections == ["start", "guide", "method", "paper", "benchmarks", "api", "contribute"]
+    walked = [*sections, *(page for section in sections for page in listed(section))]
     pages = {page.stem for page in ROOT.glob("docs/*.md")}
-    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
-    listed = [line for block in blocks for line in block.splitlines() if line and not line.startswith(":")]
-    assert sorted(listed) == sorted({*pages - {"index"}, "gallery/index"})
-    for page in ROOT.glob("docs/*.md"):
-        for target in re.findall(r"\{doc\}`([^`]+)`", page.read_text(encoding="utf-8")):
-            assert target in pages, f"{name(page)} refers to the page {target}, which is not there"
+    assert sorted(walked) == sorted({*pages - {"index"}, "gallery/index"})
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=name)
+def test_references_resolve(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\{doc\}`([^`]+)`", text):
+        assert target == "gallery/index" or (ROOT / f"docs/{target}.md").exists(), f"no page {target}"
+    public = re.findall(r"^   ([\w.]+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    for kind, target in re.findall(r"\{py:(\w+)\}`~?([^`]+)`", text):
+        documented = target.rpartition(".")[0] if kind in ("meth", "attr") else target
+        assert documented.removeprefix("restt.") in public, f"{target} is not on the page of the API: a dead reference"
+
+
+@pytest.mark.parametrize("document", [page for page in DOCUMENTS if page.name != "CHANGELOG.md"], ids=name)
+def test_files_of_the_repository_that_are_named_exist(document):
+    for path in re.findall(r"`((?:tests|tools|examples)/[\w./-]+)", document.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists() or "NAME" in path, f"{name(document)} names {path}, which is not there"
 
 
 def code(path):
@@ -118,7 +139,7 @@ def assert_alike(shown, printed):
             assert float(one) == pytest.approx(float(other), abs=1.0)
 
 
-@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page.parent.name == "docs"], ids=name)
+@pytest.mark.parametrize("page", [page for page in DOCUMENTS if page.parent == ROOT / "docs"], ids=name)
 def test_pages_are_short(page):
     text = page.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 200
@@ -127,10 +148,14 @@ def test_pages_are_short(page):
         assert len(paragraph.strip().splitlines()) <= 6, f"{name(page)}: {paragraph.strip()[:60]!r} is over six lines"
 
 
+def test_the_readme_is_one_screen():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
+
+
 def test_every_claim_of_the_readme_has_a_command():
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Measured")[2].partition("\n\n!")[0]
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five claims")[2].partition("\n## ")[0]
     rows = [row for row in table.splitlines() if row.startswith("| ")][2:]
-    assert rows
+    assert len(rows) == 5
     for row in rows:
         commands = re.findall(r"`(tools/\w+\.py|restt \w+)", row.split("|")[-2])
         assert len(commands) == 1, f"README: {row[:60]!r} names {commands or 'no command'}"
@@ -150,6 +175,8 @@ def test_pictures_are_made_by_committed_scripts():
 def test_the_gallery_has_ten_scripts_that_compile():
     scripts = sorted(ROOT.glob("examples/*.py"))
     assert len(scripts) == 10
+    order = re.findall(r'^    "(plot_\w+\.py)",$', (ROOT / "docs/conf.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(order) == [script.name for script in scripts]
     for script in scripts:
         compile(script.read_text(encoding="utf-8"), script.name, "exec")
 

@@ -107,6 +107,11 @@ def test_numbers_are_those_of_the_file(page, file, numbers):
             assert shows(shown, value), f"{page}: {shown} in {words!r}, but {value:.6g} at {path} of results/{file}"
 
 
+def test_no_entry_is_empty():
+    empty = [f"{page} {file}" for page, file, numbers in entries() if not numbers]
+    assert not empty, f"docs/numbers.toml compares nothing of {empty}"
+
+
 def section(text, place):
     """The part of a page between the headings around a place."""
     begin = max((match.start() for match in re.finditer(r"^#+ ", text[:place], re.MULTILINE)), default=0)
@@ -120,7 +125,7 @@ def test_pages_name_older_versions(page, file, numbers):
     text = (ROOT / page).read_text(encoding="utf-8")
     for words, paths in numbers.items():
         stated = re.search(r"\d+\.\d+\.\d+(?:rc\d+)?", str(paths))  # a file may hold several versions
-        version = stated[0] if stated else content["provenance"].get("versions", {}).get("restt")
+        version = stated[0] if stated else content.get("provenance", {}).get("versions", {}).get("restt")
         match = re.search(pattern_of(words), text)
         assert match is None or version in (None, restt.__version__) or version in section(text, match.start()), (
             f"{page}: {words!r} was measured with {version} (results/{file}): its section has to say so"

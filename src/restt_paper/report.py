@@ -26,7 +26,8 @@ are on {doc}`missed`."""
 MISSED_HEAD = """\
 # What was tried and missed
 
-Written by `restt report`: the first two parts from the files of results, the last from `restt_paper/finished.md`."""
+Written by `restt report`, not by hand. Targets, recipes and claims come from the files of results; experiments that are
+over from `restt_paper/finished.md`. Accuracies are of the last epoch on test images unless a line says otherwise."""
 COMMIT_DIGITS = 10
 COMMITS = (
     "A commit alone: the code was exactly that. Changes unknown: the copy that ran had no git history, and its commit "
