@@ -373,9 +373,10 @@ def test_a_long_table_keeps_the_states_of_all_its_rows():
     numbers, y = mixed_table(200)
     numbers[:, 1] = np.nan_to_num(numbers[:, 1])
     numbers[3, 1], numbers[5, 0] = np.nan, 50.0
-    model = prior.fit(
-        numbers, y, levels=LEVELS, settings=Settings(5, 30, 40, first_iterations=2, iterations=4, last_iterations=4)
-    )
+    knots = {"fewest_knots": 5, "most_knots": 5}
+    steps = {"first_iterations": 2, "iterations": 4, "last_iterations": 4}
+    settings = Settings(**knots, first_rows=30, scale_rows=40, **steps)
+    model = prior.fit(numbers, y, levels=LEVELS, settings=settings)
     assert model.predictive.rows == 40
     sites = model.predictive.kernel.sites
     assert sites[1].missing
