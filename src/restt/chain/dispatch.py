@@ -96,7 +96,7 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     'eager'
     """
     if is_transforming() or in_forward_mode():
-        return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
+        return "eager", "inside a torch.func transform or forward-mode differentiation only plain operations work"
     if x.is_cpu or x.is_cuda:
         fused = "fused_cpu" if x.is_cpu else "fused_cuda"
         missing = unsupported(fused, x, weights, topology)
