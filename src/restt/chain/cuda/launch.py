@@ -11,9 +11,8 @@ import torch
 
 # Types of the operands that take half the memory.
 _HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# The largest bond whose whole core is one tile on chip, and the tile of wider ones.
-NARROW = 128
-WIDE_TILE = 64
+# The largest bond whose whole core is one tile on chip.
+WIDEST = 128
 # Features of a site that one loop step takes at most: each other number is another kernel to compile.
 MOST_FEATURES = 4
 
@@ -121,7 +120,6 @@ class LaunchTables:
     many: Mapping[int, SweepLaunch] = field(default_factory=lambda: {16: SweepLaunch(32, 0, 1, 3)})
     # Tiles from which on the copy engine fetches cores by descriptor, where there is one.
     fetched: Mapping[str, int] = field(default_factory=lambda: {"tf32": 64, "bf16": 128})
-    wide: SweepLaunch = SweepLaunch(16, 1, 4, 3)
     # Time of a program with this many batch columns, that of 16 being 1.
     column_cost: Mapping[int, Mapping[int, float]] = field(default_factory=_column_cost)
     weights: Mapping[int, WeightLaunch] = field(default_factory=_weights)
@@ -144,14 +142,9 @@ class Layout:
     precision: str
 
     @property
-    def is_wide(self) -> bool:
-        """Whether a core is walked in tiles because it does not fit on chip."""
-        return self.bond > NARROW
-
-    @property
     def tile(self) -> int:
         """Edge of the tile a program multiplies with: a power of two, at least 16."""
-        return WIDE_TILE if self.is_wide else max(16, 1 << (self.bond - 1).bit_length())
+        return max(16, 1 << (self.bond - 1).bit_length())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -184,7 +177,7 @@ class Layout:
 
 def fetches_tiles(layout: Layout, device: Gpu) -> bool:
     """Whether the copy engine fetches whole cores, which then need no padding to a tile."""
-    return device.copies_tiles and not layout.is_wide and layout.tile >= TABLES.fetched[layout.operands]
+    return device.copies_tiles and layout.tile >= TABLES.fetched[layout.operands]
 
 
 def sweep_launch(
@@ -201,8 +194,6 @@ def sweep_launch(
 
     One that reads the states too keeps its tiles small, for shared memory.
     """
-    if layout.is_wide:
-        return TABLES.wide
     launch, crowd = TABLES.sweeps[layout.tile, layout.operands], TABLES.many_programs * device.processors
     columns = launch.columns
     if not reads_states:
@@ -252,10 +243,9 @@ def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int, device:
 
 def weight_launch(layout: Layout, device: Gpu) -> WeightLaunch:
     """Constants of the weight gradient."""
-    tile = 128 if layout.is_wide else layout.tile
-    launch = TABLES.weights[tile]
-    if layout.precision == "tf32" and not layout.is_wide:
-        launch = TABLES.tf32_weights.get(tile, launch)
+    launch = TABLES.weights[layout.tile]
+    if layout.precision == "tf32":
+        launch = TABLES.tf32_weights.get(layout.tile, launch)
     step_bytes = 4 * launch.batch * (launch.rows + launch.columns)
     room = device.shared_bytes - TABLES.reserved_bytes
     return replace(launch, stages=max(1, min(launch.stages, room // step_bytes)))
