@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from restt._common.compat_torch import is_batched, is_legacy_batched, is_transforming
-from restt.chain.reference import ChainWeights, disconnected_output, has_runs, with_runs
+from restt.chain.reference import ChainWeights, disconnected_output
 from restt.topology import Topology
 
 
@@ -25,15 +25,18 @@ def contract(
     topology: Topology,
     widths: Sequence[int] = (),  # of the sites where x is packed
 ) -> Tensor:  # (S, B, O)
-    """The output of Algorithm 1, of packed features each site with the weights of its own width."""
+    """The output of Algorithm 1, of packed features each site with the weights of its own width.
+
+    x, weights and output may all be without the runs axis.
+    """
     # Unbound, not sliced: the gradient of one unbind is one stack, that of a slice a full-size tensor of zeros.
     sites = x.split(list(widths), -1) if widths else x.unbind(-2)
-    y = sites[0] @ weights.first[:, : sites[0].shape[-1]]
+    y = sites[0] @ weights.first[..., : sites[0].shape[-1], :]
     if topology.sites == 1:
         return y
     leaving: Tensor | None = None
-    cores = None if weights.chain is None else weights.chain.flatten(2, 3).unbind(1)
-    entries = None if weights.linear is None else weights.linear.unbind(1)
+    cores = None if weights.chain is None else weights.chain.flatten(-3, -2).unbind(-3)
+    entries = None if weights.linear is None else weights.linear.unbind(-3)
     bond = y.shape[-1]
     for n, features in enumerate(sites[1:-1]):
         width = features.shape[-1]
@@ -44,10 +47,10 @@ def contract(
             leaving = previous if leaving is None else leaving + previous
         if topology.chains[n]:
             assert cores is not None
-            y = y + outer(previous, features) @ cores[n][:, : width * bond]
+            y = y + outer(previous, features) @ cores[n][..., : width * bond, :]
         if topology.linears[n]:
             assert entries is not None
-            y = y + features @ entries[n][:, :width]
+            y = y + features @ entries[n][..., :width, :]
     return _output_site(y, leaving, sites[-1], weights, topology)
 
 
@@ -62,10 +65,10 @@ def _output_site(
     width = x.shape[-1]
     if topology.chains[-1]:
         assert weights.last_chain is not None
-        terms.append(outer(y, x) @ weights.last_chain[:, :width].flatten(1, 2))
+        terms.append(outer(y, x) @ weights.last_chain[..., :width, :, :].flatten(-3, -2))
     if topology.linears[-1]:
         assert weights.last_linear is not None
-        terms.append(x @ weights.last_linear[:, :width])
+        terms.append(x @ weights.last_linear[..., :width, :])
     if topology.ends_with_skip:
         leaving = y if leaving is None else leaving + y
     if leaving is not None:
@@ -76,7 +79,7 @@ def _output_site(
     output = terms[0]
     for term in terms[1:]:
         output = output + term
-    return output.expand(y.shape[0], -1, -1)
+    return output
 
 
 def wants_plain_operations(grad: Tensor) -> bool:
@@ -105,11 +108,7 @@ def gradients(
         aliases = [None if tensor is None else tensor.view_as(tensor) for tensor in inputs]
         x, *roles = aliases
         assert x is not None
-        weights = ChainWeights._make((*roles, outputs))
-        if has_runs(weights):
-            output = contract(x, weights, topology, widths)
-        else:
-            output = contract(*with_runs(x, weights), topology, widths)[0]
+        output = contract(x, ChainWeights._make((*roles, outputs)), topology, widths)
         leaves = [alias for alias, want in zip(aliases, wanted, strict=True) if alias is not None and want]
         if output.requires_grad:
             options = {"create_graph": create_graph, "materialize_grads": True}
@@ -126,4 +125,4 @@ def outer(
     x: Tensor,  # (S or 1, B, I)
 ) -> Tensor:  # (S, B, I·R), features slowest, as the cores are stored
     """Outer product x ⊗ y per sample: its product with a core flattened to (I·R, R) is a whole chain step."""
-    return (x.unsqueeze(-1) * y.unsqueeze(-2)).flatten(2)
+    return (x.unsqueeze(-1) * y.unsqueeze(-2)).flatten(-2)
