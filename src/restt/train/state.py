@@ -128,7 +128,7 @@ class TrainState:
     def share(self, ranks: Ranks) -> None:
         """Take over the state of rank 0."""
         saved, plain = self.save()
-        saved, plain = ranks.same_tensors(saved, self.published.device), ranks.same(plain)
+        saved, plain = ranks.same(({name: value.cpu() for name, value in saved.items()}, plain))
         if not ranks.first:
             self.restore(saved, plain)
 
