@@ -107,7 +107,7 @@ class Topology:
     def preset(cls, name: str, sites: int) -> Topology:
         """The preset called ``name``: residual, plain, linear or volterra."""
         check_choice("topology", name, PRESETS)
-        return _made_once(cls, name, check_int("sites", sites, minimum=1))
+        return _made_once(name, check_int("sites", sites, minimum=1))
 
     def without_chain(self, *sites: int) -> Topology:
         """Drop the chain core W(n,1) of these sites."""
@@ -355,7 +355,7 @@ class Topology:
 
 
 @lru_cache(maxsize=64)
-def _made_once(kind: type[Topology], name: str, sites: int) -> Topology:
+def _made_once(name: str, sites: int) -> Topology:
     """Every module of a search has the same one, which takes longer to check than its weights to draw."""
     chain, linear, skip = PRESETS[name]
-    return kind(sites, (chain,) * (sites - 1), (linear,) * (sites - 1), (skip,) * (sites - 1))
+    return Topology(sites, (chain,) * (sites - 1), (linear,) * (sites - 1), (skip,) * (sites - 1))

@@ -109,7 +109,7 @@ class _Recorded:
         self._numbers = [torch.empty((), dtype=torch.float32, device=batch.x.device) for _ in _numbers(updates)]
         numbers = iter(self._numbers)
         self.updates = [
-            Update(*update[:2], *(None if value is None else next(numbers) for value in update[2:]))
+            Update(*update[:2], next(numbers), next(numbers), None if update.forget is None else next(numbers))
             for update in updates
         ]
 

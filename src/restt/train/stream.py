@@ -77,7 +77,8 @@ class StreamBatches(Batches):
 
     def _parts(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """Yield this process's rows of each batch; one row, which does not count, where it has none."""
-        source, left, start = self.data.source, [], 0
+        source, start = self.data.source, 0
+        left: list[Tensor] = []
         for block in prefetched(source.blocks(epoch)):
             left = [torch.cat(pair) for pair in zip(left, block, strict=True)] if left else list(block)
             while len(left[0]) >= (width := min(self.batch_size, self.longest - start)) > 0:

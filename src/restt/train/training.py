@@ -79,8 +79,10 @@ class Training:
         self.loss = row_loss(config.loss)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
         if source is not None:
-            sizes, own = (source.rows,) * total, {"source": source, "loss": config.loss}
-            self.data: RunData = StreamData(raw, target, None, None, sizes, None, self.feature_map, **own)
+            sizes = (source.rows,) * total
+            self.data: RunData = StreamData(
+                raw, target, None, None, sizes, None, self.feature_map, source=source, loss=config.loss
+            )
         else:
             self.data = read_data(raw, target, sample_weight, subset, total, feature_map=self.feature_map)
         self.validation = self._read_validation(model, raw, target, validation, validation_subset)
