@@ -2,8 +2,8 @@
 
 Recursions are in natural logarithms. All weights are independent with zero mean, so every product of two different
 paths averages to zero and only squares are left. That holds for the states that leave for the output as well: y(b)
-after a state y(a) left contains a weight of a later site in each of its terms, hence E y(a) y(b) = 0 and their variances
-add.
+after a state y(a) left contains a weight of a later site in each of its terms, hence E y(a) y(b) = 0 and their
+variances add.
 """
 
 from __future__ import annotations
