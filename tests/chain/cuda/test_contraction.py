@@ -74,6 +74,12 @@ class TestFusedCuda(ChainParity):
     def test_more_outputs_than_one_tile(self, outputs):
         self.assert_parity(Topology.residual(3), outputs=outputs)
 
+    def test_a_bond_too_wide_for_the_chip_is_left_to_plain_products(self):
+        module, x = restt.ResTT(3, 2, 129, 1, device=DEVICE), torch.rand(1, 4, 3, 2, device=DEVICE)
+        assert "bond 129 do not fit" in contraction.unsupported(x, module.weights(), module.topology)
+        narrower = restt.ResTT(3, 2, 128, 1, device=DEVICE)
+        assert contraction.unsupported(x, narrower.weights(), narrower.topology) is None
+
     @pytest.mark.parametrize("runs", [None, 2])
     @pytest.mark.parametrize("skip", ["full", "none", "output"])
     def test_linear_entries_in_the_cores(self, skip, runs):
