@@ -7,13 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 from os import PathLike
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from restt._common.errors import check_choice, check_int, shown
 
 Skip = Literal["full", "output", "none"]
 SKIP_MODES: tuple[Skip, ...] = ("full", "output", "none")
-PRESETS = ("residual", "plain", "linear", "volterra")
+# Chain, linear entry and skip of every later site.
+PRESETS: dict[str, tuple[bool, bool, Skip]] = {
+    "residual": (True, True, "full"),
+    "plain": (True, False, "none"),
+    "linear": (False, True, "full"),
+    "volterra": (True, True, "none"),
+}
 CHAIN_FLAG, LINEAR_FLAG = 1, 2
 SKIP_FLAGS = {"full": 4, "output": 8, "none": 0}
 _SKIP_WORDS = {"full": "skip", "output": "skip to output", "none": ""}
@@ -78,41 +84,30 @@ class Topology:
         object.__setattr__(self, "connections", "".join(f"{flags:x}" for flags in self.connection_flags))
 
     @classmethod
-    def _uniform(cls, sites: int, *, chain: bool, linear: bool, skip: Skip) -> Topology:
-        return cls._made_once(check_int("sites", sites, minimum=1), chain, linear, skip)
-
-    @classmethod
-    @lru_cache(maxsize=64)
-    def _made_once(cls, sites: int, chain: bool, linear: bool, skip: Skip) -> Topology:
-        """Every module of a search has the same one, which takes longer to check than its weights to draw."""
-        later = sites - 1
-        return cls(sites, (chain,) * later, (linear,) * later, (skip,) * later)
-
-    @classmethod
     def residual(cls, sites: int) -> Topology:
         """ResTT (paper, Sec. III-A): every connection on, all 2^N - 1 interactions."""
-        return cls._uniform(sites, chain=True, linear=True, skip="full")
+        return cls.preset("residual", sites)
 
     @classmethod
     def plain(cls, sites: int) -> Topology:
         """The plain tensor train (paper, Eq. 5): only the N-th order interaction."""
-        return cls._uniform(sites, chain=True, linear=False, skip="none")
+        return cls.preset("plain", sites)
 
     @classmethod
     def linear(cls, sites: int) -> Topology:
         """A fully-connected layer (paper, Fig. 3b), exactly so for bond_dim ≥ outputs: only order 1."""
-        return cls._uniform(sites, chain=False, linear=True, skip="full")
+        return cls.preset("linear", sites)
 
     @classmethod
     def volterra(cls, sites: int) -> Topology:
         """The Volterra series (paper, Fig. 3c): the suffix products {N}, {N-1,N}, …, {1…N}."""
-        return cls._uniform(sites, chain=True, linear=True, skip="none")
+        return cls.preset("volterra", sites)
 
     @classmethod
     def preset(cls, name: str, sites: int) -> Topology:
         """The preset called ``name``: residual, plain, linear or volterra."""
         check_choice("topology", name, PRESETS)
-        return cast(Topology, getattr(cls, name)(sites))
+        return _made_once(name, check_int("sites", sites, minimum=1))
 
     def without_chain(self, *sites: int) -> Topology:
         """Drop the chain core W(n,1) of these sites."""
@@ -357,3 +352,10 @@ class Topology:
         noun = "site" if self.sites == 1 else "sites"
         head = f"Topology of {self.sites} {noun}: {count} term{'s' * (total != 1)}, {span}"
         return "\n".join([head, *(f"  {label:<{width}}  {text}" for label, text in rows)])
+
+
+@lru_cache(maxsize=64)
+def _made_once(name: str, sites: int) -> Topology:
+    """Every module of a search has the same one, which takes longer to check than its weights to draw."""
+    chain, linear, skip = PRESETS[name]
+    return Topology(sites, (chain,) * (sites - 1), (linear,) * (sites - 1), (skip,) * (sites - 1))

@@ -14,7 +14,7 @@ from restt.train.cuda_graph import GraphedStep as RecordedStep
 from restt.train.data import Batch
 from restt.train.objective import row_loss
 from restt.train.runs import RunsView
-from restt.train.step import Adam, TrainStep
+from restt.train.step import Adam, TrainStep, Update
 from restt_bench.case import Case
 from restt_bench.implementation import LEARNING_RATE, WARM_UPS, Implementation, TrainingStep, Work, mse
 from restt_bench.parity import averaged_gradients, cotangent, output_and_gradients, reference_gradients
@@ -97,7 +97,6 @@ class _LibraryWork:
         x, target = case.data(seed)
         view = RunsView(self.module)
         self.adam = Adam(view.weights)
-        (self.group,) = self.adam.groups([0], [0.0], [0])
         self.train_step = (RecordedStep if case.on_gpu else TrainStep)(view, self.adam, row_loss("mse"))
         share = torch.full((1, case.batch), 1 / case.batch, device=x.device)
         self.batch = Batch(x[None], target[None], share, float(case.batch))
@@ -106,8 +105,8 @@ class _LibraryWork:
             self.step()
 
     def step(self) -> None:
-        self.train_step(self.batch, [(self.group, self.steps, LEARNING_RATE)], first=False)
         self.steps += 1
+        self.train_step(self.batch, [Update(range(1), 0.0, float(self.steps), LEARNING_RATE)])
 
     @torch.no_grad()
     def infer(self) -> None:

@@ -1,12 +1,11 @@
 import json
 import os
 import sys
-import time
 
 import pytest
 
 from restt._common import files
-from restt._common.files import unfinished, write_bytes_atomic, write_json_atomic
+from restt._common.files import write_bytes_atomic, write_json_atomic
 
 
 def test_json_is_readable_and_folders_are_made(tmp_path):
@@ -58,20 +57,6 @@ def test_the_umask_of_the_process_is_left_alone(tmp_path, monkeypatch):
         monkeypatch.undo()
         os.umask(before)
     assert mode == 0o640
-
-
-def test_unfinished_files_are_removed_after_a_day_and_what_is_not_ours_stays(tmp_path):
-    new, old, folder = (unfinished(tmp_path, ".a.bin.") for _ in range(3))
-    strangers = tmp_path / "movie.part"
-    for path in (new, old, strangers):
-        path.write_bytes(b"half")
-    folder.mkdir()
-    (folder / "half").write_bytes(b"half")
-    yesterday = time.time() - 25 * 3600
-    for path in (old, folder, strangers):
-        os.utime(path, (yesterday, yesterday))
-    write_bytes_atomic(tmp_path / "a.bin", b"whole")
-    assert set(tmp_path.iterdir()) == {new, strangers, tmp_path / "a.bin"}
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG_CACHE_HOME is not read there")

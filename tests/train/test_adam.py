@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from restt.train.step import Adam
+from restt.train.step import Adam, Update, neighbours
 
 SHAPES = {"a": (3, 4, 5), "b": (3, 2), "c": (3,)}
 
@@ -20,11 +20,11 @@ def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, 
     start = gradients_at(100)
     stacked = {name: value.clone() for name, value in start.items()}
     adam = Adam(stacked, optimizer)
-    groups = adam.groups(rates, decays, [0, 0, 0])
+    groups = neighbours(list(zip(rates, decays, strict=True)))
     assert len(groups) == expected_groups
     for step in range(5):
         for group in groups:
-            adam.step(gradients_at(step), group, torch.tensor(step + 1.0), rates[group.start])
+            adam.step(gradients_at(step), Update(group, decays[group.start], step + 1.0, rates[group.start]))
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     for run in range(3):
         alone = {name: value[run].clone().requires_grad_() for name, value in start.items()}
@@ -37,18 +37,11 @@ def test_every_run_is_updated_as_torchs_optimizer_would_alone(optimizer, rates, 
             assert torch.allclose(stacked[name][run], value, rtol=1e-9, atol=1e-12), (run, name)
 
 
-def test_runs_with_other_step_counts_are_updated_apart():
-    adam = Adam(gradients_at(0))
-    groups = adam.groups([1, 1, 1], [0.0] * 3, [10, 5, 5])
-    assert [(s.start, s.stop) for s in groups] == [(0, 1), (1, 3)]
-
-
 def test_a_group_leaves_the_other_runs_alone():
     weights = gradients_at(0)
     before = {name: value.clone() for name, value in weights.items()}
     adam = Adam(weights)
-    second = adam.groups([0.1, 0.2, 0.2], [0.0] * 3, [0] * 3)[1]
-    adam.step(gradients_at(1), second, torch.tensor(1.0), 0.2)
+    adam.step(gradients_at(1), Update(range(1, 3), 0.0, 1.0, 0.2))
     for name, value in before.items():
         assert torch.equal(weights[name][0], value[0])
         assert torch.equal(adam.first[name][0], torch.zeros_like(value[0]))

@@ -16,8 +16,9 @@ pytest.importorskip(
 import restt
 from restt.train import Penalty, TrainConfig, train
 from restt.train import step as optimizers
-from restt.train.adam_kernel import BLOCK, Update
-from restt.train.step import MOST_TENSORS, Adam
+from restt.train.adam_kernel import BLOCK
+from restt.train.adam_kernel import Update as Kernel
+from restt.train.step import MOST_TENSORS, Adam, Update
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -35,7 +36,7 @@ if not ON_GPU:
 
 def by_kernel(weights, optimizer="adam"):
     adam = Adam(weights, optimizer)
-    adam._kernel = Update(optimizers.BETAS, optimizers.EPS, decoupled=optimizer == "adamw")
+    adam._kernel = Kernel(optimizers.BETAS, optimizers.EPS, decoupled=optimizer == "adamw")
     return adam
 
 
@@ -66,18 +67,16 @@ def test_updates_are_those_of_torchs_fused_kernel(optimizer, dtype, betas, monke
     monkeypatch.setattr(optimizers, "EPS", 1e-6)
     found, expected = random_tensors(0, dtype), doubled(random_tensors(0, dtype))
     ours, torchs = by_kernel(found, optimizer), by_torch(expected, optimizer)
-    groups = ours.groups([0, 1, 1], [0.0, 0.1, 0.1], [0, 5, 5])
-    rates, numbers = [1e-3, 3e-2], [1, 6]
+    groups, rates, numbers, decays = [range(1), range(1, 3)], [1e-3, 3e-2], [1, 6], [0.0, 0.1]
     for step in range(3):
         # From tiny to large: eps counts in some and not in others.
         gradients = random_tensors(1 + step, dtype, scale=10.0 ** (3 * step - 6))
-        for group, rate, number in zip(groups, rates, numbers, strict=True):
-            count = torch.tensor(float(number + step), device=DEVICE)
-            tensor = torch.tensor(rate, device=DEVICE)
-            norms = ours.step(gradients, group, count, tensor)
+        for group, rate, number, decay in zip(groups, rates, numbers, decays, strict=True):
+            update = Update(group, decay, float(number + step), torch.tensor(rate, device=DEVICE))
+            norms = ours.step(gradients, update)
             # Of a rate in a tensor torch's kernel for CPUs takes the value at once, that for GPUs where it runs.
-            assert torchs.step(doubled(gradients), group, count, tensor if ON_GPU else tensor.item()) is None
-            whole = torch.cat([group.of(value).flatten(1) for value in gradients.values()], 1)
+            assert torchs.step(doubled(gradients), update if ON_GPU else update._replace(lr=update.lr.item())) is None
+            whole = torch.cat([update.of(value).flatten(1) for value in gradients.values()], 1)
             torch.testing.assert_close(norms, whole.double().norm(dim=1), rtol=1e-6, atol=0)
     for name in SHAPES:
         torch.testing.assert_close(found[name].double(), expected[name], **TOLERANCE[dtype])
@@ -89,11 +88,10 @@ def test_the_first_of_very_many_steps_is_corrected_to_the_last_digit():
     """1 - 0.999 in float32 would be right in four digits."""
     found, expected = random_tensors(0, torch.float64), random_tensors(0, torch.float64)
     ours, torchs, gradients = by_kernel(found), by_torch(expected), random_tensors(1, torch.float64)
-    (group,) = ours.groups([0] * 3, [0.0] * 3, [0] * 3)
-    rate = torch.tensor(0.25, device=DEVICE)  # the same in float32 and float64
+    # A rate that is the same in float32 and float64.
     for number in (1.0, 2.0, 1e6):
-        ours.step(gradients, group, torch.tensor(number, device=DEVICE), rate)
-        torchs.step(gradients, group, torch.tensor(number, device=DEVICE), rate if ON_GPU else 0.25)
+        for adam in (ours, torchs):
+            adam.step(gradients, Update(range(3), 0.0, number, 0.25))
     for name in SHAPES:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-14)
 
@@ -107,10 +105,10 @@ def test_scattered_gradients_and_a_rate_that_is_a_number(runs):
     }
     assert not gradients["d"].is_contiguous()
     ours, torchs = by_kernel(found), by_torch(expected)
-    (group,) = ours.groups([0] * runs, [0.0] * runs, [0] * runs)
-    ours.step(gradients, group, torch.tensor(1.0, device=DEVICE), 0.1)
+    update = Update(range(runs), 0.0, 1.0, 0.1)
+    ours.step(gradients, update)
     contiguous = {name: value.contiguous() for name, value in doubled(gradients).items()}
-    torchs.step(contiguous, group, torch.tensor(1.0, device=DEVICE), 0.1)
+    torchs.step(contiguous, update)
     for name in SHAPES:
         torch.testing.assert_close(found[name].double(), expected[name], **TOLERANCE[torch.float32])
 
@@ -138,7 +136,7 @@ def test_a_training_is_the_same_with_either(name, monkeypatch):
     x, y = torch.rand(40, 4, 2, generator=generator), torch.randint(0, 3, (40,), generator=generator)
     config = TrainConfig(epochs=2, batch_size=16, seed=3, **CONFIGS[name])
     found = {}
-    for kind in (Update, None):
+    for kind in (Kernel, None):
         monkeypatch.setattr(
             optimizers,
             "_kernel",
@@ -150,8 +148,8 @@ def test_a_training_is_the_same_with_either(name, monkeypatch):
             records = list(train(module, x.to(DEVICE), y.to(DEVICE), config=config))
         found[kind] = records, dict(module.named_parameters())
     for role, value in found[None][1].items():
-        torch.testing.assert_close(found[Update][1][role], value, rtol=1e-4, atol=1e-5)
-    for ours, torchs in zip(found[Update][0], found[None][0], strict=True):
+        torch.testing.assert_close(found[Kernel][1][role], value, rtol=1e-4, atol=1e-5)
+    for ours, torchs in zip(found[Kernel][0], found[None][0], strict=True):
         assert ours.train_loss == pytest.approx(torchs.train_loss, rel=1e-4)
         assert ours.gradient_norm == pytest.approx(torchs.gradient_norm, rel=1e-4)
         assert min(ours.gradient_norm) > 0

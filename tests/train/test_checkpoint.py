@@ -354,16 +354,16 @@ def test_an_empty_checkpoint_dir_is_refused(tmp_path, monkeypatch):
 def test_an_interruption_while_an_epoch_ends_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     expected, _ = small_training(None)
     monkeypatch.setattr(Checkpoints, "due", lambda self: False)
-    publish, calls = restt.train.state.TrainState._publish, []
+    drop_ended, calls = restt.train.state.TrainState.drop_ended, []
 
-    def interrupted(self, improved):
+    def interrupted(self):
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        publish(self, improved)
+        drop_ended(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr("restt.train.state.TrainState._publish", interrupted)
+        patch.setattr("restt.train.state.TrainState.drop_ended", interrupted)
         with pytest.raises(KeyboardInterrupt, match="epoch 0 is saved"):
             small_training(tmp_path)
     resumed, records = small_training(tmp_path)

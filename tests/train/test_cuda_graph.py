@@ -82,23 +82,6 @@ def test_epochs_of_one_step_are_replayed_and_their_rows_copied_once(name, monkey
         assert got.gradient_norm == pytest.approx(want.gradient_norm, rel=1e-6, nan_ok=True)
 
 
-def test_the_first_loss_of_an_epoch_is_known_of_recorded_steps_too(monkeypatch):
-    """What an explosion is measured against."""
-    firsts = []
-
-    class Noting(RecordedStep):
-        def __call__(self, batch, rates, first):
-            before = self.totals[0].clone()
-            super().__call__(batch, rates, first)
-            if first:
-                firsts.append((self.totals[2].tolist(), ((self.totals[0] - before) / batch.count).tolist()))
-
-    monkeypatch.setattr(training, "TrainStep", Noting)
-    records, _ = weights_after(TrainConfig(epochs=4, batch_size=None, seed=3))
-    assert [noted for noted, _ in firsts] == [loss for _, loss in firsts]
-    assert [pytest.approx(noted) for noted, _ in firsts] == [list(record.train_loss) for record in records]
-
-
 @pytest.mark.usefixtures("always_captured")
 def test_uneven_runs_and_weights_are_replayed_too():
     subsets = [torch.arange(70), torch.arange(40), torch.arange(20, 65)]

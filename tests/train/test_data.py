@@ -78,14 +78,6 @@ def test_shares_add_up_to_the_mean_over_the_runs_own_rows(batch_size, weighted):
         assert total[run] / len(rows) == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_a_batch_splits_into_pieces_with_the_same_sum():
-    batch = next(batches(batch_size=8).epoch(1))
-    pieces = list(batch.split(3))
-    assert [piece.x.shape[1] for piece in pieces] == [3, 3, 2]
-    assert torch.equal(torch.cat([piece.share for piece in pieces], 1), batch.share)
-    assert torch.equal(torch.cat([piece.x for piece in pieces], 1), batch.x)
-
-
 @pytest.mark.parametrize(
     ("subset", "error", "message"),
     [
@@ -122,48 +114,29 @@ def test_a_run_whose_rows_all_have_weight_zero_is_refused():
 
 @pytest.mark.parametrize("batch_size", [16, None])
 @pytest.mark.parametrize("held_out", ["rows", "row numbers"])
-def test_mapping_each_batch_is_the_same_training(batch_size, held_out):
-    generator = torch.Generator().manual_seed(0)
-    raw = torch.rand(60, 5, generator=generator)
+def test_mapping_each_batch_is_training_on_the_mapped_rows(batch_size, held_out):
+    raw = torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
     y = raw[:, 0] * raw[:, 2] - raw[:, 1]
-    options = {"validation": (raw[:20], y[:20])} if held_out == "rows" else {"validation_subset": [range(20)]}
     config = TrainConfig(epochs=3, batch_size=batch_size, lr=0.01, seed=0)
     found = []
-    for map_batches in (False, True):
-        module, seen = small_module(), []
-
-        def feature_map(values, seen=seen):
-            seen.append(len(values))
-            return Trigonometric()(values)
-
-        records = list(
-            train(module, raw, y, config=config, feature_map=feature_map, map_batches=map_batches, **options)
-        )
-        found.append((module, [measured(record) for record in records], seen))
+    for feature_map in (Trigonometric(), None):
+        x = raw if feature_map is not None else Trigonometric()(raw)
+        options = {"validation": (x[:20], y[:20])} if held_out == "rows" else {"validation_subset": [range(20)]}
+        module = small_module()
+        records = list(train(module, x, y, config=config, feature_map=feature_map, **options))
+        found.append((module, [measured(record) for record in records]))
     assert_same_bits(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
-    assert len(found[0][2]) <= 3 < len(found[1][2])  # a probe, the rows, the held-out rows
-    assert batch_size is None or max(found[1][2]) <= 20
 
 
-def test_augmented_rows_are_mapped_by_batch_and_held_out_rows_once():
-    raw = torch.rand(30, 9, generator=torch.Generator().manual_seed(0))
-    seen = []
+def test_rows_are_mapped_by_batch_after_augmentation():
+    raw, seen = torch.rand(30, 9, generator=torch.Generator().manual_seed(0)), []
 
     def feature_map(values):
-        seen.append(len(values))
+        seen.append(values)
         return Trigonometric()(values)
 
     config = TrainConfig(epochs=2, batch_size=8, augment=Augmentation(shift=1.0), seed=0)
-    list(
-        train(
-            small_module(sites=9, outputs=2),
-            raw,
-            torch.arange(30) % 2,
-            config=config,
-            validation=(raw, torch.arange(30) % 2),
-            feature_map=feature_map,
-        )
-    )
-    assert seen.count(30) == 1
-    assert seen.count(8) == 2 * 3
+    list(train(small_module(sites=9, outputs=2), raw, torch.arange(30) % 2, config=config, feature_map=feature_map))
+    assert [len(values) for values in seen] == [30] + [8, 8, 8, 6] * 2  # the first is the check before the training
+    assert not any((values[:, None] == raw).all(-1).any() for values in seen[1:])

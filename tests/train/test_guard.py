@@ -32,15 +32,15 @@ def test_finite_is_told_per_run():
     tensors["a"][1, 2] = math.nan
     tensors["b"][3] = math.inf
     assert finite_runs(tensors) == [True, False, True, False]
-    assert math.isnan(Guard(tensors, max_failures=2).largest())
+    assert math.isnan(Guard(tensors, 2, tensors).largest())
     tensors["a"][1, 2] = 7.0
-    assert Guard(tensors, max_failures=2).largest() == math.inf
-    assert Guard(tensors, max_failures=2, watched={"a": tensors["a"], "n": tensors["n"]}).largest() == 7.0
+    assert Guard(tensors, 2, tensors).largest() == math.inf
+    assert Guard(tensors, 2, {"a": tensors["a"], "n": tensors["n"]}).largest() == 7.0
 
 
 def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
     tensors = {"w": torch.zeros(2, 3)}
-    guard = Guard(tensors, max_failures=2)
+    guard = Guard(tensors, 2, tensors)
     runs = [RunState(0, reference=1.0), RunState(1, reference=1.0)]
     for epoch in (1, 2, 3):
         tensors["w"] += 1
@@ -61,7 +61,7 @@ def test_a_run_goes_back_to_the_state_a_good_epoch_started_from():
 
 def test_snapshots_of_some_runs_leave_the_others_alone():
     tensors = {"w": torch.arange(6.0)[:, None].repeat(1, 2), "b": torch.zeros(6)}
-    guard = Guard(tensors, max_failures=2)
+    guard = Guard(tensors, 2, tensors)
     runs = [RunState(place, reference=1.0, steps=20 if place in (0, 1, 3, 5) else 19) for place in range(6)]
     tensors["w"] += 10
     assert guard.check(runs, [0.5] * 6, [1.0] * 6, guard.largest()) == []
@@ -73,7 +73,7 @@ def test_snapshots_of_some_runs_leave_the_others_alone():
 
 def test_a_doubtful_epoch_is_no_snapshot():
     tensors = {"w": torch.zeros(1, 1)}
-    guard = Guard(tensors, max_failures=2)
+    guard = Guard(tensors, 2, tensors)
     (run,) = runs = [RunState(0, reference=1.0)]
     for loss in (0.01, 0.01, 0.5, 0.5):
         tensors["w"] += 1
@@ -85,7 +85,7 @@ def test_a_doubtful_epoch_is_no_snapshot():
 
 def test_weights_that_are_lost_in_the_last_step_are_noticed():
     tensors = {"w": torch.zeros(1, 1)}
-    guard = Guard(tensors, max_failures=2)
+    guard = Guard(tensors, 2, tensors)
     runs = [RunState(0, reference=1.0, steps=100)]
     tensors["w"][0] = math.nan
     events = guard.check(runs, [0.3], [1.0], guard.largest())

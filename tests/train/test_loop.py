@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-import restt
 from restt.train import TrainConfig, train
 from restt.train.runs import RunsView
 from tests.train.problems import assert_same_bits, classification, measured, regression, small_module, weights
@@ -186,43 +185,6 @@ def test_clipping_bounds_each_runs_gradient(monkeypatch):
     assert moved[0].item() == pytest.approx(1e-3 / 1e3, rel=1e-2)
     assert moved[1].item() == pytest.approx(record.gradient_norm[1] / 1e3, rel=1e-2)
     assert record.gradient_norm[0] > 1e-2
-
-
-def test_memory_that_runs_out_splits_the_batch_and_says_so(monkeypatch):
-    x, y = regression(dtype=torch.float64)
-    expected, module = small_module(runs=2, dtype=torch.float64), small_module(runs=2, dtype=torch.float64)
-    config = TrainConfig(epochs=3, batch_size=20, lr=1e-2, dropout=0.2, seed=1)
-    whole = trained(expected, x, y, config=config, subset=SUBSET[:2])
-    forward = restt.ResTT.forward
-
-    def small_device(self, data):
-        if data.shape[-3] > 6:
-            raise torch.OutOfMemoryError("injected")
-        return forward(self, data)
-
-    monkeypatch.setattr(restt.ResTT, "forward", small_device)
-    records = trained(module, x, y, config=config, subset=SUBSET[:2])
-    assert records[-1].train_loss == pytest.approx(whole[-1].train_loss, rel=1e-9)
-    for name, value in weights(expected).items():
-        assert torch.allclose(module.state_dict()[name], value, rtol=1e-9, atol=1e-12), name
-    told = [(record.epoch, event.message) for record in records for event in record.events if event.run is None]
-    assert told == [(1, "out of memory: batches of 20 rows are split into micro-batches of 5")]
-
-
-def test_memory_too_small_for_one_row_is_an_error(monkeypatch):
-    x, y = regression()
-    module = small_module()
-    forward = restt.ResTT.forward
-
-    def no_gradients(self, data):
-        if torch.is_grad_enabled():
-            raise torch.OutOfMemoryError("injected")
-        return forward(self, data)
-
-    monkeypatch.setattr(restt.ResTT, "forward", no_gradients)
-    with pytest.raises(torch.OutOfMemoryError) as caught:
-        trained(module, x, y, config=TrainConfig(epochs=1))
-    assert "one row of each run does not fit" in caught.value.__notes__[0]
 
 
 def test_any_torch_module_trains():

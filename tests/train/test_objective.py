@@ -53,17 +53,18 @@ CPU = torch.device("cpu")
 SUBSET = [list(range(40)), [5, 9, 50, 51, 3], list(range(20, 60))]
 
 
-@pytest.mark.parametrize("at_once", [7, None])
+@pytest.mark.parametrize("at_once", [7, 1024])
 @pytest.mark.parametrize("subset", [None, SUBSET])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_regression_scores_are_scikit_learns(at_once, subset, weighted):
+def test_regression_scores_are_scikit_learns(at_once, subset, weighted, monkeypatch):
+    monkeypatch.setattr("restt.train.objective.EVALUATION_ROWS", at_once)
     x, y = regression(dtype=torch.float64)
     y = torch.stack([y, y.square() + 3], dim=1)
     weight = torch.rand(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64) if weighted else None
     module = small_module(runs=3, outputs=2, dtype=torch.float64)
     target = read_targets(y, 2, "huber", torch.float64, CPU)
     rows = read_data(x, target, weight, subset, 3)
-    found = evaluate(RunsView(module), rows, row_loss("huber"), classes=False, at_once=at_once)
+    found = evaluate(RunsView(module), rows, row_loss("huber"), classes=False)
     output = module(x).detach()
     for run in range(3):
         own = torch.arange(60) if subset is None else torch.tensor(subset[run])
@@ -81,6 +82,6 @@ def test_accuracy_is_scikit_learns():
     x, y = classification()
     module = small_module(runs=2, outputs=3)
     rows = read_data(x, read_targets(y, 3, "mse", torch.float32, CPU), None, None, 2)
-    found = evaluate(RunsView(module), rows, row_loss("mse"), classes=True, at_once=11)
+    found = evaluate(RunsView(module), rows, row_loss("mse"), classes=True)
     for run in range(2):
         assert found["accuracy"][run] == pytest.approx(accuracy_score(y, module(x)[run].argmax(-1)))

@@ -30,7 +30,8 @@ class Blocks:
 
 
 def batches(source: Blocks, size: int, **options) -> StreamBatches:
-    data = StreamData(source, (source.rows,), 1, "mse", torch.float32, torch.device("cpu"), None)
+    x, y = source.tensors[0][:1], source.tensors[1][:1, None]
+    data = StreamData(x, y, None, None, (source.rows,), None, source=source, loss="mse")
     return StreamBatches(data, size, [0], [0], **options)
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch.autograd import forward_ad
-from torch.utils._mode_utils import no_dispatch as no_dispatch
 
 # By name: some are called in every forward pass, where looking them up costs as much.
 is_transforming = torch._C._are_functorch_transforms_active

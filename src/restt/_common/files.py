@@ -1,25 +1,16 @@
-"""Files that are either whole or absent: written beside their place, then moved into it.
-
-A killed process leaves an unfinished file behind; the first write into the folder a day later removes it.
-"""
+"""Files that are either whole or absent: written beside their place, then moved into it."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
-import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
-
-_UNFINISHED = re.compile(r"-[0-9a-f]{16}\.part$")
-_ABANDONED_AFTER_SECONDS = 24 * 3600
 
 
 @contextmanager
@@ -36,7 +27,6 @@ def whole_file(path: str | PathLike[str], *, text: bool = False) -> Iterator[IO[
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(target.parent)
     part = unfinished(target.parent, f".{target.name}.")
     try:
         # A plain open applies the umask, which cannot be read without setting it for all threads.
@@ -75,30 +65,13 @@ def write_json_atomic(path: str | PathLike[str], content: Any) -> Path:
 
 
 def unfinished(folder: Path, prefix: str) -> Path:
-    """Return a new name in ``folder`` for an unfinished file or folder, removed after a day if it stays.
+    """Return a new name in ``folder`` for an unfinished file or folder.
 
     >>> path = unfinished(Path("results"), ".a.json.")
     >>> path.name.startswith(".a.json."), path.suffix
     (True, '.part')
     """
     return folder / f"{prefix}-{secrets.token_hex(8)}.part"
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Delete the unfinished files and folders in ``folder`` that were last written more than a day ago."""
-    for entry in os.scandir(folder):
-        if not _UNFINISHED.search(entry.name):
-            continue
-        try:
-            age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-        except FileNotFoundError:  # its process has just finished it
-            continue
-        if age <= _ABANDONED_AFTER_SECONDS:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        else:
-            Path(entry.path).unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

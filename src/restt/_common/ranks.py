@@ -66,19 +66,6 @@ class Ranks:
             dist.broadcast_object_list(values, src=self._root, group=self.group)
         return values[0]
 
-    def same_tensors(self, tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-        """Return rank 0's tensors by name."""
-        if self.size == 1:
-            return dict(tensors)
-        shapes = self.same([(name, value.shape, value.dtype) for name, value in tensors.items()])
-        shared = {}
-        for name, shape, dtype in shapes:
-            tensor = tensors[name].contiguous() if self.first else torch.empty(shape, dtype=dtype, device=device)
-            with self._answered():
-                dist.broadcast(tensor, src=self._root, group=self.group)
-            shared[name] = tensor
-        return shared
-
     def all(self, value: Value) -> list[Value]:
         """Return every rank's ``value``, in the order of ranks."""
         if self.size == 1:

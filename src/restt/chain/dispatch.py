@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -68,22 +68,15 @@ def contract(
     if name == "fused_cuda":
         output: Tensor = _fused_cuda().contract(x, weights, topology, widths)
         return output
-    if autocast_dtype(x.device.type) is not None:
-        # Rounded at every site, states would lose more than one product does: autocast is for the output.
-        with torch.autocast(x.device.type, enabled=False):
-            return _contract_plainly(name, x, weights, topology, widths)
-    return _contract_plainly(name, x, weights, topology, widths)
-
-
-def _contract_plainly(
-    name: str, x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple[int, ...]
-) -> Tensor:
-    """Contract by a backend of plain operations, which needs the runs axis."""
-    if not has_runs(weights):
-        return _contract_plainly(name, *with_runs(x, weights), topology, widths)[0]
-    if name == "eager":
-        return eager.contract(x, weights, topology, widths)
-    return reference.contract(unpack(x, widths) if widths else x, weights, topology)
+    # Rounded at every site, states would lose more than one product does: autocast is for the output.
+    lowered = autocast_dtype(x.device.type) is not None
+    with torch.autocast(x.device.type, enabled=False) if lowered else nullcontext():
+        if name == "eager":
+            return eager.contract(x, weights, topology, widths)
+        x = unpack(x, widths) if widths else x
+        if has_runs(weights):
+            return reference.contract(x, weights, topology)
+        return reference.contract(*with_runs(x, weights), topology)[0]
 
 
 def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, str]:
@@ -96,7 +89,7 @@ def choose(x: Tensor, weights: ChainWeights, topology: Topology) -> tuple[str, s
     'eager'
     """
     if is_transforming() or in_forward_mode():
-        return "reference", "inside a torch.func transform or forward-mode differentiation only plain operations work"
+        return "eager", "inside a torch.func transform or forward-mode differentiation only plain operations work"
     if x.is_cpu or x.is_cuda:
         fused = "fused_cpu" if x.is_cpu else "fused_cuda"
         missing = unsupported(fused, x, weights, topology)

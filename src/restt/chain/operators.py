@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from restt._common.compat_torch import FakeTensor, count_dispatch_modes, dynamo_is_exporting
-from restt.chain.eager import plain_contraction_gradients, wants_plain_operations
+from restt.chain import eager
 from restt.chain.precision import untraced
 from restt.chain.reference import ROLES, ChainWeights, role_tensors
 from restt.topology import Topology
@@ -83,9 +83,9 @@ def register(
 
     def gradients(ctx: Any, grad: Tensor, compute: Callable[..., list[Tensor | None]]) -> list[Tensor | None]:
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:TENSORS]
-        if wants_plain_operations(grad):
+        if eager.wants_plain_operations(grad):
             inputs, (outputs, connections, widths, *_) = tensors[:TENSORS], ctx.settings
-            return plain_contraction_gradients(inputs, wanted, grad, outputs, topology_of(connections), widths)
+            return eager.gradients(inputs, wanted, grad, outputs, topology_of(connections), widths)
         return compute(grad, tensors, ctx.settings, wanted)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

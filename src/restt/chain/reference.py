@@ -152,8 +152,8 @@ def contract(
 
 
 def disconnected_output(
-    y: Tensor,  # (S, B, R)
+    y: Tensor,  # (S, B, R), as the output maybe without S
     outputs: int,
 ) -> Tensor:  # (S, B, O)
     """Zeros that still belong to the graph, for a topology whose last site has no connection: all gradients are 0."""
-    return (y[..., :1] * 0).expand(-1, -1, outputs)
+    return (y[..., :1] * 0).expand(*y.shape[:-1], outputs)

@@ -182,7 +182,6 @@ def refine(
         sample_weight=None if (rows.weights == rows.weights[0]).all() else rows.weights,
         validation=(held.positions, held.targets, held.weights),
         feature_map=mapped,
-        map_batches=True,
     )
     with (
         chain.precision("float32" if precision == "float64" else precision),

@@ -173,6 +173,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def rows_of(values: Any) -> list[Any]:
+    """A row for each site from one for all sites or a list of them, given as sequences, arrays or tensors."""
+    given = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else list(values)
+    nested = len(given) > 0 and isinstance(given[0], (list, tuple, np.ndarray, Tensor))
+    return [row.tolist() if isinstance(row, (np.ndarray, Tensor)) else row for row in (given if nested else [given])]
+
+
 def tensor64(values: Any) -> Tensor:
     """A float64 CPU tensor of plain numbers, the form in which maps keep what they learned."""
     return torch.tensor(values, dtype=torch.float64)

@@ -38,11 +38,6 @@ class Identity(NumericMap):
 
     name = "identity"
 
-    @property
-    def width(self) -> int:
-        """1, or the width of the vectors seen by ``fit``."""
-        return self._input_width()
-
     def _formula(self, vectors: Tensor, width: int) -> Tensor:
         return vectors
 
@@ -58,11 +53,6 @@ class Affine(NumericMap):
     """
 
     name = "affine"
-
-    @property
-    def width(self) -> int:
-        """2, or one more than the width of the vectors seen by ``fit``."""
-        return 1 + self._input_width()
 
     def _formula(self, vectors: Tensor, width: int) -> Tensor:
         return torch.cat([vectors.narrow(-1, 0, 1) ** 0.0, vectors], dim=-1)
@@ -90,11 +80,6 @@ class Polynomial(NumericMap):
             raise TypeError(f"include_bias must be True or False, got {shown(include_bias)}")
         self.include_bias = include_bias
 
-    @property
-    def width(self) -> int:
-        """``degree``, plus 1 for the constant."""
-        return self.degree + self.include_bias
-
     def _formula(self, vectors: Tensor, width: int) -> Tensor:
         first = 0 if self.include_bias else 1
         return torch.cat([vectors ** float(power) for power in range(first, self.degree + 1)], dim=-1)
@@ -116,11 +101,6 @@ class Trigonometric(NumericMap):
     """
 
     name = "trigonometric"
-
-    @property
-    def width(self) -> int:
-        """2, or twice the width of the patches seen by ``fit``."""
-        return 2 * self._input_width()
 
     @property
     def second_moment(self) -> float | Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from restt._common.compat_torch import has_no_values
 from restt._common.errors import check_choice, check_int, shown
-from restt.features.base import tensor64
+from restt.features.base import rows_of, tensor64
 from restt.features.numeric import NumericMap
 
 PLACEMENTS = ("quantile", "uniform")
@@ -172,9 +172,7 @@ class Hat(NumericMap):
 def _read_knots(knots: Any) -> int | tuple[tuple[float, ...], ...]:
     if not isinstance(knots, (list, tuple, np.ndarray, Tensor)):
         return check_int("knots", knots, minimum=2)
-    given = knots if isinstance(knots, (list, tuple)) else knots.tolist()
-    nested = len(given) > 0 and isinstance(given[0], (list, tuple, np.ndarray, Tensor))
-    return tuple(_read_row(row) for row in (given if nested else [given]))
+    return tuple(_read_row(row) for row in rows_of(knots))
 
 
 def _read_row(row: Any) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from restt._common.compat_torch import has_no_values
@@ -71,6 +72,13 @@ class NumericMap(FeatureMap):
         return self._map(self._inside(values))
 
     @property
+    def width(self) -> int:
+        """Width I of the site vectors of scalars, or of vectors as wide as those seen by ``fit``."""
+        shape = self._expected_shape()
+        given = shape[1] if shape is not None and len(shape) == 2 else 1
+        return self._formula(torch.zeros(given), given).shape[-1]
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Width of each site, equal for all."""
         shape = self._expected_shape()
@@ -101,10 +109,6 @@ class NumericMap(FeatureMap):
 
     def _warn_of_range(self, values: Tensor) -> None:
         """Warn of different values that the formula maps to the same site vector."""
-
-    def _input_width(self) -> int:
-        shape = self._expected_shape()
-        return shape[1] if shape is not None and len(shape) == 2 else 1
 
     def _expected_shape(self) -> tuple[int, ...] | None:
         return None if self._fitted is None else np.shape(self._fitted["low"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int, shown
-from restt.features.base import FeatureMap
+from restt.features.base import FeatureMap, rows_of
 from restt.features.inputs import position, read_weights
 from restt.features.levels import Level, code_column, distinct_levels, read_level, read_table
 
@@ -154,13 +154,11 @@ def _read_levels(levels: Any) -> int | tuple[tuple[Level, ...], ...] | None:
     given = levels.tolist() if isinstance(levels, (np.ndarray, Tensor)) else levels
     if not isinstance(given, (list, tuple)):
         return check_int("levels", given, minimum=1)
-    nested = len(given) > 0 and isinstance(given[0], (list, tuple, np.ndarray, Tensor))
-    return tuple(_read_row(row) for row in (given if nested else [given]))
+    return tuple(_read_row(row) for row in rows_of(given))
 
 
 def _read_row(row: Any) -> tuple[Level, ...]:
-    given = row.tolist() if isinstance(row, (np.ndarray, Tensor)) else row
-    read = [read_level(level) for level in given]
+    read = [read_level(level) for level in row]
     levels = tuple(level for level in read if level is not None)
     if not levels or len(set(read)) != len(levels):
         raise ValueError(f"levels must be distinct values, at least one per site and none missing, got {shown(row)}")

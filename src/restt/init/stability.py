@@ -11,8 +11,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from restt._common.errors import check_positive
-from restt.init.slopes import slopes
-from restt.init.variances import per_site, resolve_sigma2, stable_sigma2_per_site
+from restt.init.variances import per_site, resolve_sigma2, slopes, stable_sigma2_per_site
 from restt.topology import Topology
 
 # Changes of a signal's variance between two sites. Read off one measured map of σ_w² and N (Gaussian weights, r = 20,

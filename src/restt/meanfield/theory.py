@@ -10,8 +10,20 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int, shown
-from restt.init.slopes import LastSite, Slopes, last_site, log, log_jacobians, log_output, log_states, slopes
-from restt.init.variances import INITS, per_site, resolve_sigma2, weight_variances
+from restt.init.variances import (
+    INITS,
+    LastSite,
+    Slopes,
+    last_site,
+    log,
+    log_jacobians,
+    log_output,
+    log_states,
+    per_site,
+    resolve_sigma2,
+    slopes,
+    weight_variances,
+)
 from restt.meanfield.profile import Profile
 from restt.topology import Topology
 

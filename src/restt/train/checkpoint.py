@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,8 @@ from restt.train.data import RunData
 from restt.train.records import Event
 from restt.train.runs import per_run
 from restt.train.state import TrainState
-from restt.train.stream import StreamData
 
-CHECKPOINT = Kind("restt-checkpoint-2", "state")
+CHECKPOINT = Kind("restt-checkpoint-3", "state")
 LAST, LOCK = "last.safetensors", ".training.lock"
 # Writing takes at most one part in this many of the time: epochs shorter than that share a checkpoint.
 WORK_PER_WRITE = 20.0
@@ -46,13 +45,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, entries: Mapping[str, Any], seeds: Sequence[int]) -> None:
-        self.folder = Path(folder)
-        self.entries = dict(entries)
-        self.seeds = list(seeds)
+        self.folder, self.path = Path(folder), Path(folder) / LAST
+        self.entries, self.seeds = dict(entries), list(seeds)
         self.saved_epoch = -1  # of the checkpoint in the folder
-        self._written = 0.0
-        self._cost = 0.0
-        self._process = os.getpid()
+        self._written = self._cost = 0.0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -66,11 +62,11 @@ class Checkpoints:
         Raises ValueError where the checkpoint is damaged or belongs to another training, saying what differs, and
         RuntimeError where another process trains into the folder.
         """
-        path = self.folder / LAST
+        plain: dict[str, Any] | None = None
         try:
-            tensors, plain = open_file(path, CHECKPOINT).load()
+            tensors, plain = open_file(self.path, CHECKPOINT).load()
         except FileNotFoundError:
-            plain = None
+            pass
         except BadFile as error:
             raise ValueError(
                 f"no usable checkpoint: {error}. Delete {self.folder} to start from the beginning"
@@ -80,12 +76,19 @@ class Checkpoints:
         events = []
         try:
             if plain is not None:
-                self._check_same(path, plain, state.published.runs)
+                with self._reading():
+                    lines = self._differences(plain, state.published.runs)
+                if lines:
+                    raise ValueError(
+                        f"checkpoint_dir {self.folder} holds another training; choose another folder or set back:\n  "
+                        + "\n  ".join(lines)
+                    )
             # Only now: a training of this process that has the folder gives it to the same training, and to no other.
             self._acquire()
             if plain is not None:
-                self._restore(path, tensors, plain, state)
-                events.append(Event("resumed", f"goes on after epoch {state.epoch} from {path}"))
+                with self._reading():
+                    self._restore(tensors, plain, state)
+                events.append(Event("resumed", f"goes on after epoch {state.epoch} from {self.path}"))
             # At once, so that a folder that cannot be written is known before any work is done.
             self.save(state)
         except BaseException:
@@ -116,24 +119,20 @@ class Checkpoints:
 
     @property
     def ours(self) -> bool:
-        """Whether this training may write: no newer one has taken the folder over, and this is no forked child."""
-        return _trainings.get(self._key) is self and os.getpid() == self._process
+        """Whether this training may write: no newer one has taken the folder over."""
+        return _trainings.get(self._key) is self
 
     def release(self) -> None:
         """Unlock the folder."""
-        if os.getpid() == self._process:
-            self._lock.release()
+        self._lock.release()
 
-    def _check_same(self, path: Path, plain: Mapping[str, Any], runs: int) -> None:
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Refuse a checkpoint whose values are not those of a training."""
         try:
-            lines = self._differences(plain, runs)
+            yield
         except UNREADABLE as error:
-            raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
-        if lines:
-            raise ValueError(
-                f"checkpoint_dir {self.folder} holds another training; choose another folder or set back:\n  "
-                + "\n  ".join(lines)
-            )
+            raise ValueError(f"{self.path} does not describe a training: {type(error).__name__} {error}") from error
 
     def _differences(self, plain: Mapping[str, Any], runs: int) -> list[str]:
         """Describe what differs from a saved training; more epochs for runs that can go on are no difference."""
@@ -147,18 +146,15 @@ class Checkpoints:
             return differences(saved, now)
         return differences({**saved, "epochs": now["epochs"]}, now)
 
-    def _restore(self, path: Path, tensors: dict[str, Tensor], plain: dict[str, Any], state: TrainState) -> None:
+    def _restore(self, tensors: dict[str, Tensor], plain: dict[str, Any], state: TrainState) -> None:
         """Bring ``state`` to a checkpoint; finished runs that now have more epochs train on."""
-        try:
-            state.restore(tensors, plain)
-            self.seeds = list(plain["seeds"])
-            epochs = per_run("epochs", self.entries["epochs"], state.published.runs)
-            for run in state.runs:
-                if run.ended == "finished" and epochs[run.place] > state.epoch:
-                    run.ended = ""
-            state.drop_ended()
-        except UNREADABLE as error:
-            raise ValueError(f"{path} does not describe a training: {type(error).__name__} {error}") from error
+        state.restore(tensors, plain)
+        self.seeds = list(plain["seeds"])
+        epochs = per_run("epochs", self.entries["epochs"], state.published.runs)
+        for run in state.runs:
+            if run.ended == "finished" and epochs[run.place] > state.epoch:
+                run.ended = ""
+        state.drop_ended()
         self.saved_epoch = state.epoch
 
     def due(self) -> bool:
@@ -174,14 +170,13 @@ class Checkpoints:
             return
         if not self.ours:
             raise RuntimeError(
-                f"checkpoint_dir {self.folder} is in use: a newer training has taken it over, or this process was "
-                "forked from the one that trains into it"
+                f"checkpoint_dir {self.folder} is in use: a newer training of this process has taken it over"
             )
         began = time.monotonic()
         tensors, plain = state.save()
         plain |= {"fingerprint": self.entries, "seeds": self.seeds}
         try:
-            write_file(self.folder / LAST, CHECKPOINT, tensors, plain)
+            write_file(self.path, CHECKPOINT, tensors, plain)
         except OSError as error:
             raise self._failure("write a checkpoint to", error) from error
         self.saved_epoch, self._written = state.epoch, time.monotonic()
@@ -203,7 +198,7 @@ class Checkpoints:
 def fingerprint(
     module: nn.Module,
     config: TrainConfig,
-    data: RunData | StreamData,
+    data: RunData,
     validation: RunData | None,
     feature_map: Any,
 ) -> dict[str, Any]:
@@ -211,14 +206,8 @@ def fingerprint(
     entries: dict[str, Any] = {**config.to_dict(), "module": _module_entry(module)}
     entries["feature_map"] = _function_entry(feature_map)
     for prefix, rows in (("", data), ("validation ", validation)):
-        if isinstance(rows, StreamData):
-            entries["x"] = rows.source.to_config()
-        elif rows is not None:
-            entries[f"{prefix}x"] = _tensor_entry(rows.x)
-            entries[f"{prefix}y"] = _tensor_entry(rows.target)
-            entries[f"{prefix}sample_weight"] = _tensor_entry(rows.weight)
-            entries[f"{prefix}subset"] = _tensor_entry(rows.index)
-            entries[f"{prefix}rows per run"] = list(rows.sizes)
+        if rows is not None:
+            entries |= {f"{prefix}{name}": value for name, value in rows.tensors().items()}
     # In the form in which JSON gives them back, so that a saved entry compares equal to a fresh one.
     read: dict[str, Any] = json.loads(json.dumps(entries, default=_json_entry))
     return read

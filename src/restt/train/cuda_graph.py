@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,25 +17,13 @@ from restt._common.compat_torch import foreach_add_, foreach_zero_
 from restt._common.devices import available_memory, on_device
 from restt.chain.precision import current_precision
 from restt.train.data import Batch
-from restt.train.step import RunGroup, TrainStep, Update
+from restt.train.step import TrainStep, Update
 
 Replay = Callable[[], None]
 # Freed memory beyond which it is given back before a capture.
 SPARE_BYTES = 2**30
 # torch allows one capture at a time in a process.
 _CAPTURING = threading.Lock()
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Stop garbage collection: garbage may hold graphs, which cannot be freed while another is recorded."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def capture_graph(work: Replay, device: torch.device) -> Replay:
@@ -48,13 +36,19 @@ def capture_graph(work: Replay, device: torch.device) -> Replay:
         reserved = torch.cuda.memory_reserved(device)
         if reserved - torch.cuda.memory_allocated(device) > SPARE_BYTES or available_memory(device) < reserved:
             torch.cuda.empty_cache()
-        # What another thread does meanwhile, to read rows ahead, is not recorded.
-        with torch.cuda.stream(torch.cuda.Stream(device)), _without_collections():
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                work()
-            finally:
-                graph.capture_end()
+        collecting = gc.isenabled()
+        gc.disable()  # garbage may hold graphs, which cannot be freed while another is recorded
+        try:
+            # What another thread does meanwhile, to read rows ahead, is not recorded.
+            with torch.cuda.stream(torch.cuda.Stream(device)):
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        finally:
+            if collecting:
+                gc.enable()
     return graph.replay
 
 
@@ -74,36 +68,26 @@ class GraphedStep(TrainStep):
         self._recorded: _Recorded | None = None
         self._refused = False
 
-    def __call__(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]], first: bool) -> None:
+    def __call__(self, batch: Batch, updates: Sequence[Update]) -> None:
         """Take a step, by a recording where there is one."""
-        key = self._key(batch, rates)
-        if self._refused or key != self._seen:
-            super().__call__(batch, rates, first)
-            # After the step: only now is the micro-batch known to fit.
-            self._seen = self._key(batch, rates)
-            return
-        if self._recorded is None or self._recorded.key != key:
-            self._recorded = self._record(key, batch, rates)
-            if self._recorded is None:
-                super().__call__(batch, rates, first)
-                return
-        self._recorded.run(batch, [self.update(*rate) for rate in rates])
-        if first:
-            self._note_first(batch)
-
-    def _key(self, batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]) -> tuple[Any, ...]:
-        """Everything that is fixed in a recording."""
         shapes = tuple(tensor.shape for tensor in (batch.x, batch.target, batch.share))
-        rows = batch.count if isinstance(batch.count, float) else batch.count.shape
-        groups = tuple((group.start, group.stop, group.weight_decay) for group, _, _ in rates)
-        return shapes, rows, groups, self.micro_batch, current_precision()
+        count = batch.count if isinstance(batch.count, float) else batch.count.shape
+        fixed = tuple((update.runs, update.weight_decay) for update in updates)
+        key = shapes, count, fixed, current_precision()
+        if key == self._seen and not self._refused:
+            if self._recorded is None or self._recorded.key != key:
+                self._recorded = self._record(key, batch, updates)
+            if self._recorded is not None:
+                self._recorded.run(batch, updates)
+                return
+        self._seen = key
+        super().__call__(batch, updates)
 
-    def _record(
-        self, key: tuple[Any, ...], batch: Batch, rates: Sequence[tuple[RunGroup, int, float]]
-    ) -> _Recorded | None:
+    def _record(self, key: tuple[Any, ...], batch: Batch, updates: Sequence[Update]) -> _Recorded | None:
         try:
-            recorded = _Recorded(key, batch, [self.update(*rate) for rate in rates])
-            recorded.replay = self.capture(lambda: self.apply(recorded.batch, recorded.updates), batch.x.device)
+            recorded = _Recorded(key, batch, updates)
+            step = partial(super().__call__, recorded.batch, recorded.updates)
+            recorded.replay = self.capture(step, batch.x.device)
         except (torch.OutOfMemoryError, RuntimeError):
             # Not every module can be captured; it then trains as it would have anyway.
             self._refused = True
@@ -119,13 +103,13 @@ class _Recorded:
 
     def __init__(self, key: tuple[Any, ...], batch: Batch, updates: Sequence[Update]) -> None:
         self.key = key
-        rows = batch.count if isinstance(batch.count, float) else batch.count.clone()
-        self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), rows)
+        count = batch.count if isinstance(batch.count, float) else batch.count.clone()
+        self.batch = Batch(batch.x.clone(), batch.target.clone(), batch.share.clone(), count)
         self._copied = batch  # the last one, which may come again: all rows are the same batch in every epoch
         self._numbers = [torch.empty((), dtype=torch.float32, device=batch.x.device) for _ in _numbers(updates)]
         numbers = iter(self._numbers)
         self.updates = [
-            Update(update.group, next(numbers), next(numbers), None if update.forget is None else next(numbers))
+            Update(*update[:2], next(numbers), next(numbers), None if update.forget is None else next(numbers))
             for update in updates
         ]
 
@@ -148,4 +132,4 @@ class _Recorded:
 
 def _numbers(updates: Sequence[Update]) -> list[float]:
     """Numbers that change from step to step, group after group."""
-    return [float(value) for update in updates for value in update[1:] if value is not None]
+    return [float(value) for update in updates for value in update[2:] if value is not None]

@@ -18,15 +18,12 @@ from restt.train.augment import Augmentation, SiteDropout
 
 FeatureMap = Callable[[Tensor], Tensor]  # raw values (M, …) -> site vectors (M, N, I)
 
-# Rows mapped to features at once, so that the map's scratch stays small beside the data.
-ROWS_AT_ONCE = 4096
-
 
 @dataclass(frozen=True, eq=False)
 class RunData:
     """M rows on the device and the subset of each of S runs."""
 
-    x: Tensor  # (M, N, I) features, or raw values (M, …) where a map is applied to each batch
+    x: Tensor  # (M, N, I) features, or raw values (M, …) with a feature map
     target: Tensor  # (M, O)
     weight: Tensor | None  # (M,)
     index: Tensor | None  # (S, longest subset), filled up with row 0; None where every run sees all rows
@@ -44,17 +41,23 @@ class RunData:
             weight_scale=None if self.weight_scale is None else self.weight_scale[chosen],
         )
 
+    def batches(self, *arguments: Any) -> Batches:
+        """Make the batches of an epoch; ``arguments`` are those of :class:`Batches` but the rows."""
+        return Batches(self, *arguments)
+
+    def tensors(self) -> dict[str, Any]:
+        """All that fixes the rows of each run, by the names a user knows."""
+        named = {"x": self.x, "y": self.target, "sample_weight": self.weight, "subset": self.index}
+        return {**named, "rows per run": self.sizes}
+
     def take(
         self,
         chosen: Tensor | None,  # (S or 1, B) row numbers; None takes all rows as they are
         part: slice = slice(None),
     ) -> tuple[Tensor, Tensor, Tensor | None]:  # (S or 1, B, …) each
         """Values, targets and weights of these rows, or of a ``part`` of them."""
-        if chosen is None:
-            weight = None if self.weight is None else self.weight[None, part]
-            return self.x[None, part], self.target[None, part], weight
-        chosen = chosen[:, part]
-        return self.x[chosen], self.target[chosen], None if self.weight is None else self.weight[chosen]
+        rows: Any = (None, part) if chosen is None else chosen[:, part]
+        return self.x[rows], self.target[rows], None if self.weight is None else self.weight[rows]
 
     def features(self, values: Tensor) -> Tensor:  # (S or 1, B, …) -> (S or 1, B, N, I)
         """Features of rows that were taken."""
@@ -103,13 +106,6 @@ def read_x(x: Any, dtype: torch.dtype, device: torch.device, name: str = "x") ->
     return values
 
 
-def mapped(x: Tensor, feature_map: FeatureMap | None, dtype: torch.dtype) -> Tensor:  # (M, N, I)
-    """The features of all rows; ``x`` itself without a map."""
-    if feature_map is None or len(x) == 0:
-        return x
-    return torch.cat([feature_map(chunk).to(dtype) for chunk in x.split(ROWS_AT_ONCE)])
-
-
 @dataclass(frozen=True, eq=False)
 class Batch:
     """One step's data. ``share`` weighs each row: a run's loss is Σ_b share · loss of row b."""
@@ -118,14 +114,6 @@ class Batch:
     target: Tensor  # (S or 1, B, O)
     share: Tensor  # (S or 1, B), 0 for rows that only fill up
     count: Tensor | float  # (S,) or one number for all: rows of each run in this batch
-
-    def split(self, at_most: int | None) -> Iterator[Batch]:
-        """Yield pieces whose weighted losses add up to the batch's own."""
-        size = self.x.shape[1]
-        step = size if at_most is None else at_most
-        for start in range(0, size, step):
-            piece = slice(start, start + step)
-            yield Batch(self.x[:, piece], self.target[:, piece], self.share[:, piece], self.count)
 
 
 class Batches:

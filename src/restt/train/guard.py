@@ -85,13 +85,10 @@ def judge(run: RunState, loss: float, epoch: int, epochs: int, patience: int | N
 class Guard:
     """Watches the working runs' tensors (S, …): weights, moments, averages."""
 
-    def __init__(self, tensors: dict[str, Tensor], max_failures: int, watched: dict[str, Tensor] | None = None) -> None:
-        """Take snapshots of ``tensors``; ``watched`` are those whose numbers must stay finite, by default all."""
-        self.tensors = tensors
-        self.watched = tensors if watched is None else watched
-        self.max_failures = max_failures
-        self.newest = {name: value.clone() for name, value in tensors.items()}
-        self.proven = {name: value.clone() for name, value in tensors.items()}
+    def __init__(self, tensors: dict[str, Tensor], max_failures: int, watched: dict[str, Tensor]) -> None:
+        """Take snapshots of ``tensors``; ``watched`` are those whose numbers must stay finite."""
+        self.tensors, self.watched, self.max_failures = tensors, watched, max_failures
+        self.newest, self.proven = copied(tensors), copied(tensors)
 
     def largest(self) -> Tensor:  # ()
         """Size of the largest watched number: NaN or infinite where one of them is."""
@@ -146,6 +143,11 @@ def has_exploded(run: RunState, loss: float) -> bool:
         return True
     scale = run.reference if math.isfinite(run.reference) else math.inf
     return loss > GUARD.exploded * scale or (loss > scale and loss > GUARD.lost * run.lowest)
+
+
+def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy all tensors."""
+    return {name: value.clone() for name, value in tensors.items()}
 
 
 def finite_runs(tensors: dict[str, Tensor]) -> list[bool]:  # S

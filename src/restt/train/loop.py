@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +25,7 @@ from restt.train.data import Batches, FeatureMap
 from restt.train.guard import judge
 from restt.train.objective import evaluate
 from restt.train.records import EpochRecord, Event
-from restt.train.step import RunGroup, TrainStep
-from restt.train.stream import StreamBatches
+from restt.train.step import TrainStep, Update, neighbours
 from restt.train.training import Training
 
 
@@ -41,7 +40,6 @@ def train(
     validation: Sequence[Any] | None = None,  # (x, y) or (x, y, sample_weight)
     validation_subset: Any = None,  # S sequences of row numbers
     feature_map: FeatureMap | None = None,
-    map_batches: bool = False,
     checkpoint_dir: str | Path | None = None,
     group: Any = "auto",
 ) -> Generator[EpochRecord, None, None]:
@@ -59,7 +57,7 @@ def train(
     x, y
         Data; moved to the module's device once. Whole numbers in ``y`` are classes. Rows that do not fit into memory
         are a stream, such as :func:`restt.data.stream` makes: it holds y too, its own seed orders the rows, the same
-        for all runs, and ``feature_map`` is applied to each batch.
+        for all runs.
     config : TrainConfig
     sample_weight
         How much each row counts; only ratios matter.
@@ -68,10 +66,8 @@ def train(
     validation, validation_subset
         Held-out rows; with ``validation_subset`` alone, row numbers of ``x`` for each run.
     feature_map : callable
-        From raw values to site vectors (B, N, I), after augmentation.
-    map_batches : bool
-        Apply ``feature_map`` to each batch, not once to all rows: memory then holds raw values alone, and every epoch
-        maps again. Augmentation always does so.
+        From raw values to site vectors (B, N, I), applied to each batch after augmentation. Without augmentation,
+        vectors that fit into memory can be made once instead and given as x.
     checkpoint_dir : path
         Save here and, if the folder holds the same training, go on from there: earlier records come again with
         ``replayed=True``. Another training's folder is refused with a ValueError that says what differs, and one that
@@ -104,17 +100,7 @@ def train(
     ranks = read_group(group)
     with ranks.agreed("read its arguments"):
         training = Training(
-            module,
-            x,
-            y,
-            config,
-            sample_weight,
-            subset,
-            validation,
-            validation_subset,
-            feature_map,
-            map_batches,
-            ranks,
+            module, x, y, config, sample_weight, subset, validation, validation_subset, feature_map, ranks
         )
     entries: dict[str, Any] = {}
     if checkpoint_dir is not None or ranks.size > 1:
@@ -148,21 +134,23 @@ def _epochs(
             epoch, runs = state.epoch + 1, tuple(run.place for run in state.runs)
 
             began = time.perf_counter()
-            means, largest = run_epoch(training, batches, step, epoch)
+            means = run_epoch(training, batches, step, epoch)
             # The clock is rank 0's, as is every number that decides something.
             seconds, means = ranks.same((time.perf_counter() - began, means))
             for run, steps in zip(state.runs, batches.steps, strict=True):
                 run.steps += steps
 
-            events += _memory_events(training, step, batches)
-            rolled_back = _check_runs(training, means, largest)
+            rolled_back = []
+            if state.guard is not None:
+                for run, first in zip(state.runs, means.firsts, strict=True):
+                    if math.isnan(run.reference):
+                        run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
+                rolled_back = state.guard.check(state.runs, means.losses, means.norms, means.largest)
             scores: dict[str, list[float]] = {}
             if validation is not None:
                 weights = None if state.ema is None else state.current_weights()
-                scores = evaluate(
-                    state.working, validation, training.loss, training.classes, weights, step.micro_batch, ranks
-                )
-            verdicts, improved = _judge_runs(training, epoch, scores.get("loss", means.losses))
+                scores = evaluate(state.working, validation, training.loss, training.classes, weights, ranks)
+            ends, improved = _judge_runs(training, epoch, scores.get("loss", means.losses))
             record = EpochRecord(
                 epoch,
                 runs,
@@ -172,20 +160,19 @@ def _epochs(
                 {name: _by_run(values, runs, total) for name, values in scores.items()},
                 seconds,
                 sum(batches.data.sizes) / seconds,
-                (*events, *rolled_back, *verdicts),
+                (*events, *rolled_back, *ends),
             )
             events = []
             state.end_epoch(record, improved)
-            if rolled_back or verdicts:
+            if rolled_back or ends:
                 ready = None
             if checkpoints is not None and (checkpoints.due() or not state.active):
                 checkpoints.save(state)
             yield record
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"training stopped in epoch {state.epoch + 1}: {_what_is_left(checkpoints)}") from None
-    except LostRank as error:
-        text = f"training stopped in epoch {state.epoch + 1}, {error}: {_what_is_left(checkpoints)}"
-        raise LostRank(text) from error
+    except (KeyboardInterrupt, LostRank) as error:
+        left = "the module holds the last finished epoch" if checkpoints is None else checkpoints.how_to_resume()
+        reason = f", {error}" if isinstance(error, LostRank) else ""
+        raise type(error)(f"training stopped in epoch {state.epoch + 1}{reason}: {left}") from error.__cause__
     except GeneratorExit:
         # Only raised at a yield, where the state is that of a finished epoch.
         if checkpoints is not None and checkpoints.ours:
@@ -197,56 +184,51 @@ def _epochs(
 
 
 class EpochMeans(NamedTuple):
-    """Rate, mean loss, mean gradient norm and first loss of each of S runs in an epoch."""
+    """Rate, mean loss, mean gradient norm and first loss of each of S runs in an epoch; size of the largest weight."""
 
     rates: list[float]
     losses: list[float]
     norms: list[float]
     firsts: list[float]
+    largest: float
 
 
-def run_epoch(
-    training: Training, batches: Batches | StreamBatches, step: TrainStep, epoch: int
-) -> tuple[EpochMeans, float]:
-    """Take all steps of an epoch; returns its means and the size of the largest weight, which the guard looks at."""
-    config, runs = training.config, training.state.runs
-    scales = [training.lr[run.place] * run.guard_scale for run in runs]
-    epochs = [training.epochs[run.place] for run in runs]
-    decays = [training.weight_decay[run.place] for run in runs]
-    agreement = list(zip(scales, epochs, batches.steps, strict=True))
-    groups = training.state.adam.groups(agreement, decays, [run.steps for run in runs])
+def run_epoch(training: Training, batches: Batches, step: TrainStep, epoch: int) -> EpochMeans:
+    """Take all steps of an epoch."""
+    config, runs, ema = training.config, training.state.runs, training.config.ema
+    # What runs that are updated together agree in: rate, epochs, steps of an epoch, decay, steps done.
+    keys = [
+        (training.lr[run.place] * run.guard_scale, training.epochs[run.place], steps,
+         training.weight_decay[run.place], run.steps)
+        for run, steps in zip(runs, batches.steps, strict=True)
+    ]  # fmt: skip
+    groups = neighbours(keys)
     last = dict.fromkeys(groups, 0.0)  # rate of each group's last step
     step.totals.zero_()
+    firsts = torch.zeros_like(step.totals[0])
     for number, batch in enumerate(batches.epoch(epoch)):
-        rates: list[tuple[RunGroup, int, float]] = []
+        updates = []
         for group in groups:
-            scale, length, steps = agreement[group.start]
+            rate, length, steps, decay, before = keys[group.start]
             if number >= steps:
                 continue
             done, warmup = (epoch - 1) * steps + number, config.warmup_epochs * steps
-            last[group] = scale * rate_factor(config.schedule, done, length * steps, warmup)
-            rates.append((group, runs[group.start].steps + number, last[group]))
-        step(batch, rates, first=number == 0)
+            last[group] = rate * rate_factor(config.schedule, done, length * steps, warmup)
+            taken = before + number
+            # A young average forgets faster, so that the initial weights do not stay in it.
+            forget = None if ema is None else 1 - min(ema, (1 + taken) / (10 + taken))
+            updates.append(Update(group, decay, taken + 1.0, last[group], forget))
+        step(batch, updates)
+        if number == 0:
+            firsts = step.totals[0] / batch.count
     guard = training.state.guard
     largest = step.totals.new_zeros(()) if guard is None else guard.largest()
     # The loop waits for the device only here.
-    flat = torch.cat((step.totals.flatten(), largest.to(step.totals).view(1))).cpu().numpy()
-    totals = flat[:-1].reshape(step.totals.shape)
-    totals[0] /= np.array(batches.data.sizes)
-    totals[1] /= np.array(batches.steps)
-    rates_of_runs = [lr for group, lr in last.items() for _ in range(group.start, group.stop)]
-    return EpochMeans(rates_of_runs, *totals.tolist()), float(flat[-1])
-
-
-def _check_runs(training: Training, means: EpochMeans, largest: float) -> list[Event]:
-    """Roll back the runs that have exploded."""
-    state = training.state
-    if state.guard is None:
-        return []
-    for run, first in zip(state.runs, means.firsts, strict=True):
-        if math.isnan(run.reference):
-            run.reference = max(training.untrained_loss, first if math.isfinite(first) else 0.0)
-    return state.guard.check(state.runs, means.losses, means.norms, largest)
+    flat = torch.cat((step.totals.flatten(), firsts, largest.to(firsts).view(1))).cpu().numpy()
+    losses, norms, first_losses = flat[:-1].reshape(3, -1)
+    rates = [lr for group, lr in last.items() for _ in group]
+    losses, norms = losses / np.array(batches.data.sizes), norms / np.array(batches.steps)
+    return EpochMeans(rates, losses.tolist(), norms.tolist(), first_losses.tolist(), float(flat[-1]))
 
 
 def _judge_runs(training: Training, epoch: int, losses: Sequence[float]) -> tuple[list[Event], list[int]]:
@@ -259,25 +241,7 @@ def _judge_runs(training: Training, epoch: int, losses: Sequence[float]) -> tupl
     return events, improved
 
 
-def _what_is_left(checkpoints: Checkpoints | None) -> str:
-    """Say what a training that stops within an epoch leaves."""
-    return "the module holds the last finished epoch" if checkpoints is None else checkpoints.how_to_resume()
-
-
-def _memory_events(training: Training, step: TrainStep, batches: Batches | StreamBatches) -> list[Event]:
-    state, ranks = training.state, training.ranks
-    rows = -(-min(batches.batch_size, batches.longest) // ranks.size)
-    if ranks.size > 1:
-        sizes = [size for size in ranks.all(step.micro_batch) if size is not None]
-        step.micro_batch = min(sizes, default=None)
-    if step.micro_batch == state.micro_batch:
-        return []
-    state.micro_batch = step.micro_batch
-    text = f"out of memory: batches of {rows} rows are split into micro-batches of {step.micro_batch}"
-    return [Event("micro-batch", text)]
-
-
 def _by_run(values: Sequence[float], runs: Sequence[int], total: int) -> tuple[float, ...]:
     """One entry per run of the module, NaN for those that no longer train."""
-    known: Mapping[int, float] = dict(zip(runs, values, strict=True))
+    known = dict(zip(runs, values, strict=True))
     return tuple(known.get(run, math.nan) for run in range(total))

@@ -90,7 +90,6 @@ def evaluate(
     loss: RowLoss,
     classes: bool,
     weights: dict[str, Tensor] | None = None,  # (S, …) each
-    at_once: int | None = None,
     ranks: Ranks = ALONE,
 ) -> dict[str, list[float]]:  # S values each
     """Mean loss and metrics of each run on its own rows, each row counted by its weight.
@@ -100,41 +99,14 @@ def evaluate(
     """
     model.module.eval()
     begin, end = ranks.part(max(data.sizes))
-    at_once = min(EVALUATION_ROWS, at_once or EVALUATION_ROWS)
     # A rank without a row evaluates one that does not count.
     rows = range(begin, end) or range(1)
-    sums = _sums(model, data, loss, classes, weights, rows, at_once)
-    if begin == end:
-        sums = {name: torch.zeros_like(value) for name, value in sums.items()}
-    ranks.add(list(sums.values()))
-    model.module.train()
-    total, count = sums["loss"].cpu(), sums["count"].cpu()
-    scores = {"loss": (total / count).tolist()}
-    if classes:
-        scores["accuracy"] = (sums["hits"].cpu() / count).tolist()
-    else:
-        errors, means = sums["errors"].cpu(), sums["values"].cpu() / count[:, None]
-        spread = sums["squares"].cpu() - count[:, None] * means.square()
-        scores["rmse"] = (errors.mean(-1) / count).sqrt().tolist()
-        scores["r2"] = (1 - errors / spread.clamp(min=torch.finfo(torch.float64).tiny)).mean(-1).tolist()
-    return scores
-
-
-def _sums(
-    model: RunsView,
-    data: RunData,
-    loss: RowLoss,
-    classes: bool,
-    weights: dict[str, Tensor] | None,
-    rows: range,
-    at_once: int,
-) -> dict[str, Tensor]:
-    sums: dict[str, Tensor] = {}
     sizes = torch.tensor(data.sizes, device=data.target.device)[:, None]
-    for start in rows[::at_once]:
-        place = torch.arange(start, min(start + at_once, rows.stop), device=data.target.device)
+    sums: dict[str, Tensor] = {}
+    for start in rows[::EVALUATION_ROWS]:
+        place = torch.arange(start, min(start + EVALUATION_ROWS, rows.stop), device=data.target.device)
         x, target, weight = data.take(place[None] if data.index is None else data.index[:, place])
-        counted = (place < sizes).double()  # (S, B)
+        counted = ((place < sizes) * (begin < end)).double()  # (S, B)
         if weight is not None:
             counted = counted * weight
         output = model(data.features(x), weights)
@@ -147,4 +119,16 @@ def _sums(
             parts["values"] = (values * counted).sum(1)
             parts["squares"] = (values.square() * counted).sum(1)
         sums = {name: part + sums[name] if name in sums else part for name, part in parts.items()}
-    return sums
+    model.module.train()
+    ranks.add(list(sums.values()))
+    sums = {name: value.cpu() for name, value in sums.items()}
+    count = sums["count"]
+    scores = {"loss": sums["loss"] / count}
+    if classes:
+        scores["accuracy"] = sums["hits"] / count
+    else:
+        errors, means = sums["errors"], sums["values"] / count[:, None]
+        spread = sums["squares"] - count[:, None] * means.square()
+        scores["rmse"] = (errors.mean(-1) / count).sqrt()
+        scores["r2"] = (1 - errors / spread.clamp(min=torch.finfo(torch.float64).tiny)).mean(-1)
+    return {name: values.tolist() for name, values in scores.items()}

@@ -13,10 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """Something a user should know: a run rolled back, a batch split, a training resumed.
+    """Something a user should know: a run rolled back, a training resumed.
 
-    ``kind`` is one of "rolled-back", "failed", "early-stopped", "finished", "micro-batch" and "resumed". ``run`` is the
-    run it concerns, None where it concerns all.
+    ``kind`` is one of "rolled-back", "failed", "early-stopped", "finished" and "resumed". ``run`` is the run it
+    concerns, None where it concerns all.
     """
 
     kind: str

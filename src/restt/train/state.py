@@ -15,7 +15,7 @@ from restt._common.ranks import Ranks
 from restt.init.stability import largest_rates
 from restt.module import ResTT
 from restt.train.config import TrainConfig
-from restt.train.guard import Guard, RunState
+from restt.train.guard import Guard, RunState, copied
 from restt.train.records import EpochRecord
 from restt.train.runs import RunsView, working_copy
 from restt.train.step import Adam
@@ -33,14 +33,11 @@ class TrainState:
         self.published = RunsView(module)
         self.epoch = 0
         self.history: list[EpochRecord] = []
-        self.micro_batch: int | None = None  # rows that fit into memory at once, once more did not
-        weights = self.published.weights
-        self.best: dict[str, Tensor] | None = None  # (S, …) each, of all runs
-        if config.keep == "best":
-            self.best = {name: value.clone() for name, value in weights.items()}
-        self.start: dict[str, Tensor] | None = None  # (S, …) each, of all runs: what a penalty may pull towards
-        if config.penalty is not None and config.penalty.towards == "start":
-            self.start = {name: value.clone() for name, value in weights.items()}
+        weights, penalty = self.published.weights, config.penalty
+        pulled = penalty is not None and penalty.towards == "start"
+        # (S, …) each, of all runs; start is what a penalty may pull towards
+        self.best = copied(weights) if config.keep == "best" else None
+        self.start = copied(weights) if pulled else None
         self._build([RunState(place) for place in range(self.published.runs)])
 
     def _build(self, runs: list[RunState]) -> None:
@@ -49,7 +46,7 @@ class TrainState:
         self.working.module.train()
         trained = {name: self.working.weights[name] for name in self.working.parameters}
         self.adam = Adam(trained, self.config.optimizer, self._rate_limits())
-        self.ema = None if self.config.ema is None else {name: value.clone() for name, value in trained.items()}
+        self.ema = None if self.config.ema is None else copied(trained)
         groups = {
             "weights": self.working.weights,
             "first": self.adam.first,
@@ -73,10 +70,10 @@ class TrainState:
         return any(not run.ended for run in self.runs)
 
     def _parts(self) -> dict[str, dict[str, Tensor]]:
-        parts = {"work": self.tensors}
-        if self.guard is not None:
-            parts |= {"newest": self.guard.newest, "proven": self.guard.proven}
-        return parts
+        """Tensors of the working runs."""
+        if self.guard is None:
+            return {"work": self.tensors}
+        return {"work": self.tensors, "newest": self.guard.newest, "proven": self.guard.proven}
 
     def current_weights(self) -> dict[str, Tensor]:  # (working S, …) each
         """Return the weights to evaluate and publish: the moving average where there is one."""
@@ -88,30 +85,20 @@ class TrainState:
 
         ``improved`` are slots of the working runs that are at their best.
         """
-        self._publish(improved)
-        self.epoch = record.epoch
-        self.history.append(record)
-        self._restore_best()
-        self.drop_ended()
-
-    def _publish(self, improved: Sequence[int]) -> None:
-        """Copy the working runs' weights into the user's module, and those at their best into ``best``."""
         places, current = [run.place for run in self.runs], self.current_weights()
         if len(places) == self.published.runs:
             foreach_copy_([self.published.weights[name] for name in current], list(current.values()))
         else:
             for name, value in current.items():
                 self.published.weights[name][places] = value
-        if self.best is not None and improved:
-            for name, value in current.items():
-                self.best[name][[places[slot] for slot in improved]] = value[list(improved)]
-
-    def _restore_best(self) -> None:
-        """Give the runs that have ended their best weights."""
+        self.epoch = record.epoch
+        self.history.append(record)
         if self.best is not None:
-            for place in (run.place for run in self.runs if run.ended):
-                for name, value in self.published.weights.items():
-                    value[place] = self.best[name][place]
+            ended = [run.place for run in self.runs if run.ended]
+            for name, best in self.best.items():
+                best[[places[slot] for slot in improved]] = current[name][list(improved)]
+                self.published.weights[name][ended] = best[ended]
+        self.drop_ended()
 
     @torch.no_grad()
     def drop_ended(self) -> None:
@@ -125,37 +112,31 @@ class TrainState:
             for name, value in tensors.items():
                 value.copy_(old[part][name][slots])
 
+    def _all_tensors(self) -> dict[str, Tensor]:
+        parts = {"module": self.published.weights, "best": self.best or {}, "start": self.start or {}, **self._parts()}
+        return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain values from which :meth:`restore` goes on, bit for bit."""
-        saved = {f"module/{name}": value for name, value in self.published.weights.items()}
-        parts = {"best": self.best or {}, "start": self.start or {}, **self._parts()}
-        if all(run.snapshot_steps == run.steps for run in self.runs):
-            parts.pop("newest", None)  # it is the work itself
-        saved |= {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
         plain = {
             "epoch": self.epoch,
             "runs": [asdict(run) for run in self.runs],
-            "micro_batch": self.micro_batch,
             "history": [asdict(record) for record in self.history],
         }
-        return saved, plain
+        return self._all_tensors(), plain
 
     def share(self, ranks: Ranks) -> None:
         """Take over the state of rank 0."""
         saved, plain = self.save()
-        saved, plain = ranks.same_tensors(saved, self.published.device), ranks.same(plain)
+        saved, plain = ranks.same(({name: value.cpu() for name, value in saved.items()}, plain))
         if not ranks.first:
             self.restore(saved, plain)
 
     @torch.no_grad()
     def restore(self, saved: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Take over the state that :meth:`save` described."""
-        self.epoch, self.micro_batch = plain["epoch"], plain["micro_batch"]
+        self.epoch = plain["epoch"]
         self.history = [EpochRecord.from_dict(values) for values in plain["history"]]
         self._build([RunState(**values) for values in plain["runs"]])
-        for name, value in self.published.weights.items():
-            value.copy_(saved[f"module/{name}"])
-        for part, tensors in {"best": self.best or {}, "start": self.start or {}, **self._parts()}.items():
-            source = "work" if part == "newest" and not any(key.startswith("newest/") for key in saved) else part
-            for name, value in tensors.items():
-                value.copy_(saved[f"{source}/{name}"])
+        for name, value in self._all_tensors().items():
+            value.copy_(saved[name])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from restt._common.ranks import ALONE, Ranks
 from restt._common.seeds import stream_keys
-from restt.train.augment import SiteDropout
-from restt.train.data import Batch, FeatureMap
+from restt.train.data import Batch, Batches, RunData
 from restt.train.objective import read_targets
 
 Item = TypeVar("Item")
@@ -36,72 +33,53 @@ class Source(Protocol):
         """Plain values that differ where the rows or their order do."""
 
 
-@dataclass(frozen=True, eq=False)
-class StreamData:
-    """The rows of a source for S runs, all of which see the same."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamData(RunData):
+    """All rows of a source for each of S runs; x and target are those of its first row."""
 
     source: Source
-    sizes: tuple[int, ...]  # S times the number of rows
-    outputs: int
     loss: str
-    dtype: torch.dtype
-    device: torch.device
-    feature_map: FeatureMap | None  # applied to the rows of one batch at a time, on the device
 
-    def keep(self, runs: Sequence[int]) -> StreamData:
-        """Keep some of the runs."""
-        return replace(self, sizes=tuple(self.sizes[run] for run in runs))
+    def batches(self, *arguments: Any) -> StreamBatches:
+        """Make the batches of an epoch; ``arguments`` are those of :class:`Batches` but the rows."""
+        return StreamBatches(self, *arguments)
+
+    def tensors(self) -> dict[str, Any]:
+        """All that fixes the rows of each run."""
+        return {"x": self.source.to_config()}
 
 
-class StreamBatches:
-    """The batches of an epoch, cut out of the blocks of a source: :class:`~restt.train.data.Batches` beyond memory.
+class StreamBatches(Batches):
+    """The batches of an epoch, cut out of the blocks of a source.
 
     Every process reads all rows and takes its part of each batch.
     """
 
-    def __init__(
-        self,
-        data: StreamData,
-        batch_size: int,
-        seeds: Sequence[int],
-        run_ids: Sequence[int],
-        dropout: SiteDropout | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.data, self.ranks = data, ranks
-        self.longest = data.source.rows
-        self.batch_size = batch_size
-        self.seeds, self.run_ids, self.dropout = seeds, run_ids, dropout
-        self.steps = (math.ceil(self.longest / batch_size),) * len(data.sizes)
+    data: StreamData
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Yield the batches of an epoch."""
-        data, keys = self.data, None
-        if self.dropout is not None:
-            keys = stream_keys(self.seeds, self.run_ids, "dropout", epoch, data.device)
-        parts = prefetched(self._parts(epoch))
-        for step, (x, y, *weight) in enumerate(parts):
+        data, like = self.data, self.data.target
+        keys = stream_keys(self.seeds, self.run_ids, "dropout", epoch, like.device)
+        for step, (x, y, *weight) in enumerate(prefetched(self._parts(epoch))):
             start = step * self.batch_size
             width = min(self.batch_size, self.longest - start)
             low, high = self.ranks.part(width)
             # Checked before they move: a check on a device waits for it.
-            target = read_targets(y, data.outputs, data.loss, data.dtype, y.device).to(data.device)
-            x = x.to(data.device)
-            x = (x if data.feature_map is None else data.feature_map(x)).to(data.dtype)[None]
-            if self.dropout is not None and keys is not None:
+            target = read_targets(y, like.shape[1], data.loss, like.dtype, y.device).to(like.device)
+            x = data.features(x.to(like.device)[None]).to(like.dtype)
+            if self.dropout is not None:
                 x = self.dropout(x, keys, (start + low) * x.shape[2])
-            share = torch.full((1, len(y)), float(low < high) / width, dtype=data.dtype, device=data.device)
+            share = torch.full((1, len(y)), float(low < high) / width, dtype=like.dtype, device=like.device)
             if weight:
                 share = share * weight[0].to(share)
             yield Batch(x, target[None], share, float(width))
 
     def _parts(self, epoch: int) -> Iterator[tuple[Tensor, ...]]:
         """Yield this process's rows of each batch; one row, which does not count, where it has none."""
-        source = self.data.source
-        blocks = prefetched(source.blocks(epoch))
+        source, start = self.data.source, 0
         left: list[Tensor] = []
-        start = 0
-        for block in blocks:
+        for block in prefetched(source.blocks(epoch)):
             left = [torch.cat(pair) for pair in zip(left, block, strict=True)] if left else list(block)
             while len(left[0]) >= (width := min(self.batch_size, self.longest - start)) > 0:
                 low, high = self.ranks.part(width)

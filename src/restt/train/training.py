@@ -17,12 +17,15 @@ from restt.topology import Topology
 from restt.train.augment import SiteDropout
 from restt.train.config import TrainConfig
 from restt.train.cuda_graph import GraphedStep
-from restt.train.data import Batches, FeatureMap, RunData, mapped, read_data, read_x
+from restt.train.data import Batches, FeatureMap, RunData, read_data, read_x
 from restt.train.objective import is_classes, read_targets, row_loss
 from restt.train.runs import RunsView, per_run
 from restt.train.state import TrainState
 from restt.train.step import TrainStep, penalty_slopes
-from restt.train.stream import Source, StreamBatches, StreamData
+from restt.train.stream import Source, StreamData
+
+# Rows that a feature map checks before the training, as a check of every batch would wait for the device.
+CHECKED_ROWS = 4096
 
 
 class Training:
@@ -39,12 +42,12 @@ class Training:
         validation: Sequence[Any] | None,
         validation_subset: Any,
         feature_map: FeatureMap | None,
-        map_batches: bool,
         ranks: Ranks,
     ) -> None:
         if not isinstance(config, TrainConfig):
             raise TypeError(f"config must be a restt.train.TrainConfig, got {shown(config)}")
-        self.module, self.feature_map, self.ranks = module, feature_map, ranks
+        self.module, self.ranks = module, ranks
+        self.feature_map = getattr(feature_map, "map", feature_map)  # without checks where the map offers that
         model = RunsView(module)
         self.total = total = model.runs
         self.epochs = [int(value) for value in per_run("epochs", config.epochs, total)]
@@ -52,10 +55,10 @@ class Training:
             [float(value) for value in per_run(name, getattr(config, name), total)]
             for name in ("lr", "weight_decay", "dropout")
         )
-        self.clip = None if config.clip_norm is None else per_run("clip_norm", config.clip_norm, total)
+        self.clip = per_run("clip_norm", math.inf if config.clip_norm is None else config.clip_norm, total)
         if config.penalty is not None:
             penalty_slopes(config.penalty, model.weights, [], total)
-        self.run_ids = list(range(total)) if config.run_ids is None else per_run("run_ids", config.run_ids, total)
+        self.run_ids = per_run("run_ids", range(total) if config.run_ids is None else config.run_ids, total)
         self.seeds = per_run("seed", fresh_seed() if config.seed is None else config.seed, total)
 
         source = x if isinstance(x, Source) else None
@@ -66,10 +69,8 @@ class Training:
         raw = torch.as_tensor(x).to(model.device) if source is not None else read_x(x, model.dtype, model.device)
         if config.augment is not None:
             config.augment.check(tuple(raw.shape))
-        # Held-out rows are never augmented: they are mapped once unless every batch is to be.
-        self.held_out_map = _unchecked(feature_map) if map_batches else None
-        batch_map = self.held_out_map if config.augment is None else _unchecked(feature_map)
-        outputs = _count_outputs(model, mapped(raw[:1], feature_map, model.dtype).to(model.dtype))
+        features = raw if feature_map is None else feature_map(raw[:CHECKED_ROWS])
+        outputs = _count_outputs(model, features[:1].to(model.dtype))
         targets = torch.as_tensor(y)
         self.classes = is_classes(targets)
         if config.loss == "auto":
@@ -77,92 +78,59 @@ class Training:
         self.config = config
         self.loss = row_loss(config.loss)
         target = read_targets(targets, outputs, config.loss, model.dtype, model.device)
-        self.data: RunData | StreamData
         if source is not None:
-            own_map, sizes = _unchecked(feature_map), (source.rows,) * total
-            self.data = StreamData(source, sizes, outputs, config.loss, model.dtype, model.device, own_map)
+            sizes = (source.rows,) * total
+            self.data: RunData = StreamData(
+                raw, target, None, None, sizes, None, self.feature_map, source=source, loss=config.loss
+            )
         else:
-            features = raw if batch_map is not None else mapped(raw, feature_map, model.dtype)
-            self.data = read_data(features, target, sample_weight, subset, total, feature_map=batch_map)
-        self.validation = self._read_validation(model, outputs, raw, target, validation, validation_subset)
+            self.data = read_data(raw, target, sample_weight, subset, total, feature_map=self.feature_map)
+        self.validation = self._read_validation(model, raw, target, validation, validation_subset)
         if any(self.dropout) and not isinstance(getattr(module, "topology", None), Topology):
             raise ValueError(f"dropout drops sites and needs a restt.ResTT, got {type(module).__name__}")
         self.untrained_loss = float(self.loss(torch.zeros_like(target)[None], target[None]).mean())
         self.state = TrainState(module, self.config)
 
     def _read_validation(
-        self,
-        model: RunsView,
-        outputs: int,
-        raw: Tensor,
-        target: Tensor,
-        validation: Sequence[Any] | None,
-        subset: Any,
+        self, model: RunsView, x: Tensor, target: Tensor, validation: Sequence[Any] | None, subset: Any
     ) -> RunData | None:
         if validation is None and subset is None:
             return None
-        weight, given = None, raw
+        weight = None
         if validation is not None:
             if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
                 raise TypeError(f"validation must be (x, y) or (x, y, sample_weight), got {shown(validation)}")
-            given = read_x(validation[0], model.dtype, model.device, "validation x")
+            x = read_x(validation[0], model.dtype, model.device, "validation x")
             targets = torch.as_tensor(validation[1])
             if is_classes(targets) != self.classes:
                 raise ValueError(f"validation y and y must both be classes or both values, got {targets.dtype}")
-            target = read_targets(targets, outputs, self.config.loss, model.dtype, model.device, "validation y")
+            outputs, loss = target.shape[1], self.config.loss
+            target = read_targets(targets, outputs, loss, model.dtype, model.device, "validation y")
             weight = validation[2] if len(validation) == 3 else None
-        if validation is None and self.config.augment is None and isinstance(self.data, RunData):
-            values = self.data.x
-        else:
-            values = given if self.held_out_map is not None else mapped(given, self.feature_map, model.dtype)
-        return read_data(values, target, weight, subset, model.runs, "validation_subset", self.held_out_map)
+        return read_data(x, target, weight, subset, model.runs, "validation_subset", self.feature_map)
 
-    def prepare(self) -> tuple[Batches | StreamBatches, TrainStep, RunData | None]:
+    def prepare(self) -> tuple[Batches, TrainStep, RunData | None]:
         """Make batches, step and validation rows of the runs that are still in training."""
         state, config = self.state, self.config
         runs = [run.place for run in state.runs]
-        like = next(iter(state.working.parameters.values()))
+        like = next(iter(state.working.parameters.values())).detach()
         dropout = None
         if any(self.dropout[run] for run in runs):
             assert isinstance(self.module.topology, Topology)
-            dropout = SiteDropout(self.module.topology, [self.dropout[run] for run in runs], like.detach())
+            dropout = SiteDropout(self.module.topology, [self.dropout[run] for run in runs], like)
         seeds, run_ids = [self.seeds[run] for run in runs], [self.run_ids[run] for run in runs]
-        data = self.data.keep(runs)
-        batches: Batches | StreamBatches
-        if isinstance(data, StreamData):
-            assert config.batch_size is not None
-            batches = StreamBatches(data, config.batch_size, seeds, run_ids, dropout, self.ranks)
-        else:
-            batches = Batches(data, config.batch_size, seeds, run_ids, config.augment, dropout, self.ranks)
-        slopes = {}
+        batches = self.data.keep(runs).batches(config.batch_size, seeds, run_ids, config.augment, dropout, self.ranks)
+        slopes, start = {}, None
         if config.penalty is not None:
             slopes = penalty_slopes(config.penalty, state.working.weights, runs, self.total)
-        start = None
         if state.start is not None:
             start = {name: state.start[name] if len(runs) == self.total else state.start[name][runs] for name in slopes}
+        limits = torch.tensor([min(run.clip, self.clip[run.place]) for run in state.runs], dtype=like.dtype)
+        clip = limits.to(like.device) if bool(limits.isfinite().any()) else None
         # A recording cannot hold the sum over processes on every backend.
         kind = GraphedStep if like.is_cuda and self.ranks.size == 1 else TrainStep
-        step = kind(
-            state.working,
-            state.adam,
-            self.loss,
-            slopes,
-            start,
-            self._limits(like),
-            state.ema,
-            config.ema,
-            state.micro_batch,
-            self.ranks,
-        )
+        step = kind(state.working, state.adam, self.loss, slopes, start, clip, state.ema, self.ranks)
         return batches, step, None if self.validation is None else self.validation.keep(runs)
-
-    def _limits(self, like: Tensor) -> Tensor | None:  # (S,)
-        """Largest gradient norms of the runs in training; None where all are infinite."""
-        clip = self.clip
-        limits = [min(run.clip, math.inf if clip is None else clip[run.place]) for run in self.state.runs]
-        if not any(math.isfinite(limit) for limit in limits):
-            return None
-        return torch.tensor(limits, dtype=like.dtype, device=like.device)
 
 
 def _check_stream(
@@ -181,11 +149,6 @@ def _check_stream(
             raise ValueError(f"{name} must be None where x is a stream, got {shown(value)}")
     if config.batch_size is None:
         raise ValueError("batch_size must be a number where x is a stream, got None")
-
-
-def _unchecked(feature_map: FeatureMap | None) -> FeatureMap | None:
-    """Return the map without its checks where it offers that: a check of every batch would wait for the device."""
-    return getattr(feature_map, "map", feature_map)
 
 
 @torch.no_grad()

@@ -58,7 +58,7 @@ from pathlib import Path
 from typing import Any
 
 from restt._common.errors import check_choice, check_folder
-from restt._common.files import remove_abandoned, sync_folder, unfinished, write_bytes_atomic, write_json_atomic
+from restt._common.files import sync_folder, unfinished, write_bytes_atomic, write_json_atomic
 from restt.estimators import load as load_estimator
 from restt.estimators.files import NAME as MODEL
 from restt_app.workflow.columns import Column, from_plain
@@ -140,7 +140,6 @@ class FittedTable:
         """Write the model folder; in an existing one, ``force`` replaces the model's files, and all others stay."""
         target = check_output(folder, force=force)
         target.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(target.parent)
         part = unfinished(target.parent, f".{target.name}.")
         part.mkdir()
         try:

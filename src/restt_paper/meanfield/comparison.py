@@ -22,9 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from restt.init.slopes import LastSite, Slopes, last_site, log, slopes
 from restt.init.stability import StabilityWarning
-from restt.init.variances import weight_variances
+from restt.init.variances import LastSite, Slopes, last_site, log, slopes, weight_variances
 from restt.meanfield.measure import measure
 from restt.meanfield.profile import Profile
 from restt.module import ResTT

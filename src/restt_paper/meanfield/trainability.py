@@ -15,9 +15,8 @@ from torch.nn.functional import avg_pool2d
 from restt import data
 from restt._common.errors import check_int
 from restt.features import Trigonometric
-from restt.init.slopes import slopes
 from restt.init.stability import Phase, SignalRange, StabilityWarning
-from restt.init.variances import per_site
+from restt.init.variances import per_site, slopes
 from restt.meanfield import signal_range
 from restt.module import ResTT
 from restt.topology import Topology

@@ -1,14 +1,12 @@
 import ctypes
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from restt._common.files import unfinished
 from restt.chain.cpu import build
 
 
@@ -91,15 +89,6 @@ def test_a_damaged_file_is_never_loaded_but_built_again(cache, compiler, monkeyp
     assert loaded == [whole]
 
 
-def test_it_reaches_the_disk_before_it_has_its_name(cache, compiler, monkeypatch):
-    order = []
-    fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: order.append("fsync") or fsync(descriptor))
-    monkeypatch.setattr(Path, "replace", lambda self, target: order.append("rename") or replace(self, target))
-    build._built(compiler, build.SOURCE, "float")
-    assert order[:2] == ["fsync", "rename"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX's")
 class TestOnlyFromThisUser:
     KEPT = r"cannot be kept in the user's cache \(.*{reason}.*plain torch would be 2 to 8 times slower"
@@ -167,20 +156,6 @@ def test_a_full_cache_disk_falls_back_to_a_temporary_folder(cache, tmp_path, com
         library = build._built(limited, build.SOURCE, "float")
     assert library.restt_chain_bytes() > 0
     assert list(cache.iterdir()) == []
-
-
-def test_what_a_killed_build_left_is_removed_a_day_later(cache, compiler):
-    cache.mkdir(mode=0o700)
-    left = unfinished(cache, "building-")
-    left.mkdir()
-    (left / "half.so").write_bytes(b"half")
-    yesterday = time.time() - 25 * 3600
-    os.utime(left, (yesterday, yesterday))
-    alive = unfinished(cache, "building-")
-    alive.mkdir()
-    build._built(compiler, build.SOURCE, "float")
-    assert not left.exists()
-    assert alive.exists()
 
 
 @needs_scripts

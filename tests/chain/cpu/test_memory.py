@@ -1,9 +1,6 @@
-from concurrent.futures import ThreadPoolExecutor
-
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from restt.chain.cpu.memory import _Scratch, scratch, uninitialised
+from restt.chain.cpu.contraction import uninitialised
 
 COUNT = 2_000_000
 SINGLE, DOUBLE = torch.ones(1), torch.ones(1, dtype=torch.float64)
@@ -34,25 +31,3 @@ def test_types_and_alignment():
         assert made.dtype == like.dtype
         assert made.shape == (COUNT,)
         assert made.data_ptr() % 64 == 0
-
-
-def test_every_thread_has_scratch_of_its_own():
-    mine = scratch(10, DOUBLE)
-    assert scratch(1000, SINGLE).data_ptr() == mine.data_ptr()
-    with ThreadPoolExecutor(1) as pool:
-        theirs = pool.submit(scratch, 10, DOUBLE).result()
-    assert theirs.data_ptr() != mine.data_ptr()
-    assert mine.nbytes >= 1000 * 4
-
-
-def test_large_scratch_is_not_kept():
-    large = scratch(COUNT, DOUBLE)
-    assert large.shape == (COUNT,)
-    assert scratch(COUNT, DOUBLE).data_ptr() != large.data_ptr()
-
-
-def test_scratch_is_real_even_if_a_trace_is_the_first_to_use_it():
-    with FakeTensorMode():
-        assert _Scratch().block.data_ptr() != 0
-    with torch.device("meta"):
-        assert _Scratch().block.data_ptr() != 0

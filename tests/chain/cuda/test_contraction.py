@@ -74,14 +74,11 @@ class TestFusedCuda(ChainParity):
     def test_more_outputs_than_one_tile(self, outputs):
         self.assert_parity(Topology.residual(3), outputs=outputs)
 
-    def test_bond_wider_than_one_tile(self, monkeypatch):
-        if not ON_GPU:  # tiles of the true size take minutes to interpret
-            monkeypatch.setattr("restt.chain.cuda.launch.NARROW", 16)
-            monkeypatch.setattr("restt.chain.cuda.launch.WIDE_TILE", 16)
-        bond = 130 if ON_GPU else 18
-        self.assert_parity(Topology.residual(4), bond=bond, batch=3)
-        mixed = Topology.residual(5).skip_to_output(2, 4).without_chain(3).without_linear(4)
-        self.assert_parity(mixed, bond=bond, batch=3, runs=2)
+    def test_a_bond_too_wide_for_the_chip_is_left_to_plain_products(self):
+        module, x = restt.ResTT(3, 2, 129, 1, device=DEVICE), torch.rand(1, 4, 3, 2, device=DEVICE)
+        assert "bond 129 do not fit" in contraction.unsupported(x, module.weights(), module.topology)
+        narrower = restt.ResTT(3, 2, 128, 1, device=DEVICE)
+        assert contraction.unsupported(x, narrower.weights(), narrower.topology) is None
 
     @pytest.mark.parametrize("runs", [None, 2])
     @pytest.mark.parametrize("skip", ["full", "none", "output"])

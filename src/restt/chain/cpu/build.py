@@ -8,7 +8,6 @@ their hash.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import hashlib
@@ -26,7 +25,7 @@ from typing import Any
 
 import torch
 
-from restt._common.files import remove_abandoned, sync_folder, unfinished, user_cache
+from restt._common.files import user_cache
 from restt.chain.precision import untraced
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
@@ -134,7 +133,7 @@ def _built(compiler: tuple[str, ...], source: Path, type_name: str) -> ctypes.CD
         return ctypes.CDLL(str(_cached(cache, name) or _compile(compiler, source, type_name, cache, name)))
     except (OSError, RuntimeError, ValueError) as error:
         unusable = error  # no home, a relative path, someone else's folder, a full disk: or the compiler itself
-    library = ctypes.CDLL(str(_compile(compiler, source, type_name, _private_folder(), name)))
+    library = ctypes.CDLL(str(_compile(compiler, source, type_name, Path(_private_folder().name), name)))
     _warn_once(
         f"restt's compiled code cannot be kept in the user's cache ({unusable}), so it was built into a temporary "
         f"folder and every new process builds it again, which takes seconds; plain torch would be {SLOWER}"
@@ -163,7 +162,6 @@ def _usable_cache() -> Path:
         raise ValueError(f"the cache folder must be an absolute path, got {str(folder)!r}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ownership(folder)
-    remove_abandoned(folder)
     return folder
 
 
@@ -179,30 +177,20 @@ def _check_ownership(path: Path) -> None:
 
 def _compile(compiler: tuple[str, ...], source: Path, type_name: str, cache: Path, name: str) -> Path:
     """Build the library and rename it into ``cache``, so that another process never loads half a file."""
-    message = "no error message"
-    folder = unfinished(cache, "building-")
-    folder.mkdir(mode=0o700)
-    try:
-        output = folder / f"{name}.so"
-        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache, ignore_cleanup_errors=True) as folder:
+        output = Path(folder) / f"{name}.so"
+        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
+        options: dict[str, Any] = {"env": environment, "cwd": folder, "capture_output": True, "text": True}
         for tuning in _TUNING:
             command = [*compiler, *_FLAGS, *tuning, f"-DREAL={type_name}", "-o", str(output), str(source), "-lpthread"]
-            options: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
             try:
-                done = subprocess.run(command, timeout=_TIMEOUT_SECONDS, env=environment, cwd=folder, **options)
+                done = subprocess.run(command, timeout=_TIMEOUT_SECONDS, check=False, **options)
             except subprocess.TimeoutExpired:
                 raise BuildError(f"it took longer than {_TIMEOUT_SECONDS} s") from None
             if done.returncode == 0 and output.is_file():
                 output.chmod(0o700)  # not writable by others, whatever the umask
-                with output.open("rb+") as file:  # on the disk before it has its name: whole after a crash, or absent
-                    os.fsync(file.fileno())
-                target = output.replace(cache / f"{name}-{_digest(output)}.so")
-                sync_folder(cache)
-                return target
-            message = done.stderr.strip() or message
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    raise BuildError(f"it failed: {message.splitlines()[-1]}")
+                return output.replace(cache / f"{name}-{_digest(output)}.so")
+    raise BuildError(f"it failed: {(done.stderr.strip() or 'no error message').splitlines()[-1]}")
 
 
 def _cache_folder() -> Path:
@@ -210,11 +198,9 @@ def _cache_folder() -> Path:
 
 
 @functools.cache
-def _private_folder() -> Path:
+def _private_folder() -> tempfile.TemporaryDirectory[str]:
     """A temporary folder of this process alone: a shared one could hold other users' code."""
-    folder = Path(tempfile.mkdtemp(prefix="restt-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return tempfile.TemporaryDirectory(prefix="restt-", ignore_cleanup_errors=True)
 
 
 @functools.cache

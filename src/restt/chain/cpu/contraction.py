@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import weakref
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -18,7 +20,6 @@ import torch
 from torch import Tensor
 
 from restt.chain.cpu import build
-from restt.chain.cpu.memory import scratch, uninitialised
 from restt.chain.operators import Settings, cannot_read, contiguous, register, topology_of
 from restt.chain.precision import untraced
 from restt.chain.reference import ROLES, ChainWeights
@@ -26,6 +27,10 @@ from restt.topology import Topology
 
 # Bytes of x ⊗ g that the backward sweep may leave for the weight gradients: a share of a usual last-level cache.
 _SITE_SCRATCH_BYTES = 4 * 2**20
+
+# Blocks of states that are used again: the system hands out large ones page by page, which costs several times what
+# filling them does.
+_KEPT_FROM_BYTES, _KEPT_UP_TO_BYTES = 4 * 2**20, 2**30
 
 # Below this many floating point operations waking a second thread costs more than it saves.
 _SERIAL_OPERATIONS = 2_000_000
@@ -88,7 +93,7 @@ def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, Tensor
     # C is given addresses: names keep those tensors alive until the call is over.
     weights = contiguous(roles)
     call, buffers = _call(x, first, settings, grad_x=False)
-    saved, work = uninitialised(call.saved_size, x), scratch(call.forward_size, x)
+    saved, work = uninitialised(call.saved_size, x), x.new_empty(call.forward_size)
     shape = (call.batch, outputs) if first.dim() == 2 else (call.runs, call.batch, outputs)
     output = x.new_empty(shape)
     _ADDRESSES.pack_into(
@@ -126,7 +131,7 @@ def _backward(
     gradients += [
         torch.empty_like(t) if t is not None and want else None for t, want in zip(weights, wanted[1:], strict=True)
     ]
-    work = scratch(call.backward_size, x)
+    work = x.new_empty(call.backward_size)
     strides = grad.stride()
     call.g_run, call.g_sample, call.g_output = strides[0], strides[-2], strides[-1]
     _ADDRESSES.pack_into(
@@ -204,6 +209,29 @@ def _planned(
 def _offsets(widths: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
     """Where each site's features begin among all, and how many there are."""
     return (ctypes.c_int64 * (len(widths) + 1))(0, *accumulate(widths))
+
+
+_spare: deque[Tensor] = deque(maxlen=1)  # the last block that was freed
+
+
+def uninitialised(count: int, like: Tensor) -> Tensor:
+    """An uninitialised vector of ``count`` numbers as those of ``like``, whose memory may be kept for the next one.
+
+    >>> uninitialised(3, torch.ones(1, dtype=torch.float64)).shape
+    torch.Size([3])
+    """
+    size = count * like.itemsize
+    if not _KEPT_FROM_BYTES <= size <= _KEPT_UP_TO_BYTES:
+        return like.new_empty(count)  # unlike torch.empty, wherever the default device is
+    try:
+        block = _spare.pop()
+    except IndexError:
+        block = like.new_empty(0, dtype=torch.uint8)
+    if not size <= block.numel() <= 2 * size:  # a much larger one would keep memory from the program for nothing
+        block = like.new_empty(size, dtype=torch.uint8)
+    lease = (ctypes.c_byte * size).from_address(block.data_ptr())
+    weakref.finalize(lease, _spare.append, block).atexit = False
+    return torch.frombuffer(lease, dtype=like.dtype, count=count)
 
 
 def _address(flags: bytes) -> int | None:

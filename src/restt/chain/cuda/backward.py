@@ -13,7 +13,6 @@ from restt.chain.cuda.forward import (
     SKIP_OUTPUT,
     UNSPECIALISED,
     load_core,
-    load_tile,
     product,
 )
 
@@ -148,88 +147,3 @@ def backward_sweep(
             b_sum = tl.where(done, 0.0, b_sum)
             if done:
                 tl.store(p_tile, b_g, mask=real)
-
-
-@triton.jit(do_not_specialize=UNSPECIALISED)
-def backward_sweep_wide(
-    p_grads, p_grad_x, p_grad_out, p_states, p_x, p_core, p_linear, p_flags, p_last_chain, p_last_skip, p_left,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width,
-    T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
-    WANT_X: tl.constexpr, HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr,
-    HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr, LAST_CHAIN: tl.constexpr, LAST_SKIP: tl.constexpr,
-):  # fmt: skip
-    """:func:`backward_sweep` in T × T tiles of the core, the gradient re-read from the stored ones."""
-    run = tl.program_id(1).to(tl.int64)
-    b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
-    inside = b < batch
-    kept = (b < columns)[None, :]
-    p_x += run * stride_xs
-    size = bond * tl.cast(columns, tl.int64)
-    p_left += run * size
-    tiles = tl.cdiv(bond, T)
-
-    for tile in range(tiles):
-        rows = tile * T + tl.arange(0, T)
-        b_g, b_left = head_backward(
-            p_grad_out, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_skip, run, batch, stride_xb, stride_xi,
-            width, width, O, bond, b, rows, T, BN, OT, LAST_CHAIN, LAST_SKIP, PRECISION,
-        )  # fmt: skip
-        at = rows[:, None] * columns + b[None, :]
-        real = (rows < bond)[:, None] & kept
-        if ENDS_WITH_SKIP:
-            b_g += b_left
-        tl.store(p_grads + (inner * tl.cast(runs, tl.int64) + run) * size + at, b_g, mask=real)
-        if HAS_OUTPUT_SKIP:
-            tl.store(p_left + at, b_left, mask=real)
-    tl.debug_barrier()
-
-    for site in range(inner):
-        n = tl.cast(inner - 1 - site, tl.int64)
-        flags = tl.load(p_flags + n)
-        p_after = p_grads + ((n + 1) * runs + run) * size
-        p_before = p_grads + (n * runs + run) * size
-        for tile in range(tiles):
-            rows = tile * T + tl.arange(0, T)
-            at = rows[:, None] * columns + b[None, :]
-            real = (rows < bond)[:, None] & kept
-            b_sum = tl.where((flags & SKIP_FULL) != 0, tl.load(p_after + at, mask=real, other=0.0), 0.0)
-            if HAS_OUTPUT_SKIP:
-                b_left = tl.load(p_left + at, mask=real, other=0.0)
-                b_sum += tl.where((flags & SKIP_OUTPUT) != 0, b_left, 0.0)
-            if HAS_CHAIN:
-                for step in tl.range(0, width * tiles, num_stages=STAGES):
-                    i = step // tiles
-                    l = (step % tiles) * T + tl.arange(0, T)
-                    b_l = tl.load(
-                        p_after + l[:, None] * columns + b[None, :], mask=(l < bond)[:, None] & kept, other=0.0
-                    )
-                    b_core = load_tile(p_core, (run * inner + n) * width + i, rows, l, bond, ld)
-                    b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
-                    b_back = product(b_core, b_l, PRECISION)
-                    b_sum += tl.where((flags & CHAIN) != 0, b_back, 0.0) * b_x[None, :]
-            tl.store(p_before + at, b_sum, mask=real)
-        if WANT_X:
-            for i in range(width):
-                b_share = tl.zeros((BN,), tl.float32)
-                for tile in range(tiles):
-                    rows = tile * T + tl.arange(0, T)
-                    at = rows[:, None] * columns + b[None, :]
-                    real = (rows < bond)[:, None] & kept
-                    if HAS_CHAIN:
-                        b_back = tl.zeros((T, BN), tl.float32)
-                        for step in range(tiles):
-                            l = step * T + tl.arange(0, T)
-                            b_l = tl.load(
-                                p_after + l[:, None] * columns + b[None, :], mask=(l < bond)[:, None] & kept, other=0.0
-                            )
-                            b_core = load_tile(p_core, (run * inner + n) * width + i, rows, l, bond, ld)
-                            b_back += product(b_core, b_l, PRECISION)
-                        b_y = tl.load(p_states + (n * runs + run) * size + at, mask=real, other=0.0)
-                        b_share += tl.sum(tl.where((flags & CHAIN) != 0, b_back * b_y, 0.0), axis=0)
-                    if HAS_LINEAR:
-                        p_entry = p_linear + ((run * inner + n) * width + i) * bond + rows
-                        b_entry = tl.load(p_entry, mask=(rows < bond) & ((flags & LINEAR) != 0), other=0.0)
-                        b_g = tl.load(p_after + at, mask=real, other=0.0)
-                        b_share += tl.sum(b_entry[:, None] * b_g, axis=0)
-                tl.store(p_grad_x + ((run * batch + b) * (inner + 2) + n + 1) * width + i, b_share, mask=inside)
-        tl.debug_barrier()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from restt.chain.cuda.calls import ALIGNMENT, Beside
-from restt.chain.cuda.launch import NARROW, Layout, round_up
+from restt.chain.cuda.launch import WIDEST, Layout, round_up
 from restt.chain.cuda.plans import Sizes, backward_plan, column_table, device_flags, forward_plan, kept_shape
 from restt.chain.operators import Settings, cannot_read, contiguous, register
 from restt.chain.packed import unpack
@@ -35,6 +35,8 @@ def unsupported(x: Tensor, weights: ChainWeights, topology: Topology) -> str | N
     for tensor in (x, *role_tensors(weights)):
         if tensor is not None and tensor.dtype != torch.float32:
             return f"it stores float32, got {tensor.dtype}; the eager backend takes any dtype"
+    if (bond := weights.first.shape[-1]) > WIDEST and topology.sites > 1:
+        return f"cores of bond {bond} do not fit on chip, those up to {WIDEST} do"
     if x.device.type != "cuda" and not _interpreted():
         return f"it needs CUDA tensors, got {x.device.type} (or TRITON_INTERPRET=1 to run its kernels as Python)"
     return None
@@ -90,8 +92,8 @@ def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, ...]:
     flags = device_flags(settings.connections, x.device)
     table = column_table(sizes.widths, x.device) if widths else flags
     output = first.new_empty(*first.shape[:-2], batch, settings.outputs)
-    states = first.new_empty(len(flags) if keep else 2, *plan.state) if keep or plan.layout.is_wide else None
-    last = states[-1] if keep and states is not None else first.new_empty(plan.state)
+    states = first.new_empty(len(flags), *plan.state) if keep else None
+    last = states[-1] if states is not None else first.new_empty(plan.state)
     leaving = first.new_empty(plan.state) if plan.has_output_skip else None
     core = kept_core = None
     if plan.pack is not None:
@@ -103,8 +105,7 @@ def _forward(tensors: Sequence[Any], settings: Settings) -> tuple[Tensor, ...]:
     if batch > 0:
         plan.sweep(
             output, _or_else(states, last), last, _or_else(leaving, last), x, first,
-            _operand(core, plan.layout, plan.tma, last), _or_else(linear, last), flags,
-            *(() if plan.layout.is_wide else (table,)),
+            _operand(core, plan.layout, plan.tma, last), _or_else(linear, last), flags, table,
             _or_else(last_chain, last), _or_else(last_linear, last), _or_else(last_skip, last),
         )  # fmt: skip
     # An operator's outputs are tensors of their own, none of them missing.
@@ -167,9 +168,8 @@ def _backward(
     cores = core if core.numel() else _aligned_cores(chain)
     plan.sweep(
         grads, _or_else(grad_x, grads), grad, states, x, _operand(cores, plan.layout, plan.tma, grads),
-        _or_else(linear, grads), flags, *(() if plan.layout.is_wide else (table,)),
+        _or_else(linear, grads), flags, table,
         _or_else(last_chain, grads), _or_else(last_skip, grads),
-        *((torch.empty_like(last),) if plan.layout.is_wide else ()),
     )  # fmt: skip
     if plan.weights is not None:
         grad_first, grad_chain, grad_linear = (_or_else(tensor, states) for tensor in gradients[:3])
@@ -246,8 +246,7 @@ def contract(x: Tensor, weights: ChainWeights, topology: Topology, widths: tuple
     """
     if x.dtype != torch.float32:  # the other conditions were checked when this backend was chosen
         raise ValueError(f"the fused GPU backend cannot run this: {unsupported(x, weights, topology)}")
-    # Equal widths are padded as they are; kernels for wide bonds know only whole sites.
-    if widths and (min(widths) == max(widths) or weights.first.shape[-1] > NARROW):
+    if widths and min(widths) == max(widths):  # padded as they are
         x, widths = unpack(x, widths), ()
     if torch.compiler.is_compiling() and topology.sites > 1:
         _tables_ready(topology.connections, widths, x.device)

@@ -19,7 +19,7 @@ SKIP_OUTPUT = tl.constexpr(8)
 # Numbers whose divisibility and being 1 make no faster code: without this each such case is compiled for itself.
 UNSPECIALISED = (
     *("inner", "batch", "runs", "stride_xs", "stride_xb", "stride_xn", "O", "bond", "ld", "width"),
-    *("first_width", "steps", "last_width", "slots", "per_run", "save", "height", "forward_ld"),
+    *("first_width", "steps", "last_width", "per_run", "save", "height", "forward_ld"),
 )
 
 
@@ -52,15 +52,6 @@ def load_core(p_core, matrix, rows, R: tl.constexpr, TMA: tl.constexpr):
         return p_core.load([matrix.to(tl.int32), 0, 0]).reshape(R, R)
     else:
         return tl.load(p_core + matrix * (R * R) + rows[:, None] * R + rows[None, :])
-
-
-@triton.jit
-def load_tile(p_core, matrix, rows, k, bond, ld):
-    """Rows and columns k of a packed core of ``bond`` rows, each ``ld`` times 16 bytes long; zero beyond them."""
-    # As a product: a compiler that sees rows begin at multiples of 16 bytes copies as many at once.
-    ld = ld * (128 // p_core.dtype.element_ty.primitive_bitwidth)
-    p_tile = p_core + matrix * bond * ld + rows[:, None] * ld + k[None, :]
-    return tl.load(p_tile, mask=(rows < bond)[:, None] & (k < ld)[None, :], other=0.0)
 
 
 @triton.jit
@@ -216,91 +207,4 @@ def forward_sweep(
     head_forward(
         p_out, p_last, p_leaving, p_last_x, p_last_chain, p_last_linear, p_last_skip, run, batch, columns,
         stride_xb, stride_xi, last_width, width, O, bond, b, R, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP, PRECISION,
-    )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=UNSPECIALISED)
-def forward_sweep_wide(
-    p_out, p_states, p_last, p_leaving, p_x, p_first, p_core, p_linear, p_flags,
-    p_last_chain, p_last_linear, p_last_skip,
-    inner, batch, columns, runs, stride_xs, stride_xb, stride_xn, stride_xi, O, bond, ld, width, slots,
-    T: tl.constexpr, BN: tl.constexpr, OT: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
-    HAS_CHAIN: tl.constexpr, HAS_LINEAR: tl.constexpr, HAS_OUTPUT_SKIP: tl.constexpr, ENDS_WITH_SKIP: tl.constexpr,
-    LAST_CHAIN: tl.constexpr, LAST_LINEAR: tl.constexpr, LAST_SKIP: tl.constexpr,
-):  # fmt: skip
-    """:func:`forward_sweep` of cores too large for the chip: T × T tiles, the state re-read from the stored ones.
-
-    ``p_states`` has ``slots`` states: all of them in training, two that take turns otherwise.
-    """
-    run = tl.program_id(1).to(tl.int64)
-    b = (tl.program_id(0) * BN + tl.arange(0, BN)).to(tl.int64)
-    inside = b < batch
-    kept = (b < columns)[None, :]
-    size = bond * tl.cast(columns, tl.int64)
-    p_x += run * stride_xs
-    p_left = p_leaving + run * size
-    tiles = tl.cdiv(bond, T)
-
-    for tile in range(tiles):
-        rows = tile * T + tl.arange(0, T)
-        at = rows[:, None] * columns + b[None, :]
-        real = (rows < bond)[:, None] & kept
-        b_y = tl.zeros((T, BN), tl.float32)
-        for i in range(width):
-            b_entry = tl.load(p_first + (run * width + i) * bond + rows, mask=rows < bond, other=0.0)
-            b_x = tl.load(p_x + b * stride_xb + i * stride_xi, mask=inside, other=0.0)
-            b_y += b_entry[:, None] * b_x[None, :]
-        tl.store(p_states + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP:
-            tl.store(p_left + at, tl.zeros((T, BN), tl.float32), mask=real)
-    tl.debug_barrier()
-
-    for site in range(inner):
-        n = tl.cast(site, tl.int64)
-        flags = tl.load(p_flags + n)
-        p_before = p_states + ((n % slots) * runs + run) * size
-        p_after = p_states + (((n + 1) % slots) * runs + run) * size
-        for tile in range(tiles):
-            rows = tile * T + tl.arange(0, T)
-            at = rows[:, None] * columns + b[None, :]
-            real = (rows < bond)[:, None] & kept
-            b_y = tl.load(p_before + at, mask=real, other=0.0)
-            b_sum = tl.where((flags & SKIP_FULL) != 0, b_y, 0.0)
-            if HAS_OUTPUT_SKIP:
-                b_left = tl.load(p_left + at, mask=real, other=0.0)
-                tl.store(p_left + at, b_left + tl.where((flags & SKIP_OUTPUT) != 0, b_y, 0.0), mask=real)
-            if HAS_CHAIN:
-                for step in tl.range(0, width * tiles, num_stages=STAGES):
-                    i = step // tiles
-                    k = (step % tiles) * T + tl.arange(0, T)
-                    b_k = tl.load(
-                        p_before + k[:, None] * columns + b[None, :], mask=(k < bond)[:, None] & kept, other=0.0
-                    )
-                    b_core = load_tile(p_core, (run * inner + n) * width + i, rows, k, bond, ld)
-                    b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
-                    b_new = product(b_core, b_k, PRECISION)
-                    b_sum += tl.where((flags & CHAIN) != 0, b_new, 0.0) * b_x[None, :]
-            if HAS_LINEAR:
-                for i in range(width):
-                    p_entry = p_linear + ((run * inner + n) * width + i) * bond + rows
-                    b_entry = tl.load(p_entry, mask=(rows < bond) & ((flags & LINEAR) != 0), other=0.0)
-                    b_x = tl.load(p_x + b * stride_xb + (n + 1) * stride_xn + i * stride_xi, mask=inside, other=0.0)
-                    b_sum += b_entry[:, None] * b_x[None, :]
-            tl.store(p_after + at, b_sum, mask=real)
-        tl.debug_barrier()
-
-    p_final = p_states + (tl.cast(inner % slots, tl.int64) * runs + run) * size
-    for tile in range(tiles):
-        rows = tile * T + tl.arange(0, T)
-        at = rows[:, None] * columns + b[None, :]
-        real = (rows < bond)[:, None] & kept
-        b_y = tl.load(p_final + at, mask=real, other=0.0)
-        tl.store(p_last + run * size + at, b_y, mask=real)
-        if HAS_OUTPUT_SKIP and ENDS_WITH_SKIP:
-            tl.store(p_left + at, tl.load(p_left + at, mask=real, other=0.0) + b_y, mask=real)
-    tl.debug_barrier()
-    head_forward(
-        p_out, p_last, p_leaving, p_x + (inner + 1) * stride_xn, p_last_chain, p_last_linear, p_last_skip, run,
-        batch, columns, stride_xb, stride_xi, width, width, O, bond, b, T, BN, OT, LAST_CHAIN, LAST_LINEAR, LAST_SKIP,
-        PRECISION,
     )  # fmt: skip

@@ -11,9 +11,8 @@ import torch
 
 # Types of the operands that take half the memory.
 _HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# The largest bond whose whole core is one tile on chip, and the tile of wider ones.
-NARROW = 128
-WIDE_TILE = 64
+# The largest bond whose whole core is one tile on chip.
+WIDEST = 128
 # Features of a site that one loop step takes at most: each other number is another kernel to compile.
 MOST_FEATURES = 4
 
@@ -58,49 +57,6 @@ class WeightLaunch:
     stages: int
 
 
-def _sweeps() -> dict[tuple[int, str], SweepLaunch]:
-    return {
-        (16, "tf32"): SweepLaunch(16, 0, 1, 4),
-        (32, "tf32"): SweepLaunch(16, 0, 4, 3),
-        (64, "tf32"): SweepLaunch(16, 0, 4, 5),
-        (128, "tf32"): SweepLaunch(16, 1, 8, 3),
-        (16, "bf16"): SweepLaunch(16, 0, 1, 4),
-        (32, "bf16"): SweepLaunch(16, 0, 4, 6),
-        (64, "bf16"): SweepLaunch(16, 0, 4, 3),
-        (128, "bf16"): SweepLaunch(16, 0, 4, 3),
-    }
-
-
-def _one_wave() -> dict[int, SweepLaunch]:
-    return {
-        32: SweepLaunch(8, 0, 2, 5),
-        64: SweepLaunch(8, 0, 4, 4),
-        128: SweepLaunch(8, 1, 4, 3),
-    }
-
-
-def _one_wave_back() -> dict[int, SweepLaunch]:
-    return {**_one_wave(), 64: SweepLaunch(8, 0, 2, 4), 128: SweepLaunch(8, 1, 4, 4)}
-
-
-def _weights() -> dict[int, WeightLaunch]:
-    return {
-        16: WeightLaunch(16, 16, 64, 2, 3),
-        32: WeightLaunch(32, 32, 128, 2, 3),
-        64: WeightLaunch(64, 64, 32, 4, 4),
-        128: WeightLaunch(128, 128, 32, 8, 3),
-    }
-
-
-def _column_cost() -> dict[int, dict[int, float]]:
-    return {
-        16: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
-        32: {8: 1.0, 16: 1.0, 32: 1.1, 64: 1.8},
-        64: {8: 1.0, 16: 1.0, 32: 1.2, 64: 2.0},
-        128: {8: 1.0, 16: 1.0, 32: 1.4, 64: 3.0},
-    }
-
-
 @dataclass(frozen=True)
 class LaunchTables:
     """Launch constants, chosen on an H200 among those that ``restt bench tune`` of 0.10.0 has timed.
@@ -110,21 +66,54 @@ class LaunchTables:
     products. The number of processors and the shared memory are those of the device.
     """
 
-    sweeps: Mapping[tuple[int, str], SweepLaunch] = field(default_factory=_sweeps)
+    sweeps: Mapping[tuple[int, str], SweepLaunch] = field(
+        default_factory=lambda: {
+            (16, "tf32"): SweepLaunch(16, 0, 1, 4),
+            (32, "tf32"): SweepLaunch(16, 0, 4, 3),
+            (64, "tf32"): SweepLaunch(16, 0, 4, 5),
+            (128, "tf32"): SweepLaunch(16, 1, 8, 3),
+            (16, "bf16"): SweepLaunch(16, 0, 1, 4),
+            (32, "bf16"): SweepLaunch(16, 0, 4, 6),
+            (64, "bf16"): SweepLaunch(16, 0, 4, 3),
+            (128, "bf16"): SweepLaunch(16, 0, 4, 3),
+        }
+    )
     # Where each program has a multiprocessor of its own, for these precisions: steps of 8 columns are shorter.
     narrow: tuple[str, ...] = ("tf32", "float32")
-    one_wave: Mapping[int, SweepLaunch] = field(default_factory=_one_wave)
-    one_wave_back: Mapping[int, SweepLaunch] = field(default_factory=_one_wave_back)
+    one_wave: Mapping[int, SweepLaunch] = field(
+        default_factory=lambda: {
+            32: SweepLaunch(8, 0, 2, 5),
+            64: SweepLaunch(8, 0, 4, 4),
+            128: SweepLaunch(8, 1, 4, 3),
+        }
+    )
+    # Backwards, where that differs.
+    one_wave_back: Mapping[int, SweepLaunch] = field(
+        default_factory=lambda: {64: SweepLaunch(8, 0, 2, 4), 128: SweepLaunch(8, 1, 4, 4)}
+    )
     # Where every multiprocessor has this many programs, as in a search over a small table: what a program occupies
     # matters more than how long it takes (106 instead of 172 µs forwards, 120 runs of 13 sites, r = 10).
     many_programs: int = 4
     many: Mapping[int, SweepLaunch] = field(default_factory=lambda: {16: SweepLaunch(32, 0, 1, 3)})
     # Tiles from which on the copy engine fetches cores by descriptor, where there is one.
     fetched: Mapping[str, int] = field(default_factory=lambda: {"tf32": 64, "bf16": 128})
-    wide: SweepLaunch = SweepLaunch(16, 1, 4, 3)
-    # Time of a program with this many batch columns, that of 16 being 1.
-    column_cost: Mapping[int, Mapping[int, float]] = field(default_factory=_column_cost)
-    weights: Mapping[int, WeightLaunch] = field(default_factory=_weights)
+    # Time of a program with 8, 16, 32 and 64 batch columns, that of 16 being 1.
+    column_cost: Mapping[int, tuple[float, ...]] = field(
+        default_factory=lambda: {
+            16: (1.0, 1.0, 1.1, 1.8),
+            32: (1.0, 1.0, 1.1, 1.8),
+            64: (1.0, 1.0, 1.2, 2.0),
+            128: (1.0, 1.0, 1.4, 3.0),
+        }
+    )
+    weights: Mapping[int, WeightLaunch] = field(
+        default_factory=lambda: {
+            16: WeightLaunch(16, 16, 64, 2, 3),
+            32: WeightLaunch(32, 32, 128, 2, 3),
+            64: WeightLaunch(64, 64, 32, 4, 4),
+            128: WeightLaunch(128, 128, 32, 8, 3),
+        }
+    )
     tf32_weights: Mapping[int, WeightLaunch] = field(default_factory=lambda: {128: WeightLaunch(128, 128, 16, 8, 5)})
     # Batch per loop step and warps of the output site's gradient, and of that with many programs (43, not 164 µs).
     head: tuple[int, int] = (128, 4)
@@ -144,14 +133,9 @@ class Layout:
     precision: str
 
     @property
-    def is_wide(self) -> bool:
-        """Whether a core is walked in tiles because it does not fit on chip."""
-        return self.bond > NARROW
-
-    @property
     def tile(self) -> int:
         """Edge of the tile a program multiplies with: a power of two, at least 16."""
-        return WIDE_TILE if self.is_wide else max(16, 1 << (self.bond - 1).bit_length())
+        return max(16, 1 << (self.bond - 1).bit_length())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -184,7 +168,7 @@ class Layout:
 
 def fetches_tiles(layout: Layout, device: Gpu) -> bool:
     """Whether the copy engine fetches whole cores, which then need no padding to a tile."""
-    return device.copies_tiles and not layout.is_wide and layout.tile >= TABLES.fetched[layout.operands]
+    return device.copies_tiles and layout.tile >= TABLES.fetched[layout.operands]
 
 
 def sweep_launch(
@@ -201,13 +185,12 @@ def sweep_launch(
 
     One that reads the states too keeps its tiles small, for shared memory.
     """
-    if layout.is_wide:
-        return TABLES.wide
     launch, crowd = TABLES.sweeps[layout.tile, layout.operands], TABLES.many_programs * device.processors
     columns = launch.columns
     if not reads_states:
         columns = _columns(layout, launch, runs, batch, device)
-        narrow = (TABLES.one_wave_back if back else TABLES.one_wave) if layout.precision in TABLES.narrow else {}
+        narrow = {**TABLES.one_wave, **(TABLES.one_wave_back if back else {})}
+        narrow = narrow if layout.precision in TABLES.narrow else {}
         many = TABLES.many if layout.operands == "tf32" else {}
         if (own := narrow.get(layout.tile)) and runs * -(-batch // own.columns) <= device.processors:
             launch, columns = own, own.columns
@@ -243,19 +226,19 @@ def _fitting(launch: SweepLaunch, layout: Layout, width: int, room: int, reads_s
 def _columns(layout: Layout, launch: SweepLaunch, runs: int, batch: int, device: Gpu) -> int:
     """The batch tile whose programs, one after another where there are more than processors, take the least time."""
 
-    def time(columns: int) -> float:
-        programs = runs * -(-batch // columns)
-        return -(-programs // device.processors) * TABLES.column_cost[layout.tile][columns]
+    def time(choice: tuple[int, float]) -> float:
+        columns, cost = choice
+        return -(-runs * -(-batch // columns) // device.processors) * cost
 
-    return min((columns for columns in (8, 16, 32, 64) if columns >= launch.columns), key=time)
+    choices = zip((8, 16, 32, 64), TABLES.column_cost[layout.tile], strict=True)
+    return min((choice for choice in choices if choice[0] >= launch.columns), key=time)[0]
 
 
 def weight_launch(layout: Layout, device: Gpu) -> WeightLaunch:
     """Constants of the weight gradient."""
-    tile = 128 if layout.is_wide else layout.tile
-    launch = TABLES.weights[tile]
-    if layout.precision == "tf32" and not layout.is_wide:
-        launch = TABLES.tf32_weights.get(tile, launch)
+    launch = TABLES.weights[layout.tile]
+    if layout.precision == "tf32":
+        launch = TABLES.tf32_weights.get(layout.tile, launch)
     step_bytes = 4 * launch.batch * (launch.rows + launch.columns)
     room = device.shared_bytes - TABLES.reserved_bytes
     return replace(launch, stages=max(1, min(launch.stages, room // step_bytes)))

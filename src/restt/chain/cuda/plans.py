@@ -115,9 +115,9 @@ class BackwardPlan(NamedTuple):
 
 
 def packed_shape(sizes: Sizes, folded: bool = False) -> tuple[int, int, int]:
-    """Shape of the packed cores: whole tiles, unless the copy engine or a wide sweep reads them."""
+    """Shape of the packed cores: whole tiles, unless the copy engine reads them."""
     layout, count = sizes.layout, sizes.runs * sizes.features[1]
-    if layout.is_wide or fetches_tiles(layout, sizes.gpu):
+    if fetches_tiles(layout, sizes.gpu):
         return count, layout.bond, layout.forward_ld(folded)
     return count, layout.tile, layout.tile
 
@@ -132,7 +132,7 @@ def kept_shape(sizes: Sizes) -> tuple[int, int, int] | None:
 @lru_cache(maxsize=256)
 def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
     """The launches of the forward pass; ``keep`` for a backward pass."""
-    from restt.chain.cuda.forward import forward_sweep, forward_sweep_wide
+    from restt.chain.cuda.forward import forward_sweep
     from restt.chain.cuda.gradients import pack_cores
 
     topology, layout = sizes.topology, sizes.layout
@@ -153,13 +153,8 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
             "num_warps": 4, "num_stages": 1,
         },
     )  # fmt: skip
-    constants = {"LAST_LINEAR": topology.linears[-1]}
-    if layout.is_wide:
-        slots = sizes.inner + 1 if keep else 2
-        sweep = _sweep_call(forward_sweep_wide, sizes, launch, constants, (layout.units(ld), sizes.first[-2], slots))
-    else:
-        numbers = (sizes.first[-2], *sizes.features, int(keep))
-        sweep = _sweep_call(forward_sweep, sizes, launch, {**constants, "FOLDED": folded}, numbers)
+    constants = {"LAST_LINEAR": topology.linears[-1], "FOLDED": folded}
+    sweep = _sweep_call(forward_sweep, sizes, launch, constants, (int(keep),))
     return ForwardPlan(
         layout,
         (sizes.runs, layout.bond, sizes.columns),
@@ -175,16 +170,12 @@ def forward_plan(sizes: Sizes, keep: bool) -> ForwardPlan:
 @lru_cache(maxsize=256)
 def backward_plan(sizes: Sizes, wanted: tuple[bool, ...]) -> BackwardPlan:
     """The launches of the backward pass; ``wanted`` are the tensors whose gradients are computed, x first."""
-    from restt.chain.cuda.backward import backward_sweep, backward_sweep_wide
+    from restt.chain.cuda.backward import backward_sweep
 
-    layout, width, constants = sizes.layout, sizes.first[-2], {"WANT_X": wanted[0]}
     launch = _sweep_launch(sizes, back=True, reads_states=wanted[0])
-    if layout.is_wide:
-        sweep = _sweep_call(backward_sweep_wide, sizes, launch, constants, (layout.units(layout.ld), width))
-    else:
-        sweep = _sweep_call(backward_sweep, sizes, launch, constants, (width, *sizes.features))
-    tma = fetches_tiles(layout, sizes.gpu)
-    return BackwardPlan(layout, sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
+    sweep = _sweep_call(backward_sweep, sizes, launch, {"WANT_X": wanted[0]})
+    tma = fetches_tiles(sizes.layout, sizes.gpu)
+    return BackwardPlan(sizes.layout, sizes.runs, tma, sweep, _weights(sizes, wanted[1:4]), _head(sizes, wanted[4:]))
 
 
 def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
@@ -194,29 +185,24 @@ def _sweep_launch(sizes: Sizes, **options: bool) -> SweepLaunch:
 
 
 def _sweep_call(
-    kernel: Any, sizes: Sizes, launch: SweepLaunch, constants: dict[str, Any], more: tuple[int, ...]
+    kernel: Any, sizes: Sizes, launch: SweepLaunch, constants: dict[str, Any], more: tuple[int, ...] = ()
 ) -> KernelCall:
-    """One sweep; ``more`` are the numbers behind the bond."""
+    """One sweep; ``more`` are the numbers behind those of all sweeps."""
     topology, layout = sizes.topology, sizes.layout
+    mixed = len(set(topology.connection_flags[:-1])) > 1
     numbers = (
-        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, sizes.outputs, layout.bond, *more,
+        sizes.inner, sizes.batch, sizes.columns, sizes.runs, *sizes.x_strides, sizes.outputs, layout.bond,
+        sizes.first[-2], *sizes.features, *more,
     )  # fmt: skip
     constants = {
         "BN": launch.columns, "OT": head_tile(sizes.outputs), "STAGES": launch.stages, "PRECISION": sizes.precision,
         "HAS_CHAIN": topology.has_chain, "HAS_LINEAR": topology.has_linear,
         "HAS_OUTPUT_SKIP": topology.has_output_skip, "ENDS_WITH_SKIP": topology.ends_with_skip,
         "LAST_CHAIN": topology.chains[-1], "LAST_SKIP": topology.has_skip_head,
-        "num_warps": launch.warps, "num_stages": 1, **constants,
+        "R": layout.tile, "PART": launch.part, "WHOLE": not sizes.widths and launch.part == sizes.first[-2],
+        "TMA": fetches_tiles(layout, sizes.gpu), "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0],
+        "RAGGED": bool(sizes.widths), "num_warps": launch.warps, "num_stages": 1, **constants,
     }  # fmt: skip
-    if layout.is_wide:
-        constants["T"] = layout.tile
-    else:
-        mixed = len(set(topology.connection_flags[:-1])) > 1
-        constants |= {
-            "R": layout.tile, "PART": launch.part, "WHOLE": not sizes.widths and launch.part == sizes.first[-2],
-            "TMA": fetches_tiles(layout, sizes.gpu), "MIXED": mixed, "SKIP": "none" if mixed else topology.skips[0],
-            "RAGGED": bool(sizes.widths),
-        }  # fmt: skip
     return KernelCall(kernel, (-(-sizes.columns // launch.columns), sizes.runs), numbers, constants)
 
 
@@ -266,7 +252,7 @@ def is_folded(topology: Topology, layout: Layout) -> bool:
     There must be room in the tile. Only tf32 products round the entry no more than the core that it then lies in.
     """
     uniform = len(set(topology.connection_flags[:-1])) == 1 and topology.has_chain and topology.has_linear
-    return uniform and layout.precision == "tf32" and layout.bond < layout.tile and not layout.is_wide
+    return uniform and layout.precision == "tf32" and layout.bond < layout.tile
 
 
 @cache
