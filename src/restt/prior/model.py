@@ -103,7 +103,7 @@ def fit(
     settings: Settings | None = None,
     dense: bool = False,
 ) -> Fitted:
-    """Fit a Gaussian process to a table; its posterior mean is a residual train, see docs/tables.md.
+    """Fit a Gaussian process to a table; its posterior mean is a residual train, see docs/table_model.md.
 
     It is rounded where a bond of the settings' largest or less holds the error, else it keeps its diagonal cores.
 
