@@ -87,6 +87,11 @@ class Prepared:
         """The rows on which a finished training is judged."""
         return (self.rows if self.held is None else self.held).examples
 
+    def has_rows_of(self, settings: Settings, seed: int) -> bool:
+        """Whether its encoded rows are those of a training with these settings and this seed."""
+        same = (self.settings.device, self.settings.dtype) == (settings.device, settings.dtype)
+        return same and (self.held is None or self.seed == seed)
+
     def start(self, folder: Any) -> Generator[EpochRecord, None, None]:
         """Begin the training, or resume the one in ``folder``; returns its records."""
         rows, held = self.rows, self.held
