@@ -178,5 +178,5 @@ def _check_version(file: TensorFile) -> None:
     if text != str(FORMAT_VERSION):
         raise ValueError(
             f"{file.path} was saved in format version {shown(text)} by restt {writer}; this restt ({__version__}) "
-            f"reads version {FORMAT_VERSION}: upgrade restt to load a newer file, save the model again if it is an older one"
+            f"reads version {FORMAT_VERSION}: upgrade restt to load a newer file, fit the model of an older one again"
         )
