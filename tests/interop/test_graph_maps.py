@@ -68,6 +68,19 @@ def test_agrees_with_the_map(tmp_path, feature_map, x, dtype):
     assert_onnx_agrees(tmp_path, module, x, feature_map, tolerance=1e-5 if dtype == torch.float32 else 1e-12)
 
 
+def test_knots_that_float32_cannot_tell_apart(tmp_path):
+    x = torch.tensor([-1.0, 0.5, 1.0, 1.5, 2.5, 3.0]).repeat(SITES, 1).T.contiguous()
+    for knots in (
+        [0, 1, 1 + 1e-12, 2],
+        [1, 1 + 1e-12, 2],
+        [0, 1, 1 + 1e-12],
+        [1, 1 + 1e-12],
+        [0, 1, 1 + 1e-12, 1 + 2e-12],
+    ):
+        hat = features.Hat(knots, outside="extrapolate")
+        assert_onnx_agrees(tmp_path, module_for(hat, x, torch.float32), x, hat)
+
+
 def test_levels_that_float32_cannot_tell_apart(tmp_path):
     onehot = features.OneHot([1.0, 2.0, 2 + 1e-12])
     x = torch.tensor([1.0, 2.0]).repeat(SITES, 1).T.contiguous()

@@ -74,22 +74,25 @@ def _hats(feature_map: features.Hat, dtype: torch.dtype) -> Callable[[Any, int],
     """Hats as differences of ramps: ramp j is 0 before step j (from knot j to j+1), 1 after it, and linear on it.
 
     φ_j = ramp_{j-1} - ramp_j needs no search for the step a value lies in. Ramp -1 is 1, the ramp after the last step
-    is 0, and the first and the last step go on beyond the outermost knots. In float64, which tells all knots apart.
+    is 0, and the first and the last step go on beyond the outermost knots.
     """
     rows, width = feature_map.site_knots, feature_map.width
-    start, lowest, highest = (torch.zeros(len(rows), width + 1, dtype=torch.float64) for _ in range(3))
+    start, lowest, highest = (torch.zeros(len(rows), width + 1, dtype=dtype) for _ in range(3))
     gap = torch.ones_like(start)
     lowest[:, 0] = highest[:, 0] = 1
     for site, row in enumerate(rows):
-        knots, steps = tensor64(row), slice(1, len(row))
+        knots, steps = tensor64(row).to(dtype), slice(1, len(row))
         start[site, steps], gap[site, steps], highest[site, steps] = knots[:-1], knots.diff(), 1
         if len(row) > 1:
             lowest[site, 1], highest[site, len(row) - 1] = -math.inf, math.inf
+    # Knots that rounding made equal: a jump at the knot, but for the last step, on which nothing lies.
+    equal = gap == 0
+    lowest[equal], highest[equal] = 0, (~highest[equal].isinf()).to(dtype)
+    start[equal], gap[equal] = start[equal].nextafter(start.new_tensor(-math.inf)), torch.finfo(dtype).tiny
 
     def hats(x: Any, _: int) -> Any:  # (B, N, 1) -> (B, N, I)
-        steps = (x.to(torch.float64) - start) / gap
-        ramps = torch.minimum(torch.maximum(steps, lowest), highest)
-        return (ramps.narrow(-1, 0, width) - ramps.narrow(-1, 1, width)).to(dtype)
+        ramps = torch.minimum(torch.maximum((x - start) / gap, lowest), highest)
+        return ramps.narrow(-1, 0, width) - ramps.narrow(-1, 1, width)
 
     return hats
 
