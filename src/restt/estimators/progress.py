@@ -21,7 +21,7 @@ except ImportError:
     class CallbackSupport:  # type: ignore[no-redef]
         """Stands in where scikit-learn has no callbacks."""
 
-    def with_callbacks(method: Any) -> Any:  # type: ignore[misc]
+    def with_callbacks(method: Any) -> Any:
         """Nothing to tear down."""
         return method
 

@@ -26,7 +26,7 @@ from restt.module import ResTT
 # Products of diagonal cores in one pass of the loop.
 PRODUCTS_AT_ONCE = 1024
 
-Function = Callable[[Any], Any]
+Function = Callable[..., Any]
 
 
 class MapPart(NamedTuple):
@@ -55,15 +55,15 @@ def _numeric_part(feature_map: NumericMap, module: ResTT | DiagonalTT) -> MapPar
     formula: Callable[[Any, int], Any] = feature_map._formula
     if isinstance(feature_map, features.Hat):
         formula = _hats(feature_map, dtype)
-    low, high = (None, None) if outside == "extrapolate" else (end.to(dtype) for end in feature_map._range())
+    ends = [] if outside == "extrapolate" else [end.to(dtype) for end in feature_map._range()]
     nan = _nan(dtype)
 
     def vectors(x: Any) -> Any:
         refused = ~torch.isfinite(x)
         if outside == "error":
-            refused = refused | (x < low) | (x > high)
+            refused = refused | (x < ends[0]) | (x > ends[1])
         elif outside == "clamp":
-            x = torch.minimum(torch.maximum(x, low), high)
+            x = torch.minimum(torch.maximum(x, ends[0]), ends[1])
         x = torch.where(refused, nan, x)
         return formula(x, shape[1]) if len(shape) == 2 else formula(x.unsqueeze(-1), 1)
 
