@@ -105,7 +105,7 @@ def test_damaged_statistics_of_a_column_do_not_end_the_process():
     """
     path = Path(__file__).parent / "damaged_statistics.parquet"
     for read in (lambda path: list(stream(path, "x").frames()), read_table):
-        with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged: .*(histogram|end of stream)"):
+        with pytest.raises(ValueError, match=r"damaged_statistics\.parquet is damaged.*: .*(histogram|end of stream)"):
             read(path)
 
 

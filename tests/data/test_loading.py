@@ -89,7 +89,7 @@ def test_offline_error_names_the_files(empty_homes: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         data.load("mnist")
     message = str(caught.value)
-    for file in catalog.entry("mnist").files:
+    for file in catalog.CATALOG["mnist"].remote_files:
         assert str(empty_homes / file.path) in message
         assert file.sha256 in message
     assert "RESTT_DATA_HOME" in message
@@ -126,7 +126,7 @@ def small_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFile:
     served.parent.mkdir(parents=True)
     served.write_bytes(content)
     file = RemoteFile("ale/table.csv", hashlib.sha256(content).hexdigest(), len(content), (served.as_uri(),))
-    monkeypatch.setitem(catalog.CATALOG, "ale", replace(catalog.entry("ale"), files=(file,)))
+    monkeypatch.setitem(catalog.CATALOG, "ale", replace(catalog.CATALOG["ale"], remote_files=(file,)))
     return file
 
 
@@ -143,9 +143,8 @@ def test_every_set_is_described(name: str) -> None:
     assert about.name == name
     assert about.task in ("classification", "regression")
     assert all((about.shape, about.source, about.licence, about.description))
-    assert about.files == tuple(file.path for file in catalog.entry(name).files)
     assert set(loading.LOADERS) == set(catalog.CATALOG)
-    for file in catalog.entry(name).files:
+    for file in about.remote_files:
         assert len(file.mirrors) >= 1
         assert len(file.sha256) == 64
         assert file.path.startswith(f"{name}/")

@@ -223,7 +223,7 @@ def test_whatever_is_changed_in_a_file_is_refused_or_predicts(name, tmp_path, mo
             found = model.predict(table)
         except ValueError:  # the table is not the one that the changed model is for
             continue
-        assert found.shape == (2,)
+        assert found.shape in ((2,), (2, 1))  # one column of y is a table too
     assert 100 < refused < 400
 
 

@@ -44,7 +44,7 @@ def test_missing_package_names_the_extra(tmp_path, monkeypatch):
 def test_a_failed_export_keeps_the_old_file(tmp_path, monkeypatch):
     path = interop.export(MODEL, tmp_path / "model.onnx")
     before = path.read_bytes()
-    monkeypatch.setattr("restt.interop.onnx_graph.OnnxGraph.model", _refusing)
+    monkeypatch.setattr("restt.interop.onnx_graph.OnnxGraph.serialized", _refusing)
     with pytest.raises(RuntimeError, match="not today"):
         interop.export(MODEL, path)
     assert path.read_bytes() == before
@@ -56,6 +56,6 @@ def _refusing(*_):
 
 
 def test_too_large_for_onnx_is_said_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("restt.interop.exporting.LARGEST_FILE", 100)
+    monkeypatch.setattr("restt.interop.onnx_graph.LARGEST_FILE", 100)
     with pytest.raises(ValueError, match=r"at most 2 GiB.*use \.pt2"):
         interop.export(restt.ResTT(20, 2, 8, 2, Topology.residual(20)), tmp_path / "model.onnx")

@@ -63,7 +63,7 @@ def test_agrees_with_the_map(tmp_path, feature_map, x, dtype):
     if getattr(feature_map, "outside", None) == "error":  # rounding may move an end of the range by one step
         x = x.clamp(*(end.to(dtype) for end in feature_map._range()))
     module = module_for(feature_map, x, dtype)
-    vectors = map_part(feature_map, module)(x)
+    vectors = map_part(feature_map, module).vectors(x)
     assert_same(vectors, feature_map(x), tolerance=1e-6 if dtype == torch.float32 else 1e-14)
     assert_onnx_agrees(tmp_path, module, x, feature_map, tolerance=1e-5 if dtype == torch.float32 else 1e-12)
 

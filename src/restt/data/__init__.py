@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from restt.data.catalog import available
+from restt.data.catalog import Description, available
 from restt.data.dataset import Dataset
-from restt.data.loading import Description, describe, fetch, load
+from restt.data.loading import describe, fetch, load
 from restt.data.parquet import Stream, stream
 
 __all__ = ["Dataset", "Description", "Stream", "available", "describe", "fetch", "load", "stream"]

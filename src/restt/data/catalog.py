@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from restt._common.errors import check_choice
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,32 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set.
-
-    ``files`` is empty for sets that scikit-learn carries or that are generated, ``classes`` for regression.
-    """
+class Description:
+    """A data set before it is loaded."""
 
     name: str
     shape: str
     source: str
     licence: str
     description: str
-    files: tuple[RemoteFile, ...] = ()
-    classes: tuple[str, ...] = ()
+    remote_files: tuple[RemoteFile, ...] = ()  # none for sets that scikit-learn carries or that are generated
+    classes: tuple[str, ...] = ()  # none for regression
+    folder: Path | None = None  # the data home that has the files
+
+    @property
+    def task(self) -> str:
+        """``"classification"`` or ``"regression"``."""
+        return "classification" if self.classes else "regression"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths inside a data home."""
+        return tuple(file.path for file in self.remote_files)
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``load`` needs no download."""
+        return self.folder is not None or not self.remote_files
 
 
 def available() -> tuple[str, ...]:
@@ -40,11 +52,6 @@ def available() -> tuple[str, ...]:
     ('digits', 'diabetes', 'mnist', 'fashion-mnist', 'boston', 'ale', 'synthetic')
     """
     return tuple(CATALOG)
-
-
-def entry(name: str) -> Entry:
-    """Look up a data set by its name."""
-    return CATALOG[check_choice("name", name, CATALOG)]
 
 
 def _image_files(folder: str, bases: tuple[str, ...], parts: dict[str, tuple[str, int]]) -> tuple[RemoteFile, ...]:
@@ -98,10 +105,10 @@ _ALE_FILE = RemoteFile(
     (f"https://raw.githubusercontent.com/Vijayan0320/docs/8f83f22aa155715a848b23cd47e40e11c40df9a2/{_ALE_CSV}",),
 )
 
-CATALOG: dict[str, Entry] = {
+CATALOG: dict[str, Description] = {
     item.name: item
     for item in (
-        Entry(
+        Description(
             "digits",
             "1797 images of 8×8 pixels, 10 classes",
             "UCI optical recognition of handwritten digits, test part, as carried by scikit-learn",
@@ -109,14 +116,14 @@ CATALOG: dict[str, Entry] = {
             "Pixels divided by 16 into [0, 1] and flattened: x (1797, 64).",
             classes=tuple("0123456789"),
         ),
-        Entry(
+        Description(
             "diabetes",
             "442 rows, 10 columns",
             "Efron, Hastie, Johnstone and Tibshirani (2004), as carried by scikit-learn",
             "none stated; scikit-learn's copy is BSD-3-Clause",
             "Progression of the disease after one year; columns centred and scaled by scikit-learn.",
         ),
-        Entry(
+        Description(
             "mnist",
             "60000 + 10000 images of 28×28 pixels, 10 classes",
             "LeCun, Cortes and Burges: The MNIST database of handwritten digits",
@@ -125,7 +132,7 @@ CATALOG: dict[str, Entry] = {
             _MNIST_FILES,
             tuple("0123456789"),
         ),
-        Entry(
+        Description(
             "fashion-mnist",
             "60000 + 10000 images of 28×28 pixels, 10 classes",
             "Zalando Research",
@@ -134,7 +141,7 @@ CATALOG: dict[str, Entry] = {
             _FASHION_FILES,
             ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
-        Entry(
+        Description(
             "boston",
             "506 rows, 13 columns",
             "Harrison and Rubinfeld (1978), StatLib, in the copy carried by scikit-learn up to 1.1",
@@ -143,7 +150,7 @@ CATALOG: dict[str, Entry] = {
             "use the set to compare with published results, not to model houses.",
             (_BOSTON_FILE,),
         ),
-        Entry(
+        Description(
             "ale",
             "107 rows, 4 columns",
             "UCI Machine Learning Repository no. 844; Singh et al., IEEE Access 8 (2020)",
@@ -151,7 +158,7 @@ CATALOG: dict[str, Entry] = {
             "Average localization error of sensor nodes. The column sd_ale, measured with the target, is left out.",
             (_ALE_FILE,),
         ),
-        Entry(
+        Description(
             "synthetic",
             "10000 or 50000 + 10000 rows, 3 sites of width d",
             "generated (paper, Eq. synthetic)",

@@ -10,16 +10,15 @@ import os
 import sys
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from restt._common.errors import shown
+from restt._common.errors import check_choice, shown
 from restt._common.files import user_cache, write_bytes_atomic
-from restt.data import catalog
-from restt.data.catalog import RemoteFile
+from restt.data.catalog import CATALOG, Description, RemoteFile
 from restt.data.dataset import Dataset
 from restt.data.images import load_images
 from restt.data.synthetic import load_synthetic
@@ -29,21 +28,6 @@ DIGITS_FULL_SCALE = 16
 CHUNK = 1 << 18
 TIMEOUT_SECONDS = 30.0
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Description:
-    """Properties of a data set that are known before loading it."""
-
-    name: str
-    task: str
-    shape: str
-    source: str
-    licence: str
-    description: str
-    files: tuple[str, ...]  # paths inside a data home
-    folder: Path | None  # the data home that has them
-    ready: bool  # whether ``load`` needs no download
 
 
 def load(
@@ -65,15 +49,15 @@ def load(
     >>> data.load("synthetic", d=4, n_train=100, n_test=10)
     Dataset('synthetic', regression, x_train (100, 3, 4), x_test (10, 3, 4))
     """
-    entry = catalog.entry(name)
+    about = CATALOG[check_choice("name", name, CATALOG)]
     parameters = inspect.signature(LOADERS[name]).parameters.values()
     allowed = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise TypeError(f"load({name!r}) takes the options {allowed}, got {unknown}")
-    files = [read_files(entry.files, search_folders(data_home), may_download=download)] if entry.files else []
-    fields = LOADERS[name](*files, **options)
-    return Dataset(name, **fields, classes=entry.classes, source=entry.source, description=entry.description)
+    files = read_files(about.remote_files, search_folders(data_home), may_download=download)
+    fields = LOADERS[name](*([files] if files else []), **options)
+    return Dataset(name, **fields, classes=about.classes, source=about.source, description=about.description)
 
 
 def fetch(
@@ -86,8 +70,8 @@ def fetch(
     >>> fetch("digits")
     ()
     """
-    files = read_files(catalog.entry(name).files, search_folders(data_home), progress=progress)
-    return tuple(path for path, _ in files)
+    files = describe(name).remote_files
+    return tuple(path for path, _ in read_files(files, search_folders(data_home), progress=progress))
 
 
 def describe(name: str, *, data_home: str | os.PathLike[str] | None = None) -> Description:
@@ -96,19 +80,8 @@ def describe(name: str, *, data_home: str | os.PathLike[str] | None = None) -> D
     >>> describe("diabetes").ready
     True
     """
-    entry = catalog.entry(name)
-    folder = locate(entry.files, search_folders(data_home)) if entry.files else None
-    return Description(
-        name,
-        "classification" if entry.classes else "regression",
-        entry.shape,
-        entry.source,
-        entry.licence,
-        entry.description,
-        tuple(file.path for file in entry.files),
-        folder,
-        ready=folder is not None or not entry.files,
-    )
+    about = CATALOG[check_choice("name", name, CATALOG)]
+    return replace(about, folder=locate(about.remote_files, search_folders(data_home)) if about.remote_files else None)
 
 
 def system_folders() -> tuple[Path, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,11 @@ READ_BYTES = 2**17
 FOOTER_LIMITS = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**16}
 
 
-def stream(
-    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    target: str | Sequence[str],
-    *,
-    columns: Sequence[str] | None = None,
-    shuffle_block: Any = "auto",
-    seed: int = 0,
-) -> Stream:
-    """Open Parquet files as rows to train on that need not fit into memory.
+class Stream:
+    """Rows of Parquet files to train on that need not fit into memory.
 
-    The result is ``X`` of an estimator's ``fit`` or ``x`` of :func:`restt.train.train`, each without y. The footers of
-    all files are read at once: a file that is damaged or has other columns than the first is refused here, by name.
+    It is ``X`` of an estimator's ``fit`` or ``x`` of :func:`restt.train.train`, each without y. The footers of all
+    files are read at once: a file that is damaged or has other columns than the first is refused here, by name.
 
     Parameters
     ----------
@@ -62,39 +56,29 @@ def stream(
     >>> rows.rows, rows.columns
     (200, ('a', 'b'))
     """
-    try:
-        import pandas  # noqa: F401
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as missing:
-        raise ImportError("streaming Parquet files needs pandas and pyarrow: pip install 'restt[app]'") from missing
-    return Stream(_paths(files), target, columns, shuffle_block, seed)
-
-
-class Stream:
-    """Rows of Parquet files; :func:`stream` makes it."""
 
     def __init__(
         self,
-        files: Sequence[Path],
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         target: str | Sequence[str],
-        columns: Sequence[str] | None,
-        shuffle_block: Any,
-        seed: int,
+        *,
+        columns: Sequence[str] | None = None,
+        shuffle_block: Any = "auto",
+        seed: int = 0,
     ) -> None:
-        self.files = tuple(files)
-        self.flat = isinstance(target, str)
+        self.files, self.flat = tuple(_paths(files)), isinstance(target, str)
         self.target: tuple[str, ...] = (target,) if isinstance(target, str) else tuple(target)
-        footers = [_read_footer(path) for path in self.files]
-        schemas = [footer.schema.to_arrow_schema() for footer in footers]
+        schemas: list[Any] = []
+        self._groups: list[tuple[Path, int, int]] = []  # file, row group, rows
+        for path in self.files:
+            with _opened(path) as file:
+                schemas.append(file.schema_arrow)
+                groups = range(file.num_row_groups)
+                self._groups += [(path, group, file.metadata.row_group(group).num_rows) for group in groups]
         names = schemas[0].names
         self.columns = tuple(name for name in names if name not in self.target) if columns is None else tuple(columns)
         _check_names(self.target, self.columns, names, self.files[0])
         self.schema = self._shared_schema(schemas, columns is None)
-        self._groups = [  # file, row group, rows
-            (path, group, footer.row_group(group).num_rows)
-            for path, footer in zip(self.files, footers, strict=True)
-            for group in range(footer.num_row_groups)
-        ]
         self.rows = sum(rows for *_, rows in self._groups)
         if self.rows == 0:
             raise ValueError(f"files must hold at least one row, got none in {len(self.files)} file(s)")
@@ -104,21 +88,19 @@ class Stream:
 
     def _shared_schema(self, schemas: Sequence[Any], all_columns: bool) -> Any:
         """Return columns and target with types that all files can be cast to."""
-        import pyarrow as pa
-
-        names = [*self.columns, *self.target]
-        shared: list[Any] = []
+        pa, names = _pyarrow(), [*self.columns, *self.target]
+        shared = pa.schema([])
         for path, schema in zip(self.files, schemas, strict=True):
             problems = [f"{name!r} is missing" for name in names if name not in schema.names]
             problems += [f"{name!r} is added" for name in schema.names if all_columns and name not in names]
             own = [pa.field(name, _plain(schema.field(name))) for name in names if name in schema.names]
             try:
-                shared = list(pa.unify_schemas([pa.schema(shared), pa.schema(own)], promote_options="permissive"))
+                shared = pa.unify_schemas([shared, pa.schema(own)], promote_options="permissive")
             except pa.ArrowException as error:
                 problems.append(_one_line(error))
             if problems:
                 raise ValueError(f"{path} has other columns than {self.files[0]}: {', '.join(problems)}")
-        return pa.schema(shared)
+        return shared
 
     def frames(self, epoch: int | None = None) -> Iterator[Any]:
         """Yield the rows of an epoch as data frames of columns and target, indexed by the row's number in the files.
@@ -126,8 +108,6 @@ class Stream:
         Row groups come in random order and the rows of a block are shuffled; without an epoch all come in the order of
         the files.
         """
-        import pyarrow as pa
-
         starts = np.cumsum([0, *(rows for *_, rows in self._groups)])
         rng = None if epoch is None else np.random.default_rng([self.seed, epoch])
         order = range(len(self._groups)) if rng is None else rng.permutation(len(self._groups)).tolist()
@@ -142,7 +122,7 @@ class Stream:
                     yield _joined(numbers, tables, rng)
                     numbers, tables = [], []
             # Pages of other sizes come with the next row group and would be in memory beside these.
-            pa.default_memory_pool().release_unused()
+            _pyarrow().default_memory_pool().release_unused()
         if tables:
             yield _joined(numbers, tables, rng)
 
@@ -173,17 +153,36 @@ class Stream:
         return {"files": files, "rows": self.rows, **names, "shuffle_block": self.shuffle_block, "seed": self.seed}
 
     def _read(self, path: Path, group: int) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        names = self.schema.names
-        try:
+        table, names = _pyarrow().Table, self.schema.names
+        with _opened(path) as file:
             # Not through a dataset: its scanner reads a whole row group ahead.
-            with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False, **FOOTER_LIMITS) as file:
-                for batch in file.iter_batches(self.shuffle_block, [group], names, use_threads=False):
-                    yield pa.Table.from_batches([batch]).select(names).cast(self.schema)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path} is damaged: {_one_line(error)}") from error
+            for batch in file.iter_batches(self.shuffle_block, [group], names, use_threads=False):
+                yield table.from_batches([batch]).select(names).cast(self.schema)
+
+
+stream = Stream
+
+
+def _pyarrow() -> Any:
+    try:
+        import pandas  # noqa: F401
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise ImportError("streaming Parquet files needs pandas and pyarrow: pip install 'restt[app]'") from missing
+    return pyarrow
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    pa = _pyarrow()
+    try:
+        with pa.parquet.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False, **FOOTER_LIMITS) as file:
+            yield file
+    except FileNotFoundError:
+        raise FileNotFoundError(f"files names {path}, which does not exist") from None
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is damaged or no Parquet file: {_one_line(error)}") from error
 
 
 def _paths(files: Any) -> list[Path]:
@@ -196,19 +195,6 @@ def _paths(files: Any) -> list[Path]:
     if not paths:
         raise ValueError("files must name at least one Parquet file, got none")
     return paths
-
-
-def _read_footer(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, **FOOTER_LIMITS) as file:
-            return file.metadata
-    except FileNotFoundError:
-        raise FileNotFoundError(f"files names {path}, which does not exist") from None
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is damaged or no Parquet file: {_one_line(error)}") from error
 
 
 def _file_entry(path: Path) -> str:
@@ -225,9 +211,8 @@ def _one_line(error: BaseException) -> str:
 
 def _plain(field: Any) -> Any:
     """Return the type in which a column is read: every kind of text as a string, decimals as floats."""
-    import pyarrow as pa
-    from pyarrow import types
-
+    pa = _pyarrow()
+    types = pa.types
     kind = field.type.value_type if types.is_dictionary(field.type) else field.type
     if types.is_string(kind) or types.is_large_string(kind):
         return pa.string()
@@ -251,7 +236,5 @@ def _check_names(target: tuple[str, ...], columns: tuple[str, ...], known: list[
 
 
 def _joined(numbers: list[np.ndarray], tables: list[Any], rng: np.random.Generator | None) -> Any:
-    import pyarrow as pa
-
-    frame = pa.concat_tables(tables).to_pandas().set_axis(np.concatenate(numbers), axis=0)
+    frame = _pyarrow().concat_tables(tables).to_pandas().set_axis(np.concatenate(numbers), axis=0)
     return frame if rng is None else frame.iloc[rng.permutation(len(frame))]

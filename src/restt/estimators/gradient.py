@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from restt._common.devices import fitting_threads
 from restt._common.errors import shown
 from restt.diagonal import DiagonalTT
 from restt.estimators.encoding import ROWS_AT_ONCE, Encoding, placed
-from restt.estimators.settings import NET, Settings, read_patience, read_penalty
+from restt.estimators.settings import NET, Settings, read_penalty
 from restt.estimators.streams import EncodedStream, Sample
 from restt.estimators.tables import Table
 from restt.estimators.targets import Target
@@ -86,6 +86,11 @@ class Prepared:
     def judged(self) -> Examples:
         """The rows on which a finished training is judged."""
         return (self.rows if self.held is None else self.held).examples
+
+    def has_rows_of(self, settings: Settings, seed: int) -> bool:
+        """Whether its encoded rows are those of a training with these settings and this seed."""
+        same = (self.settings.device, self.settings.dtype) == (settings.device, settings.dtype)
+        return same and (self.held is None or self.seed == seed)
 
     def start(self, folder: Any) -> Generator[EpochRecord, None, None]:
         """Begin the training, or resume the one in ``folder``; returns its records."""
@@ -173,6 +178,7 @@ def train_config(
     parameters: BaseNet, loss: str, target: Target, settings: Settings, rows: int, seed: int | None, *, once: bool
 ) -> TrainConfig:
     """Settings of a training; ``once`` is a single pass at a constant rate, for ``partial_fit``."""
+    stops = 0 if once else NET.patience if parameters.early_stopping is True else int(parameters.early_stopping)
     return TrainConfig(
         epochs=1 if once else settings.epochs,
         batch_size=settings.batch_size,
@@ -181,8 +187,8 @@ def train_config(
         loss=loss,
         penalty=read_penalty(parameters.penalty, target.auto_penalty(rows)),
         dropout=float(parameters.dropout),
-        patience=None if once else read_patience(parameters.early_stopping),
-        keep="best" if parameters.early_stopping and not once else "last",
+        patience=stops or None,
+        keep="best" if stops else "last",
         seed=seed,
     )
 
@@ -194,11 +200,13 @@ def multiplication(precision: str) -> str:
 
 def member_outputs(module: ResTT | DiagonalTT, encoding: Encoding, numbers: np.ndarray, precision: str) -> np.ndarray:
     """Outputs of every member for rows of numbers (B, C), in pieces of bounded size: (S, B, O) float64."""
-    work = min(len(numbers), ROWS_AT_ONCE) * module.row_work
-    parts = []
+    return _outputs(module, encoding.chunks(placed(numbers, module.device)), len(numbers), precision)
+
+
+def _outputs(module: ResTT | DiagonalTT, chunks: Iterable[Tensor], rows: int, precision: str) -> np.ndarray:
+    work = min(rows, ROWS_AT_ONCE) * module.row_work
     with torch.no_grad(), chain.precision(multiplication(precision)), fitting_threads(work):
-        for vectors in encoding.chunks(placed(numbers, module.device)):
-            parts.append(module(vectors.to(module.device, module.dtype)).double().cpu())
+        parts = [module(vectors.to(module.device, module.dtype)).double().cpu() for vectors in chunks]
     return torch.cat(parts, dim=1).numpy()
 
 
@@ -212,10 +220,8 @@ def why_it_failed(module: ResTT, prepared: Prepared, events: Sequence[Event]) ->
     rows, target = prepared.rows, prepared.target
     judged = slice(None, None, -(-len(rows.vectors) // NET.judged_rows))
     vectors, targets, weights = rows.vectors[judged], rows.targets[judged].numpy(), rows.loss_weights[judged]
-    work = min(len(vectors), ROWS_AT_ONCE) * module.row_work
-    with torch.no_grad(), chain.precision(multiplication(prepared.settings.precision)), fitting_threads(work):
-        parts = [module(chunk).double().mean(dim=0).cpu() for chunk in vectors.split(ROWS_AT_ONCE)]
-    shortfall = target.shortfall(torch.cat(parts).numpy(), targets, weights) if weights.any() else 0.0
+    outputs = _outputs(module, vectors.split(ROWS_AT_ONCE), len(vectors), prepared.settings.precision).mean(axis=0)
+    shortfall = target.shortfall(outputs, targets, weights) if weights.any() else 0.0
     if not shortfall <= NET.failed_ratio:
         reasons.append(
             f"the fit ends worse than {target.constant_guess} on its own training rows: its loss is {shortfall:.3g} "

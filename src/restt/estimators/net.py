@@ -234,11 +234,9 @@ class BaseNet(CallbackSupport, BaseResTT):
             check_same_shape(self.module_, self)
             encoding, target = self.encoding_, self.target_
         settings = self._settings(given.rows, sum(encoding.widths))
-        if like is None:
-            self._check_size(given, max(encoding.widths), settings, target.outputs)
-
+        self._check_size(given, max(encoding.widths), settings, target.outputs)
         seed = self._new_seed()
-        if like is not None and (like.held is None or like.seed == seed):
+        if like is not None and like.has_rows_of(settings, seed):
             rows, held = like.rows, like.held
         else:
             kept, out = self._split(given, held_out, None if once else seed)

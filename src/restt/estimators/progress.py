@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from restt.train import EpochRecord
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-# Lines that verbose=1 prints.
-LINES = 10
-
-if TYPE_CHECKING:
-
-    class CallbackSupport:
-        """``set_callbacks`` where scikit-learn offers it."""
-
-        def _init_callback_context(self, max_subtasks: int) -> Any: ...
-
-    def with_callbacks(method: Method) -> Method:
-        """Tear callbacks down when the method ends, however it ends."""
-        return method
+try:
+    from sklearn.callback import CallbackSupportMixin as CallbackSupport
+    from sklearn.callback import with_callbacks
 
     SUPPORTED = True
-else:
-    try:
-        from sklearn.callback import CallbackSupportMixin as CallbackSupport
-        from sklearn.callback import with_callbacks
+except ImportError:
+    SUPPORTED = False
 
-        SUPPORTED = True
-    except ImportError:
-        SUPPORTED = False
+    class CallbackSupport:  # type: ignore[no-redef]
+        """Stands in where scikit-learn has no callbacks."""
 
-        class CallbackSupport:
-            """Stands in where scikit-learn has no callbacks."""
+    def with_callbacks(method: Any) -> Any:
+        """Nothing to tear down."""
+        return method
 
-        def with_callbacks(method):
-            """Nothing to tear down."""
-            return method
+
+# Lines that verbose=1 prints.
+LINES = 10
 
 
 class History(list[EpochRecord]):

@@ -44,7 +44,7 @@ _CLOSED = ("bond_dim", "categorical_features", "handle_unknown", "device", "rand
 def current_kind(state: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Translate an estimator saved before closed form and training were two classes to today's name and parameters."""
     missing = "average" if parameters["handle_missing"] == "learn" else parameters["handle_missing"]
-    if state.get("solver", "gradient") != "gradient":  # the first version's files are all of trainings
+    if state["solver"] != "gradient":
         kept = {name: value for name, value in parameters.items() if name in _CLOSED}
         return str(state["kind"]), {**kept, "handle_missing": missing}
     kept = {name: value for name, value in parameters.items() if name != "solver"}

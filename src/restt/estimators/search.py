@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
-from itertools import accumulate, pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -37,8 +36,9 @@ from restt.module import ResTT
 from restt.train import Event, Penalty, TrainConfig, train
 from restt.train.runs import per_run
 
-# Parameters that only concern how encoded rows are trained on: candidates that differ in these share the rows.
-ONLY_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
+# Parameters that leave the encoding of the rows as it is: candidates that differ in these share the encoded rows.
+OF_TRAINING = ("epochs", "lr", "schedule", "batch_size", "penalty", "dropout", "random_state", "verbose")
+OF_MODULE = ("topology", "bond_dim", "sigma2", "runs")
 # Settings in which the runs of one module may differ, beside the weights of the penalty.
 OF_RUNS = ("epochs", "lr", "weight_decay", "dropout", "seed")
 
@@ -116,10 +116,11 @@ class ResTTSearchCV(GridSearchCV):
         folds = list(check_cv(self.cv, y, classifier=is_classifier(self.estimator)).split(X, y, groups))
         if self.verbose:
             print(f"{len(folds)} folds of {len(candidates)} candidates, {len(folds) * len(candidates)} fits")
-        results: dict[tuple[int, int], dict[str, Any]] = {}
-        for group in _with_shared_rows(candidates):
-            results |= self._results(X, y, sample_weight, group, folds, scorer)
-        self._choose_best(candidates, len(folds), [results[place] for place in sorted(results)])
+        fits = self._prepared(X, y, sample_weight, candidates, [kept for kept, _ in folds])
+        _train_all(fits)
+        weighs = sample_weight is not None and accepts_sample_weight(scorer)
+        results = [self._scored(fit, X, y, sample_weight if weighs else None, folds[fit.fold], scorer) for fit in fits]
+        self._choose_best(candidates, len(folds), results)
         self.scorer_ = getattr(scorer, "_scorers", scorer)
         if self.refit:
             self.best_estimator_ = self._candidate(self.best_params_)
@@ -136,46 +137,41 @@ class ResTTSearchCV(GridSearchCV):
             raise ValueError(f"checkpoint_dir must be None in a ResTTSearchCV, got {shown(estimator.checkpoint_dir)}")
         return estimator
 
-    def _results(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        candidates: dict[int, dict[str, Any]],
-        folds: Sequence[tuple[np.ndarray, np.ndarray]],
-        scorer: Any,
-    ) -> dict[tuple[int, int], dict[str, Any]]:
-        """Fit and score candidates that share encoded rows; scores by candidate and fold, as GridSearchCV has them."""
-        ready: list[tuple[int, int, BaseNet, Prepared]] = []
-        for fold, (kept, _) in enumerate(folds):
-            own_x, own_y = safe_split(self.estimator, X, y, kept)
-            weights = check_method_params(X, {"sample_weight": sample_weight}, kept)["sample_weight"]
-            like: Prepared | None = None
-            for number, parameters in candidates.items():
+    def _prepared(
+        self, X: Any, y: Any, sample_weight: Any, candidates: Sequence[dict[str, Any]], folds: Sequence[np.ndarray]
+    ) -> list[_Fit]:
+        """Prepare the fits of all candidates to all folds; those that only train otherwise share their encoded rows."""
+        fits = []
+        shared: dict[tuple[bytes, int], Prepared] = {}
+        for parameters in candidates:
+            key = pickle.dumps(
+                sorted((name, value) for name, value in parameters.items() if name not in OF_TRAINING + OF_MODULE)
+            )
+            for fold, kept in enumerate(folds):
                 estimator = self._candidate(parameters)
                 estimator._validate_params()
-                given = estimator._read_examples(own_x, own_y, weights, reset=True)
+                weights = check_method_params(X, {"sample_weight": sample_weight}, kept)["sample_weight"]
+                given = estimator._read_examples(*safe_split(self.estimator, X, y, kept), weights, reset=True)
                 with fitting_threads(given.encoding_work):
-                    like = estimator._prepare(given, like=like)
-                ready.append((number, fold, estimator, like))
-        # Neighbours have the same rows, which a group reads once, and the same rate, so that Adam moves them together.
-        ready.sort(key=lambda item: (item[1], item[3].config.lr))
-        weighs = sample_weight is not None and accepts_sample_weight(scorer)
-        results = {}
-        for (number, fold, estimator, prepared), trained in zip(ready, _trained([p for *_, p in ready]), strict=True):
-            # As fit does, but for the covariances that explanations need.
-            estimator._adopt(prepared)
-            estimator.module_, estimator.n_iter_ = trained.module, trained.epochs
-            estimator._finish(prepared.judged)
-            estimator._warn_if_failed(prepared, trained.events)
-            began, scores = time.perf_counter(), {}
-            for name, rows in zip(("train_scores", "test_scores"), folds[fold], strict=True):
-                if name == "test_scores" or self.return_train_score:
-                    own = check_method_params(X, {"sample_weight": sample_weight} if weighs else {}, rows)
-                    scores[name] = scorer(estimator, *safe_split(self.estimator, X, y, rows), **own)
-            times = {"fit_time": trained.seconds, "score_time": time.perf_counter() - began}
-            results[number, fold] = {**times, **scores}
-        return results
+                    shared[key, fold] = estimator._prepare(given, like=shared.get((key, fold)))
+                fits.append(_Fit(fold, estimator, shared[key, fold]))
+        return fits
+
+    def _scored(
+        self, fit: _Fit, X: Any, y: Any, sample_weight: Any, rows: tuple[np.ndarray, np.ndarray], scorer: Any
+    ) -> dict[str, Any]:
+        """Score a fit, as ``GridSearchCV`` has results."""
+        # As fit does, but for the covariances that explanations need.
+        fit.estimator._adopt(fit.prepared)
+        fit.estimator.n_iter_ = fit.epochs
+        fit.estimator._finish(fit.prepared.judged)
+        fit.estimator._warn_if_failed(fit.prepared, fit.events)
+        began, scores = time.perf_counter(), {}
+        for name, part in zip(("train_scores", "test_scores"), rows, strict=True):
+            if name == "test_scores" or self.return_train_score:
+                own = {} if sample_weight is None else check_method_params(X, {"sample_weight": sample_weight}, part)
+                scores[name] = scorer(fit.estimator, *safe_split(self.estimator, X, y, part), **own)
+        return {"fit_time": fit.seconds, "score_time": time.perf_counter() - began, **scores}
 
     def _choose_best(self, candidates: Sequence[dict[str, Any]], folds: int, results: list[dict[str, Any]]) -> None:
         """Set ``cv_results_`` and the best candidate from results by candidate and fold."""
@@ -199,56 +195,54 @@ class ResTTSearchCV(GridSearchCV):
         return tags
 
 
-def _with_shared_rows(candidates: Sequence[dict[str, Any]]) -> list[dict[int, dict[str, Any]]]:
-    """Candidates by their number, those together that differ in nothing but how encoded rows are trained on."""
-    groups: dict[bytes, dict[int, dict[str, Any]]] = {}
-    for number, parameters in enumerate(candidates):
-        key = sorted((name, value) for name, value in parameters.items() if name not in ONLY_TRAINING)
-        groups.setdefault(pickle.dumps(key), {})[number] = parameters
-    return list(groups.values())
+@dataclass(eq=False)
+class _Fit:
+    """A fit of a candidate to a fold, and what its training gave."""
+
+    fold: int
+    estimator: BaseNet
+    prepared: Prepared
+    epochs: int = 0
+    events: list[Event] = field(default_factory=list)
+    seconds: float = 0.0  # share of its group's time
+
+    @property
+    def runs(self) -> int:
+        return self.prepared.module.runs or 1
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Key that is equal for fits that can be runs of one module."""
+        module, config, settings = self.prepared.module, self.prepared.config, self.prepared.settings
+        shared = replace(config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, seed=None, penalty=None)
+        towards = (config.penalty or Penalty()).towards
+        sizes = module.topology, module.feature_dim, module.bond_dim, module.outputs
+        return *sizes, settings.device, settings.precision, shared, towards
 
 
-class _Trained(NamedTuple):
-    module: ResTT
-    epochs: int
-    events: list[Event]
-    seconds: float  # share of the group's time
-
-
-def _trained(fits: Sequence[Prepared]) -> list[_Trained]:
-    """Train a copy of every module, those of one shape in groups, each as it would be alone.
+def _train_all(fits: Sequence[_Fit]) -> None:
+    """Train every module, those of one shape in groups, each as it would be alone.
 
     A group is as large as the cache allows, on a GPU as its memory does. On a CPU as many groups are trained at the
     same time as torch has threads, each on one of them.
     """
-    threads = torch.get_num_threads() if all(fit.settings.device.type == "cpu" for fit in fits) else 1
-    kinds: dict[Any, list[int]] = {}
-    for place, fit in enumerate(fits):
-        kinds.setdefault(_kind(fit), []).append(place)
-    groups: list[list[int]] = []
-    for places in kinds.values():
-        most = min(_most_fits(fits[places[0]]), -(-len(places) // threads))
-        groups += [piece.tolist() for piece in np.array_split(places, -(-len(places) // most))]
-
-    def train_group(group: list[int]) -> Iterator[tuple[int, _Trained]]:
-        return zip(group, _train_group([fits[place] for place in group]), strict=True)
-
+    threads = torch.get_num_threads() if all(fit.prepared.settings.device.type == "cpu" for fit in fits) else 1
+    kinds: dict[Any, list[_Fit]] = {}
+    # Neighbours have the same rows, which a group reads once, and the same rate, so that Adam moves them together.
+    for fit in sorted(fits, key=lambda fit: (fit.fold, fit.prepared.config.lr)):
+        kinds.setdefault(fit.kind, []).append(fit)
+    groups: list[list[_Fit]] = []
+    for alike in kinds.values():
+        most = min(_most_fits(alike[0].prepared), -(-len(alike) // threads))
+        groups += [[alike[n] for n in part] for part in np.array_split(range(len(alike)), -(-len(alike) // most))]
     torch.set_num_threads(1 if len(groups) > 1 else threads)
     try:
         with ThreadPoolExecutor(threads) as pool:
             # A thread has a context of its own, without what was chosen in this one (restt.chain.backend).
-            jobs = [pool.submit(copy_context().run, train_group, group) for group in groups]
-            by_place = dict(pair for job in jobs for pair in job.result())
+            for job in [pool.submit(copy_context().run, _train_group, group) for group in groups]:
+                job.result()
     finally:
         torch.set_num_threads(threads)
-    return [by_place[place] for place in range(len(fits))]
-
-
-def _kind(fit: Prepared) -> tuple[Any, ...]:
-    """Key that is equal for fits that can be runs of one module."""
-    shared = replace(fit.config, epochs=1, lr=1.0, weight_decay=0.0, dropout=0.0, seed=None, penalty=None)
-    towards = (fit.config.penalty or Penalty()).towards
-    return fit.module.feature_dim, fit.module.outputs, fit.settings.device, fit.settings.precision, shared, towards
 
 
 def _most_fits(fit: Prepared) -> int:
@@ -259,10 +253,10 @@ def _most_fits(fit: Prepared) -> int:
     return max(1, int(room // training_bytes(fit.settings, *sizes, rows=len(fit.rows.vectors))))
 
 
-def _train_group(fits: Sequence[Prepared]) -> list[_Trained]:
+def _train_group(group: Sequence[_Fit]) -> None:
     """Train fits of one kind as runs of one module."""
-    began, settings = time.perf_counter(), fits[0].settings
-    module = _stacked([fit.module for fit in fits])
+    began, fits = time.perf_counter(), [fit.prepared for fit in group]
+    module, settings = _stacked([fit.module for fit in fits]), fits[0].settings
     vectors, targets, weights, subset = _joined(fits, [fit.rows for fit in fits])
     held = None if fits[0].held is None else _joined(fits, [fit.held for fit in fits if fit.held])
     stream = train(
@@ -278,38 +272,30 @@ def _train_group(fits: Sequence[Prepared]) -> list[_Trained]:
     work = sum(fit.settings.step_work for fit in fits)
     with chain.precision(multiplication(settings.precision)), fitting_threads(work):
         records = list(stream)
-    ends = list(accumulate((fit.module.runs or 1 for fit in fits), initial=0))
-    seconds = (time.perf_counter() - began) / len(fits)
-    trained = []
-    for fit, (start, stop) in zip(fits, pairwise(ends), strict=True):
-        own = {name: value.detach()[start:stop].clone() for name, value in module.named_parameters()}
-        epochs = max(record.epoch for record in records if set(record.runs) & set(range(start, stop)))
-        events = [event for record in records for event in record.events if event.run in range(start, stop)]
-        trained.append(_Trained(_with_weights(fit.module, own), epochs, events, seconds))
-    return trained
+    seconds, start = (time.perf_counter() - began) / len(group), 0
+    for fit in group:
+        runs, fit.seconds = range(start, start + fit.runs), seconds
+        with torch.no_grad():
+            for name, value in fit.prepared.module.named_parameters():
+                value.copy_(module.get_parameter(name)[start : start + fit.runs])
+        fit.epochs = max(record.epoch for record in records if set(record.runs) & set(runs))
+        fit.events = [event for record in records for event in record.events if event.run in runs]
+        start += fit.runs
 
 
-@torch.no_grad()
 def _stacked(modules: Sequence[ResTT]) -> ResTT:
     """Stack modules into one whose runs are those of all.
 
     Their sites may differ in width as long as the widest agree: entries of the padding are 0, and so are those of x.
     """
-    names = [name for name, _ in modules[0].named_parameters()]
-    weights = {name: torch.cat([module.get_parameter(name) for module in modules]) for name in names}
-    stacked = _with_weights(modules[0], weights)
+    stacked = copy.copy(modules[0])
+    stacked._parameters = {
+        name: None if value is None else nn.Parameter(torch.cat([own.get_parameter(name).detach() for own in modules]))
+        for name, value in modules[0]._parameters.items()
+    }
     stacked._buffers = {"padding": None}
     stacked.runs = len(stacked.first)
     return stacked
-
-
-def _with_weights(module: ResTT, weights: dict[str, Tensor]) -> ResTT:
-    """Copy a module with other weights."""
-    changed = copy.copy(module)
-    changed._parameters = {
-        name: nn.Parameter(weights[name]) if name in weights else None for name in module._parameters
-    }
-    return changed
 
 
 def _joined(
@@ -337,15 +323,15 @@ def _joined(
 
 def _joint_config(fits: Sequence[Prepared]) -> TrainConfig:
     """Join the fits' settings, with a value for each run where they may differ."""
+    runs = [fit.module.runs or 1 for fit in fits]
 
     def of_runs(name: str, holders: Sequence[Any]) -> list[Any]:
-        pairs = zip(holders, fits, strict=True)
-        return [value for holder, fit in pairs for value in per_run(name, getattr(holder, name), fit.module.runs or 1)]
+        pairs = zip(holders, runs, strict=True)
+        return [value for holder, count in pairs for value in per_run(name, getattr(holder, name), count)]
 
     configs = [fit.config for fit in fits]
     penalties = [config.penalty or Penalty() for config in configs]
     changes: dict[str, Any] = {name: of_runs(name, configs) for name in OF_RUNS}
     grades: dict[str, Any] = {name: of_runs(name, penalties) for name in ("chain", "linear", "head")}
-    changes["penalty"] = replace(penalties[0], **grades)
-    changes["run_ids"] = [run for fit in fits for run in range(fit.module.runs or 1)]
-    return replace(configs[0], **changes)
+    run_ids = [run for count in runs for run in range(count)]
+    return replace(configs[0], **changes, penalty=replace(penalties[0], **grades), run_ids=run_ids)

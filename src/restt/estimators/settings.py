@@ -140,15 +140,6 @@ def read_penalty(penalty: Any, auto: float) -> Penalty | None:
     return Penalty(chain=NET.chain_grade * weight, linear=weight, head=weight)
 
 
-def read_patience(early_stopping: bool | int) -> int | None:
-    """Epochs without a better loss that ``early_stopping`` waits; None where it is off.
-
-    >>> read_patience(True), read_patience(5), read_patience(False)
-    (20, 5, None)
-    """
-    return NET.patience if early_stopping is True else int(early_stopping) or None
-
-
 def training_bytes(
     settings: Settings, sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int
 ) -> int:
@@ -166,10 +157,8 @@ def training_bytes(
 
 def check_fits(sites: int, width: int, bond_dim: int, outputs: int, runs: int, rows: int, settings: Settings) -> None:
     """Raise ValueError where a training does not fit into memory, or the chain is too long."""
-    need, free = (
-        training_bytes(settings, sites, width, bond_dim, outputs, runs, rows),
-        available_memory(settings.device),
-    )
+    need = training_bytes(settings, sites, width, bond_dim, outputs, runs, rows)
+    free = available_memory(settings.device)
     if need > free or sites > NET.most_sites:
         raise ValueError(
             f"X is too large: {sites} columns as sites of width {width} with bond_dim={bond_dim} and runs={runs} on "

@@ -74,7 +74,7 @@ def read_stream(
         _check_values(X, frame, categorical)
         random.append(frame[frame.index.isin(drawn)])
         if not whole:
-            special = _special_rows(pd.concat([special, _special_rows(frame, categorical, most)]), categorical, most)
+            special = _special_rows(pd.concat([special, frame]), categorical, most)
     rows = pd.concat(random)
     added = special.drop(index=rows.index, errors="ignore")
     rows = pd.concat([rows, added]).sort_index() if len(added) else rows

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from restt._common.errors import shown
 from restt._common.files import write_bytes_atomic
 from restt.diagonal import DiagonalTT
 from restt.features import FeatureMap
-from restt.interop.graph_parts import ChainPart, DiagonalPart, MapPart, map_part
-from restt.interop.onnx_graph import LARGEST_FILE, GraphPart, Interface, Node, OnnxGraph
+from restt.interop.graph_parts import Function, map_part, train_part
+from restt.interop.onnx_graph import Node, OnnxGraph
 from restt.module import ResTT
 
 FORMATS = {".onnx": "onnx", ".pt2": "torch"}
@@ -67,14 +68,37 @@ def export(
     """
     if not isinstance(model, (ResTT, DiagonalTT)):
         raise TypeError(f"model must be a restt.ResTT or restt.DiagonalTT, got {shown(model)}")
-    part = None if feature_map is None else map_part(feature_map, model)
-    return write_graph(ModelGraph(model, part, average), path)
+    checked_format(path)
+    if average and model.runs is None:
+        raise ValueError("average=True needs a model with runs, got one with runs=None")
+    outputs = model_outputs(model, average)
+    shape = (*(() if average or model.runs is None else (model.runs,)), None, model.outputs)
+    if feature_map is None:
+        return write_graph(path, outputs, (model.sites, model.feature_dim), model.dtype, shape)
+    row_shape, vectors = map_part(feature_map, model)
+    found = tuple(vectors(torch.zeros(2, *row_shape, dtype=model.dtype)).shape)
+    wanted = (2, model.sites, model.feature_dim)
+    if found != wanted:
+        raise ValueError(
+            f"feature_map must turn rows of shape {row_shape} into the model's site features, for two rows {wanted}, "
+            f"got {found}; fit it first where a site is a patch of several values"
+        )
+    return write_graph(path, lambda x: outputs(vectors(x)), row_shape, model.dtype, shape)
 
 
-def write_graph(graph: ModelGraph, path: str | PathLike[str], interface: Interface | None = None) -> Path:
-    """Write a graph in the format that the ending of ``path`` names; the ``interface`` is for ONNX."""
-    onnx = checked_format(path) == "onnx"
-    return write_bytes_atomic(Path(path), _onnx_bytes(graph, interface or Interface()) if onnx else _torch_bytes(graph))
+def model_outputs(model: ResTT | DiagonalTT, average: bool) -> Function:
+    """Site vectors -> outputs of a model, or the mean of its runs."""
+    if model.dtype not in DTYPES:
+        raise TypeError(f"model must be in float32 or float64 to be exported, got {model.dtype}: use model.float()")
+    train, has_runs = train_part(model), model.runs is not None
+
+    def outputs(vectors: Any) -> Any:
+        output = train(vectors)
+        if average:
+            return output.mean(dim=0)
+        return output if has_runs else output.select(0, 0)
+
+    return outputs
 
 
 def checked_format(path: str | PathLike[str]) -> str:
@@ -85,76 +109,53 @@ def checked_format(path: str | PathLike[str]) -> str:
     return FORMATS[ending]
 
 
-class ModelGraph(GraphPart):
-    """The whole graph: feature map, train, mean of the runs, and a head on the averaged outputs (B, O).
+def write_graph(
+    path: str | PathLike[str],
+    function: Function,
+    row_shape: Sequence[int],
+    dtype: torch.dtype,
+    shape: Sequence[int | None],
+    *,
+    names: Sequence[str] = ("output",),
+    table: Callable[[OnnxGraph], Node] | None = None,
+    label: Callable[[Node], Node] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Path:
+    """Write ``function`` of rows in the format that the ending of ``path`` names.
 
-    A subclass may return a tuple: this output and others of its shape, named by the interface's ``bounds``.
+    It returns one value for each of ``names``, all of this ``shape``, where None is the batch. The others are for ONNX:
+    ``table`` declares inputs that are not one matrix ``x`` and writes the matrix, ``label`` writes one more output.
     """
+    if checked_format(path) == "torch":
+        return write_bytes_atomic(Path(path), _torch_bytes(function, row_shape, dtype))
+    graph = OnnxGraph(dtype)
+    values = function(graph.input("x", dtype, (None, *row_shape)) if table is None else table(graph))
+    values = values if isinstance(values, tuple) else (values,)
+    for name, value in zip(names, values, strict=True):
+        graph.output(name, value, shape, dtype)
+    if label is not None:
+        graph.output("label", label(values[0]), (None,), None)
+    return write_bytes_atomic(Path(path), graph.serialized(notes or {}))
 
-    def __init__(
-        self, model: ResTT | DiagonalTT, part: MapPart | None, average: bool, head: GraphPart | None = None
-    ) -> None:
+
+class _Program(nn.Module):
+    """A function as the module that torch exports."""
+
+    def __init__(self, function: Function) -> None:
         super().__init__()
-        self.dtype = model.dtype
-        if self.dtype not in DTYPES:
-            raise TypeError(f"model must be in float32 or float64 to be exported, got {self.dtype}: use model.float()")
-        if average and model.runs is None:
-            raise ValueError("average=True needs a model with runs, got one with runs=None")
-        self.average, self.runs = average, model.runs
-        self.train_part = DiagonalPart(model) if isinstance(model, DiagonalTT) else ChainPart(model)
-        self.map, self.head = part, head
-        self.row_shape = (model.sites, model.feature_dim) if part is None else part.row_shape
-        rows = torch.zeros(2, *self.row_shape, dtype=self.dtype)
-        shape, wanted = tuple((rows if part is None else part(rows)).shape), (2, model.sites, model.feature_dim)
-        if shape != wanted:
-            raise ValueError(
-                f"feature_map must turn rows of shape {self.row_shape} into the model's site features, for two rows "
-                f"{wanted}, got {shape}; fit it first where a site is a patch of several values"
-            )
-        members = () if self.runs is None or average else (self.runs,)
-        self.output_shape: tuple[int | None, ...] = (*members, None, model.outputs)
-        if head is not None:
-            self.output_shape = (None, *head(torch.zeros(2, model.outputs, dtype=self.dtype)).shape[1:])
+        self.function = function
 
     def forward(self, x: Tensor) -> Any:
-        """Outputs of rows."""
-        output = self.outputs(x if self.map is None else self.map(x))
-        return output if self.head is None else self.head(output)
-
-    def outputs(self, vectors: Tensor) -> Tensor:
-        """Outputs of site vectors before the head."""
-        output: Tensor = self.train_part(vectors)
-        if self.average:
-            return output.mean(dim=0)
-        return output.select(0, 0) if self.runs is None else output
+        """Call the function."""
+        return self.function(x)
 
 
-def _onnx_bytes(graph: ModelGraph, interface: Interface) -> bytes:
-    size = sum(tensor.nbytes for tensor in graph.buffers())
-    if size > LARGEST_FILE:
-        raise ValueError(f"an ONNX file holds at most 2 GiB, the model's weights are {size / 2**30:.1f} GiB: use .pt2")
-    written = OnnxGraph(graph.dtype, taken=frozenset(column.name for column in interface.columns))
-    if interface.columns:
-        inputs = [column.declared(written) for column in interface.columns]
-        table = written.write("cat", [column.numbers(written) for column in interface.columns], -1)
-    else:
-        inputs = [written.declared("x", written.float_type, (None, *graph.row_shape))]
-        table = Node(written, "x")
-    built = graph(table)
-    values = built if isinstance(built, tuple) else (built,)
-    pairs = zip(("output", *interface.bounds), values, strict=True)
-    outputs = {value: written.declared(name, written.float_type, graph.output_shape) for name, value in pairs}
-    if interface.classes:
-        outputs[interface.label(values[0])] = written.declared("label", int(written.types.STRING), (None,))
-    return bytes(written.model(inputs, outputs, interface.notes).SerializeToString())
-
-
-def _torch_bytes(graph: ModelGraph) -> bytes:
-    example = torch.zeros(2, *graph.row_shape, dtype=graph.dtype)
+def _torch_bytes(function: Function, row_shape: Sequence[int], dtype: torch.dtype) -> bytes:
+    example = torch.zeros(2, *row_shape, dtype=dtype)
     dynamic = ({0: torch.export.Dim("batch", min=1)},)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(graph.eval(), (example,), dynamic_shapes=dynamic, strict=False)
+        program = torch.export.export(_Program(function), (example,), dynamic_shapes=dynamic, strict=False)
         torch.export.save(program, buffer)
     return buffer.getvalue()

@@ -1,35 +1,29 @@
-"""Torch operations written down as ONNX nodes, from the columns of a raw table to outputs and labels.
+"""Torch operations written down as ONNX nodes.
 
-The parts of an exported graph are plain torch modules. Called with tensors they compute, which ``torch.export``
-records; called with a :class:`Node` they write the graph, one ONNX node for each torch operation. torch's own ONNX
-exporter takes 100 times as long (20 s for ten columns with a coverage), rounds the numbers of a float64 graph to
-float32, and reads no text.
+The parts of an exported graph are plain functions. Called with tensors they compute, which ``torch.export`` records;
+called with a :class:`Node` they write the graph, one ONNX node for each torch operation. torch's own ONNX exporter
+takes 100 times as long (20 s for ten columns with a coverage), rounds the numbers of a float64 graph to float32, and
+reads no text.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from restt._common.compat_torch import scan_operator
 from restt._common.version import __version__
-from restt.features.levels import Level
 
 # The oldest set in which every reduction takes its axes as an input; runtimes of 2023 read it.
 OPSET, IR_VERSION = 18, 8
 # Domain and version of the encoders that map text to numbers.
 ENCODERS = ("ai.onnx.ml", 3)
-# Texts that mean a missing value where they are no level: the empty one, and what onnxruntime for Python makes of None,
-# of NaN and of pandas' NA.
-MISSING_TEXTS = ("", "None", "nan", "<NA>")
 # Protocol buffers cannot be larger.
 LARGEST_FILE = 2**31 - 1
 # Torch operations of tensors and numbers alone that are one node of ONNX.
@@ -42,10 +36,8 @@ SINGLE_NODES = {
 
 # (carried values, slices of one step) -> the values carried on
 Step = Callable[[list[Any], list[Any]], list[Any]]
-
-
-class GraphPart(nn.Module):
-    """A torch module made of operations that a :class:`Node` knows. Its constants are buffers."""
+# None is unknown, in a shape the batch.
+Shape = Sequence[int | None] | None
 
 
 def _operator(operation: str) -> Callable[[Any, Any], Any]:
@@ -86,22 +78,46 @@ class Node:
 
 
 class OnnxGraph:
-    """Nodes and constants of a graph; ``taken`` are names that no value of it may have."""
+    """Inputs, nodes, constants and outputs of a graph; without an ``outer`` one it is not the body of a loop."""
 
-    def __init__(
-        self, dtype: torch.dtype, numbering: Iterator[int] | None = None, taken: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, dtype: torch.dtype, outer: OnnxGraph | None = None) -> None:
         try:
             import onnx
         except ImportError as missing:
             raise ImportError("ONNX export needs onnx: pip install restt[export]") from missing
-        self.helper, self.from_array, self.types = onnx.helper, onnx.numpy_helper.from_array, onnx.TensorProto
-        self.dtype, self.taken = dtype, taken
-        self.float_type = int(self.types.DOUBLE if dtype == torch.float64 else self.types.FLOAT)
+        self.helper, self.from_array = onnx.helper, onnx.numpy_helper.from_array
+        self.dtype, self.size = dtype, 0
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
-        self.numbering = count() if numbering is None else numbering
-        self._constants: dict[Any, tuple[str, Any]] = {}  # with the value itself, so that its id is not used again
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.numbering: Iterator[int] = count() if outer is None else outer.numbering
+        self.taken: set[str] = set() if outer is None else outer.taken
+        self._constants: dict[int, tuple[str, Tensor]] = {}  # with the tensor, so that its id is not used again
+
+    def input(self, name: str, dtype: torch.dtype | None, shape: Shape = (None,)) -> Node:
+        """Declare an input, text without a dtype."""
+        self.taken.add(name)
+        self.inputs.append(self._declared(name, dtype, shape))
+        return Node(self, name)
+
+    def output(self, name: str, value: Node, shape: Shape, dtype: torch.dtype | None) -> None:
+        """Declare an output, text without a dtype."""
+        self.nodes.append(self.helper.make_node("Identity", [value.name], [name]))
+        self.outputs.append(self._declared(name, dtype, shape))
+
+    def serialized(self, notes: Mapping[str, str]) -> bytes:
+        """The bytes of the file, with metadata."""
+        opsets = [("", OPSET), *([ENCODERS] if any(node.domain for node in self.nodes) else [])]
+        model = self.helper.make_model(
+            self.helper.make_graph(self.nodes, "restt", self.inputs, self.outputs, self.initializers),
+            producer_name="restt",
+            producer_version=__version__,
+            ir_version=IR_VERSION,
+            opset_imports=[self.helper.make_opsetid(*opset) for opset in opsets],
+        )
+        self.helper.set_model_props(model, dict(notes))
+        return bytes(model.SerializeToString())
 
     def write(self, operation: str, *args: Any, **options: Any) -> Node:
         """Write one of torch's operations, by its name."""
@@ -110,68 +126,57 @@ class OnnxGraph:
         written: Node = getattr(self, f"_{operation}")(*args, **options)
         return written
 
-    def node(self, operator: str, *inputs: Any, **attributes: Any) -> Node:
-        """Append a node with one output; inputs are values, tensors, numbers or lists of texts."""
-        return self.nodes_of(operator, *inputs, outputs=1, **attributes)[0]
-
-    def nodes_of(self, operator: str, *inputs: Any, outputs: int, **attributes: Any) -> list[Node]:
-        """Append a node with several outputs."""
-        names = [self.fresh(operator) for _ in range(outputs)]
-        self.nodes.append(
-            self.helper.make_node(operator, [self.name_of(value) for value in inputs], names, **attributes)
-        )
-        return [Node(self, name) for name in names]
-
-    def fresh(self, stem: str) -> str:
-        """Return a name that no value has."""
-        return next(name for name in (f"{stem.lower()}_{n}" for n in self.numbering) if name not in self.taken)
-
-    def name_of(self, value: Any) -> str:
-        """Return the name of a value; tensors, numbers and lists of texts become constants, each once."""
-        if isinstance(value, Node):
-            return value.name
-        key = id(value) if isinstance(value, Tensor) else repr(value)
-        if key not in self._constants:
-            if isinstance(value, Tensor):
-                array = value.detach().contiguous().numpy()
-            else:
-                array = np.array(value, dtype=object if isinstance(value, list) else str(self.dtype).split(".")[1])
-            name = self.fresh("constant")
-            self.initializers.append(self.from_array(array, name))
-            self._constants[key] = name, value
-        return self._constants[key][0]
+    def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Node:
+        """Append a node and return its last output; inputs are values, tensors, numbers or lists of texts."""
+        return self._nodes(operator, *inputs, outputs=outputs, **attributes)[-1]
 
     def scan(self, step: Step, carried: Sequence[Node], scanned: Sequence[Any]) -> list[Node]:
         """Apply ``step`` along the first axis of all ``scanned``."""
-        inner = OnnxGraph(self.dtype, self.numbering, self.taken)
-        states = [Node(inner, inner.fresh("carried")) for _ in carried]
-        slices = [Node(inner, inner.fresh("site")) for _ in scanned]
-        results = step(list(states), list(slices))
-        given, returned = (
-            [self.helper.make_tensor_value_info(value.name, self.float_type, None) for value in values]
-            for values in ([*states, *slices], results)
+        inner = OnnxGraph(self.dtype, self)
+        states, slices = (
+            [inner.input(self._fresh("scanned"), self.dtype, None) for _ in part] for part in (carried, scanned)
         )
-        body = self.helper.make_graph(inner.nodes, "one_step", given, returned, inner.initializers)
-        return self.nodes_of("Scan", *carried, *scanned, outputs=len(carried), body=body, num_scan_inputs=len(scanned))
+        for value in step(states, slices):
+            inner.output(self._fresh("carried"), value, None, self.dtype)
+        body = self.helper.make_graph(inner.nodes, "one_step", inner.inputs, inner.outputs, inner.initializers)
+        return self._nodes("Scan", *carried, *scanned, outputs=len(carried), body=body, num_scan_inputs=len(scanned))
 
-    def declared(self, name: str, kind: int, shape: Sequence[int | None]) -> Any:
-        """Declare an input or output of this element type and shape; None is the batch."""
-        return self.helper.make_tensor_value_info(name, kind, ["batch" if size is None else size for size in shape])
-
-    def model(self, inputs: Sequence[Any], outputs: Mapping[Node, Any], notes: Mapping[str, str]) -> Any:
-        """Finish the model: declared inputs, values with the declared outputs that they are, and its metadata."""
-        for value, declared in outputs.items():
-            self.nodes.append(self.helper.make_node("Identity", [value.name], [declared.name]))
-        opsets = [("", OPSET), *([ENCODERS] if any(node.domain for node in self.nodes) else [])]
-        model = self.helper.make_model(
-            self.helper.make_graph(self.nodes, "restt", inputs, [*outputs.values()], self.initializers),
-            producer_name="restt",
-            producer_version=__version__,
-            ir_version=IR_VERSION,
-            opset_imports=[self.helper.make_opsetid(*opset) for opset in opsets],
+    def _nodes(self, operator: str, *inputs: Any, outputs: int, **attributes: Any) -> list[Node]:
+        names = [self._fresh(operator) for _ in range(outputs)]
+        self.nodes.append(
+            self.helper.make_node(operator, [self._name_of(value) for value in inputs], names, **attributes)
         )
-        self.helper.set_model_props(model, dict(notes))
-        return model
+        return [Node(self, name) for name in names]
+
+    def _fresh(self, stem: str) -> str:
+        return next(name for name in (f"{stem.lower()}_{n}" for n in self.numbering) if name not in self.taken)
+
+    def _name_of(self, value: Any) -> str:
+        """The name of a value; tensors, each once, numbers and lists of texts become constants."""
+        if isinstance(value, Node):
+            return value.name
+        if id(value) in self._constants:
+            return self._constants[id(value)][0]
+        if isinstance(value, Tensor):
+            array = value.detach().contiguous().numpy()
+        else:
+            array = np.array(value, dtype=object if isinstance(value, list) else str(self.dtype).split(".")[1])
+        self.size += array.nbytes
+        if self.size > LARGEST_FILE:
+            raise ValueError("an ONNX file holds at most 2 GiB, and the model's weights are more: use .pt2")
+        name = self._fresh("constant")
+        self.initializers.append(self.from_array(array, name))
+        if isinstance(value, Tensor):
+            self._constants[id(value)] = name, value
+        return name
+
+    def _declared(self, name: str, dtype: torch.dtype | None, shape: Shape) -> Any:
+        sizes = None if shape is None else ["batch" if size is None else size for size in shape]
+        return self.helper.make_tensor_value_info(name, self._type(dtype), sizes)
+
+    def _type(self, dtype: torch.dtype | None) -> int:
+        kind = np.dtype(object) if dtype is None else torch.empty(0, dtype=dtype).numpy().dtype
+        return int(self.helper.np_dtype_to_tensor_dtype(kind))
 
     def _isfinite(self, a: Node) -> Node:
         return a.abs() < math.inf
@@ -181,7 +186,7 @@ class OnnxGraph:
         return a if high is None else self.node("Min", a, high)
 
     def _to(self, a: Node, dtype: torch.dtype) -> Node:
-        return self.node("Cast", a, to=int(self.types.INT64) if dtype == torch.int64 else self.float_type)
+        return self.node("Cast", a, to=self._type(dtype))
 
     def _mean(self, a: Node, dim: int) -> Node:
         return self.node("ReduceMean", a, torch.tensor([dim]), keepdims=0)
@@ -226,73 +231,3 @@ def scan(step: Step, carried: Sequence[Any], scanned: Sequence[Any]) -> list[Any
         return [*following, given[0].new_zeros(0)]  # torch 2.7 runs no scan without something to stack
 
     return list(scan_operator()(with_output, list(carried), list(scanned), ()))[:states]
-
-
-@dataclass(frozen=True)
-class ColumnInput:
-    """One column (B,) of a raw table as an input of a graph, under its name.
-
-    ``levels`` is None for a column of numbers, which come in the graph's dtype. Levels of text make the input one of
-    strings, levels that are numbers one of doubles; ``unseen`` is the number that any other category becomes. ONNX has
-    no missing text, so ``missing_texts`` stand for it.
-    """
-
-    name: str
-    levels: tuple[Level, ...] | None = None
-    unseen: float = math.nan
-    is_text: bool = False
-    missing_texts: tuple[str, ...] = ()
-
-    def declared(self, graph: OnnxGraph) -> Any:
-        """Declare the input."""
-        of_levels = graph.types.STRING if self.is_text else graph.types.DOUBLE
-        return graph.declared(self.name, graph.float_type if self.levels is None else int(of_levels), (None,))
-
-    def numbers(self, graph: OnnxGraph) -> Node:  # (B, 1)
-        """Write the column as numbers: NaN is missing, a category is the number of its level."""
-        column = Node(graph, self.name)
-        if self.levels is None:
-            return column.unsqueeze(-1)
-        if self.is_text:
-            codes = graph.node(
-                "LabelEncoder",
-                column,
-                domain=ENCODERS[0],
-                keys_strings=[*map(str, self.levels), *self.missing_texts],
-                values_floats=[*map(float, range(len(self.levels))), *[math.nan] * len(self.missing_texts)],
-                default_float=self.unseen,
-            )
-            return codes.to(graph.dtype).unsqueeze(-1)
-        # Compared as doubles, whatever the graph's dtype: two levels may be one in float32. NaN is equal to nothing.
-        known, column = torch.tensor(self.levels or (math.nan,), dtype=torch.float64), column.unsqueeze(-1)
-        place = column.eq(known).to(graph.dtype) @ torch.arange(1, len(known) + 1, dtype=graph.dtype)[:, None]
-        return column.isnan().where(math.nan, (place < 0.5).where(self.unseen, place - 1.0))
-
-
-@dataclass(frozen=True)
-class Interface:
-    """Inputs, outputs and metadata of a graph.
-
-    Without ``columns`` it takes one matrix ``x``, without ``classes`` it has no output ``label``. ``bounds`` are the
-    names of what it returns beside ``output``, ``notes`` its metadata.
-    """
-
-    columns: Sequence[ColumnInput] = ()
-    classes: Sequence[str] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
-    bounds: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        outputs = ("output", "label", *self.bounds)
-        for name, times in Counter(column.name for column in self.columns).items():
-            if not name or name in outputs or times > 1:
-                why = "is the name of an output" if name in outputs else "names no single column"
-                raise ValueError(f"each column must have a name of its own in a graph, and {name!r} {why}: rename it")
-
-    def label(self, probabilities: Node) -> Node:  # (B, K) -> (B,)
-        """Write the text of the most probable class; none where the row was refused."""
-        graph = probabilities.graph
-        # Not ArgMax, which onnxruntime gives a wrong shape for an empty batch.
-        _, order = graph.nodes_of("TopK", probabilities, torch.tensor([1]), outputs=2, axis=-1)
-        names = graph.node("Gather", list(self.classes), order.select(-1, 0))
-        return probabilities.select(-1, 0).isnan().where([""], names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import warnings
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_int, check_new_file, shown
-from restt._common.tensorfile import Kind, TensorFile, open_file, tensor_bytes, write_file
+from restt._common.tensorfile import Kind, TensorFile, open_file, write_file
 from restt._common.version import __version__
 from restt.diagonal import FLOATS, DiagonalTT
 from restt.init import undrawn
@@ -25,8 +24,7 @@ from restt.topology import Topology
 MODULE = Kind("restt-module", "content")
 # What a train with diagonal cores is described as; other modules say no kind.
 DIAGONAL = "diagonal"
-# Raised when a file of today could be misread by yesterday's code. Every version up to this one is readable.
-# 1: the checksum left out dtypes and shapes, the topology its number of sites.
+# Raised when a file of today could be misread by yesterday's code. Files of 0.8 have version 2; only 0.1 wrote another.
 FORMAT_VERSION = 2
 DTYPES = {
     "float64": torch.float64,
@@ -84,8 +82,8 @@ def load_module(path: str | PathLike[str]) -> tuple[ResTT | DiagonalTT, dict[str
     if not file.exists():
         raise FileNotFoundError(f"no such file: {file}")
     opened = open_file(file, MODULE)
-    version = _checked_version(opened)
-    tensors, plain = opened.load(_first_digest if version == 1 else None)
+    _check_version(opened)
+    tensors, plain = opened.load()
     try:
         module = _rebuilt(plain["module"], tensors)
         return module, dict(plain["extra"])
@@ -175,22 +173,10 @@ def _check_tensors(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) 
             raise ValueError(f"it asks for {name} of shape {expected}, the file holds {given}")
 
 
-def _checked_version(file: TensorFile) -> int:
-    text = file.header.get("format_version", "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < 1:
-        raise ValueError(f"{file.path} is damaged: its format version is {shown(text)}")
-    if int(text) > FORMAT_VERSION:
+def _check_version(file: TensorFile) -> None:
+    text, writer = file.header.get("format_version", ""), file.header.get("restt", "?")
+    if text != str(FORMAT_VERSION):
         raise ValueError(
-            f"{file.path} was saved in format version {text} by restt {file.header.get('restt', '?')}; "
-            f"this restt ({__version__}) reads up to version {FORMAT_VERSION}: upgrade restt to load it"
+            f"{file.path} was saved in format version {shown(text)} by restt {writer}; this restt ({__version__}) "
+            f"reads version {FORMAT_VERSION}: upgrade restt to load a newer file, fit the model of an older one again"
         )
-    return int(text)
-
-
-def _first_digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """The checksum of format version 1: names and bytes."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensor_bytes(tensors[name]))
-    return digest.hexdigest()

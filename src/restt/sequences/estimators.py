@@ -75,7 +75,48 @@ def _positive(std: np.ndarray) -> np.ndarray:
     return np.where(std > 0, std, 1.0)
 
 
-class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Trained(BaseEstimator):
+    """Parameters of a training, and the training."""
+
+    bond_dim: int = 16
+    epochs: int = 200
+    lr: float = 0.01
+    penalty: float = 1e-3
+    batch_size: int = 64
+    random_state: Any = None
+
+    def _trained(
+        self,
+        x: torch.Tensor,  # (B, T, I)
+        y: torch.Tensor,  # (B,) classes or (B, O) values
+        outputs: int,
+        held_out: int = 0,
+    ) -> ResTTSequence:
+        """A trained module, with ``held_out`` of the epoch best on so many last sequences."""
+        seed, rows = int(check_random_state(self.random_state).randint(2**31 - 1)), len(x) - held_out
+        bond_dim = check_int("bond_dim", self.bond_dim, minimum=1)
+        module = ResTTSequence(x.shape[2], bond_dim, outputs, length=x.shape[1])
+        module.reset_parameters(seed)
+        config = TrainConfig(
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, rows),
+            lr=self.lr,
+            optimizer="adamw",
+            weight_decay=self.penalty,
+            schedule="cosine",
+            clip_norm=1.0,
+            keep="best" if held_out else "last",
+            seed=seed,
+        )
+        validation = (x[rows:], y[rows:]) if held_out else None
+        for _ in train(module, x[:rows], y[:rows], config=config, validation=validation):
+            pass
+        return module
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ResTTSequenceClassifier(ClassifierMixin, _Trained):
     """Classifies sequences of any length by :class:`ResTTSequence`, trained by gradients.
 
     A step's features are 1, its standardised values and their changes since the step before.
@@ -107,23 +148,6 @@ class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        bond_dim: int = 16,
-        epochs: int = 200,
-        lr: float = 0.01,
-        penalty: float = 1e-3,
-        batch_size: int = 64,
-        random_state: Any = None,
-    ) -> None:
-        self.bond_dim = bond_dim
-        self.epochs = epochs
-        self.lr = lr
-        self.penalty = penalty
-        self.batch_size = batch_size
-        self.random_state = random_state
-
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to B sequences, an array (B, T) or (B, T, channels) or a list of (T,) or (T, channels), and B classes."""
         sequences = read_sequences(X)
@@ -132,10 +156,9 @@ class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y must have one class for each of the {len(sequences)} sequences, got {len(numbers)}")
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got {len(self.classes_)}")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.scaling_ = Scaling.fit(sequences)
         x = self.scaling_.features(sequences)
-        self.module_ = _fit_module(x, torch.from_numpy(numbers), len(self.classes_), self, seed)
+        self.module_ = self._trained(x, torch.from_numpy(numbers), len(self.classes_))
         return self
 
     @torch.no_grad()
@@ -150,7 +173,8 @@ class ResTTSequenceClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
-class ResTTForecaster(BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ResTTForecaster(_Trained):
     """Forecasts a series from its last ``memory`` values by :class:`ResTTSequence`, trained by gradients.
 
     The train reads the window step by step and gives the change to the next value, in standard deviations of changes.
@@ -175,34 +199,18 @@ class ResTTForecaster(BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        memory: int = 24,
-        bond_dim: int = 16,
-        epochs: int = 200,
-        lr: float = 0.003,
-        penalty: float = 0.1,
-        batch_size: int = 64,
-        random_state: Any = None,
-    ) -> None:
-        self.memory = memory
-        self.bond_dim = bond_dim
-        self.epochs = epochs
-        self.lr = lr
-        self.penalty = penalty
-        self.batch_size = batch_size
-        self.random_state = random_state
+    memory: int = 24
+    lr: float = 0.003
+    penalty: float = 0.1
 
     def fit(self, series: Any, y: None = None) -> Self:
         """Fit to one series (T,) or (T, channels)."""
         values = self._read(series, check_int("memory", self.memory, minimum=1) + 2)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.scaling_ = Scaling.fit([values])
         windows, changes = self._windows(values[:-1]), np.diff(values, axis=0)[self.memory - 1 :] / self.scaling_.change
         x = self.scaling_.features(list(windows))
         held_out = int(HELD_OUT_SHARE * len(x))
-        self.module_ = _fit_module(x, torch.from_numpy(changes).float(), values.shape[1], self, seed, held_out)
+        self.module_ = self._trained(x, torch.from_numpy(changes).float(), values.shape[1], held_out)
         return self
 
     @torch.no_grad()
@@ -234,34 +242,3 @@ class ResTTForecaster(BaseEstimator):
         if len(values) < least:
             raise ValueError(f"series must have at least {least} values for memory={self.memory}, got {len(values)}")
         return values
-
-
-def _fit_module(
-    x: torch.Tensor,  # (B, T, I)
-    y: torch.Tensor,  # (B,) classes or (B, O) values
-    outputs: int,
-    parameters: Any,
-    seed: int,
-    held_out: int = 0,
-) -> ResTTSequence:
-    """A module trained with the estimator's parameters, of the epoch best on the last ``held_out`` sequences."""
-    fit = len(x) - held_out
-    module = ResTTSequence(
-        x.shape[2], check_int("bond_dim", parameters.bond_dim, minimum=1), outputs, length=x.shape[1]
-    )
-    module.reset_parameters(seed)
-    config = TrainConfig(
-        epochs=parameters.epochs,
-        batch_size=min(parameters.batch_size, fit),
-        lr=parameters.lr,
-        optimizer="adamw",
-        weight_decay=parameters.penalty,
-        schedule="cosine",
-        clip_norm=1.0,
-        keep="best" if held_out else "last",
-        seed=seed,
-    )
-    validation = (x[fit:], y[fit:]) if held_out else None
-    for _ in train(module, x[:fit], y[:fit], config=config, validation=validation):
-        pass
-    return module
