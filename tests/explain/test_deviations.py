@@ -28,7 +28,7 @@ def test_one_columns_deviation_is_that_of_the_difference_of_predictions(model):
     x = np.array([[-1.5], [0.4], [1.6]])
     found = model.explain_local(x).on("y")
     subject, posterior = Subject.of(model), model.spread_
-    means = subject.required_means(None)
+    means = subject.means(None)
     points = torch.cat([subject.vectors(x), means[None]])
     slopes = torch.from_numpy(found.link.slopes(subject.decide(points).numpy())[:, 0, 0])
     products, seen = by_column(subject, points), row_vectors(posterior, posterior.inducing)

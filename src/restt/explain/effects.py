@@ -124,7 +124,7 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     chosen = subject.sites_of(columns)
     if len(chosen) not in (1, 2):
         raise ValueError(f"columns must be one or two, got {len(chosen)}")
-    means = subject.required_means(background)
+    means = subject.means(background)
     rows = subject.vectors(background, "background") if subject.estimator is None else None
     sides = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
     if len(sides) != len(chosen):

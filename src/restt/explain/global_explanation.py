@@ -55,7 +55,7 @@ class GlobalExplanation(Printed):
     @cached_property
     def shares(self) -> VarianceShares | None:
         """Shares of the variance over the rows as they are; None for an estimator that keeps no rows without any."""
-        if self.background is None and not self.subject.keeps_rows:
+        if self.background is None and self.subject.posterior is None:
             return None
         return variance_shares(self.model, self.background, [term.columns for term in self.interactions.terms])
 

@@ -25,7 +25,7 @@ class Gram:
 
     weights: Tensor  # (J, D)
     absent: Tensor  # (J, N)
-    line: Tensor  # (J, N): which factor a product has at a site, -1 for none
+    reads: Tensor  # (J, N) bool: whether a product has a factor at a site
     constant: Tensor  # (D,)
     features: Callable[[int, Tensor | slice], Tensor]  # site, chosen products -> (J, K_n): h
 
@@ -44,43 +44,34 @@ class Gram:
         """The variance of every pair's term, of every single site's on the diagonal."""
         variances = self.weights.new_zeros(self.sites, self.sites, self.weights.shape[1])
         for n in range(self.sites):
-            variances[n, n] = self.term((n,))
-            for m in range(n):
-                variances[n, m] = variances[m, n] = self.term((m, n))
+            for m in range(n + 1):
+                variances[n, m] = variances[m, n] = self.term((m, n) if m < n else (n,))[0]
         return variances
 
-    def term(self, members: tuple[int, ...]) -> Tensor:  # (D,)
-        """The variance of the term of these sites."""
-        chosen = self._chosen(members)
-        others = [n for n in range(self.sites) if n not in members]
-        weights = self.weights[chosen] * self.absent[chosen][:, others].prod(1, keepdim=True)
-        features = [self.features(n, chosen) for n in members]
-        if math.prod(part.shape[1] for part in features[:-1]) <= len(weights):  # smaller than a matrix of products
+    def term(self, members: tuple[int, ...]) -> tuple[Tensor, float]:  # (D,)
+        """The variance of the term of these sites, and about how many multiplications it took."""
+        sites = list(members)
+        chosen = self.reads[:, sites].all(1).nonzero()[:, 0]
+        absent = self.absent[chosen]
+        absent[:, sites] = 1.0
+        weights, features = (
+            self.weights[chosen] * absent.prod(1, keepdim=True),
+            [self.features(n, chosen) for n in sites],
+        )
+        count, widths = len(weights), [part.shape[1] for part in features]
+        size = math.prod(widths[:-1])
+        if size <= count:  # smaller than a matrix of products
             tensor = weights[:, None]
             for part in features[:-1]:
                 tensor = (tensor[:, :, None] * part[:, None, :, None]).flatten(1, 2)
-            return torch.einsum("jpd,jk->pkd", tensor, features[-1]).square().sum((0, 1))
+            return torch.einsum("jpd,jk->pkd", tensor, features[-1]).square().sum((0, 1)), count * size * widths[-1]
         total = torch.zeros_like(self.constant)
-        for rows, columns, twice in _blocks(len(weights), 2):
+        for rows, columns, twice in _blocks(count, 2):
             matrix = weights.new_ones(())
             for part in features:
                 matrix = matrix * (part[rows] @ part[columns].T)
             total += twice * _weighted(matrix, weights[rows], weights[columns])
-        return total
-
-    def _chosen(self, members: tuple[int, ...]) -> Tensor:  # (J,) products with a factor at all of these sites
-        return self._reads[:, list(members)].all(1).nonzero()[:, 0]
-
-    @cached_property
-    def _reads(self) -> Tensor:  # (J, N) bool
-        return self.line >= 0
-
-    def cost(self, members: tuple[int, ...]) -> float:
-        """About how many multiplications :meth:`term` takes."""
-        count = len(self._chosen(members))
-        widths = [self.features(n, slice(0, 1)).shape[1] for n in members]
-        size = math.prod(widths[:-1])
-        return float(count * (size * widths[-1] if size <= count else count * sum(width + 2 for width in widths)))
+        return total, count**2 * (sum(widths) + 2 * len(widths))
 
     def variances(self, highest: int) -> tuple[Tensor, Tensor, Tensor]:  # (D,), (N, D), (highest+1, D)
         """The variance, that of all terms with each site, and that of all terms of each order; 0 for order 0."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
 from restt.explain.links import Link, Scaled, link_of
-from restt.explain.paths import aumann_shapley, row_term_deviations, value_deviations
+from restt.explain.paths import aumann_shapley, term_deviations, value_deviations
 from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, Table, data_frame, short
@@ -111,12 +111,15 @@ class LocalExplanation(Scaled, Printed):
 
         On the latent scale, where terms of all sets of columns sum to the prediction.
         """
-        away, sites = self.vectors - self.means, self.subject.sites_of(columns)
+        sites = self.subject.sites_of(columns)
         if not sites:
             raise ValueError("columns must be one or more, got none: base is the term of no column")
+        away = self.vectors - self.means
         with torch.no_grad():
-            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0)
-            return term.cpu().numpy(), row_term_deviations(self.subject, self.vectors, self.means, sites)
+            term = self.subject.train(self.means).term({n: away[:, n] for n in sites}).mean(dim=0).cpu().numpy()
+        rows = [term_deviations(self.subject, self.means, {n: row[n, None] for n in sites}) for row in self.vectors]
+        std = [row.flatten().cpu().numpy() for row in rows if row is not None]
+        return term, np.stack(std) if std else None
 
     def variance_shares(self) -> tuple[np.ndarray, np.ndarray]:  # (N, O), (highest+1, O)
         """Shares of columns and of orders in the variance of these rows' predictions, on this scale.
@@ -247,7 +250,7 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
     True
     """
     subject = Subject.of(model)
-    vectors, means = subject.vectors(x), subject.required_means(background)
+    vectors, means = subject.vectors(x), subject.means(background)
     values = subject.in_columns(along_paths(subject, vectors, means.expand_as(vectors)), 1)
     return LocalExplanation(
         subject.names,

@@ -16,9 +16,8 @@ functional linearised at the posterior mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,6 @@ from torch import Tensor
 from restt.explain.links import Link, WarpLink
 from restt.explain.subject import Subject
 from restt.explain.sweeps import legendre, row_chunks
-from restt.prior import Predictive
 from restt.prior.functionals import path_deviations
 
 
@@ -122,17 +120,10 @@ def completed(values: np.ndarray, total: np.ndarray) -> np.ndarray:  # (B, N, D)
     return values + share[:, None] * sizes
 
 
-def posterior_of(model: Any) -> Predictive | None:
-    """The posterior of a closed-form regressor, None for a model without one."""
-    posterior = getattr(model, "spread_", None)
-    return posterior if isinstance(posterior, Predictive) else None
-
-
 def by_column(subject: Subject, values: Tensor) -> list[Tensor]:  # (…, N, I) -> C of (…, I_n)
     """Site vectors in the order of the table's columns, without padding, as the posterior reads them."""
-    places = {column: site for site, column in enumerate(subject.columns)}
-    widths = subject.module.feature_dims
-    return [values[..., places[n], : widths[places[n]]].cpu() for n in range(len(subject.columns))]
+    places, widths = np.argsort(subject.columns), subject.module.feature_dims
+    return [values[..., place, : widths[place]].cpu() for place in places.tolist()]
 
 
 def value_deviations(
@@ -141,40 +132,31 @@ def value_deviations(
     start: Tensor,  # (N, I)
     link: Link | None,
 ) -> np.ndarray | None:  # (B, C, D)
-    """Posterior standard deviation of Shapley values, with a link of Aumann–Shapley values, to first order."""
-    posterior = posterior_of(subject.estimator)
-    if posterior is None:
+    """Posterior standard deviation of Shapley values, with a link of Aumann–Shapley values, to first order.
+
+    In y's units that of ∫ g'(f) ∂δf/∂x(n)·z(n) + g''(f) ∂f/∂x(n)·z(n) δf dt, for a deviation δf from the mean f.
+    """
+    if subject.posterior is None:
         return None
-    sizes = torch.linalg.vector_norm(subject.readout, dim=0).cpu().numpy()  # of one deviation of the warped target
-    like = torch.zeros((), dtype=torch.float64)
-    if not isinstance(link, WarpLink):
-        nodes, weights = legendre(subject.nodes, like)
-        paths = by_column(subject, start), by_column(subject, vectors - start)
-        deviations = path_deviations(posterior, *paths, nodes, weights.expand(len(vectors), -1))
-        return deviations[..., None].numpy() * sizes
-    nodes, weights = legendre(QUADRATURE.of_deviations, like)
-    parts = [
-        _linearised(subject, posterior, vectors[rows] - start, start, link, nodes, weights)
-        for rows in row_chunks(len(vectors), len(nodes) * subject.numbers, vectors.device)
-    ]
-    return np.concatenate(parts) * sizes
-
-
-def _linearised(
-    subject: Subject, posterior: Predictive, way: Tensor, start: Tensor, link: WarpLink, nodes: Tensor, weights: Tensor
-) -> np.ndarray:  # (B, C, D)
-    """Deviation of ∫ g'(f) ∂δf/∂x(n)·z(n) + g''(f) ∂f/∂x(n)·z(n) δf dt, for a deviation δf from the mean f."""
-    levels, slopes = along(subject, start, way, nodes.to(way))
-    paths = by_column(subject, start), by_column(subject, way)
-    weight = weights.numpy()[:, None]
-    by_latent, bends = link.slopes(levels), link.bends(levels)
-    deviations = []
-    for d in range(levels.shape[-1]):
-        first = (weight * by_latent[..., d, d]).T  # (B, K)
-        second = ((weight * bends[..., d])[..., None] * slopes[..., d]).transpose(1, 0, 2)  # (B, K, C)
-        given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
-        deviations.append(path_deviations(posterior, *paths, nodes, *given))
-    return torch.stack(deviations, -1).numpy()
+    curved = isinstance(link, WarpLink)
+    nodes, weights = legendre(QUADRATURE.of_deviations if curved else subject.nodes, torch.zeros(()).double())
+    weight, parts = weights.numpy()[:, None], []
+    for rows in row_chunks(len(vectors), len(nodes) * subject.numbers, vectors.device):
+        way = vectors[rows] - start
+        paths = by_column(subject, start), by_column(subject, way)
+        if not isinstance(link, WarpLink):
+            parts.append(path_deviations(subject.posterior, *paths, nodes, weights.expand(len(way), -1))[..., None])
+            continue
+        levels, slopes = along(subject, start, way, nodes.to(way))
+        by_latent, bends, deviations = link.slopes(levels), link.bends(levels), []
+        for d in range(levels.shape[-1]):
+            first = (weight * by_latent[..., d, d]).T  # (B, K)
+            second = ((weight * bends[..., d])[..., None] * slopes[..., d]).transpose(1, 0, 2)  # (B, K, C)
+            given = (torch.from_numpy(np.ascontiguousarray(part)) for part in (first, second))
+            deviations.append(path_deviations(subject.posterior, *paths, nodes, *given))
+        parts.append(torch.stack(deviations, -1))
+    # Of one deviation of the warped target.
+    return (torch.cat(parts) * torch.linalg.vector_norm(subject.readout, dim=0).cpu()).numpy()
 
 
 def term_deviations(
@@ -183,21 +165,9 @@ def term_deviations(
     points: Mapping[int, Tensor],  # site -> (G, I)
 ) -> Tensor | None:  # (G of the first site, of the second, …, D)
     """Posterior standard deviation of the centred term of some sites on a grid of their vectors."""
-    posterior = getattr(subject.estimator, "spread_", None)
-    if posterior is None or not hasattr(posterior, "term_deviations"):  # trained, or of 0.8
+    if subject.posterior is None:
         return None
     widths = subject.module.feature_dims
     at = {subject.columns[n]: vectors[:, : widths[n]].cpu() for n, vectors in points.items()}
-    deviations = posterior.term_deviations(at, by_column(subject, means))
+    deviations = subject.posterior.term_deviations(at, by_column(subject, means))
     return deviations[..., None].to(subject.device) * torch.linalg.vector_norm(subject.readout, dim=0)
-
-
-def row_term_deviations(
-    subject: Subject,
-    vectors: Tensor,  # (B, N, I)
-    means: Tensor,  # (N, I)
-    members: Sequence[int],
-) -> np.ndarray | None:  # (B, D)
-    """Posterior standard deviation of the centred term of some sites in each row."""
-    rows = [term_deviations(subject, means, {n: row[n, None] for n in members}) for row in vectors]
-    return np.stack([row.flatten().cpu().numpy() for row in rows if row is not None]) if rows[0] is not None else None

@@ -185,22 +185,18 @@ class Products:
 
 
 class ProductTrain:
-    """A sum of products centred at means (N, I); None for 0."""
+    """A sum of products centred at means (N, I)."""
 
-    def __init__(self, products: Products, means: Tensor | None) -> None:
-        self.products = products
-        shape = products.sites, products.feature_dim
-        self.means = products.constant.new_zeros(shape) if means is None else means
-        self._absent = products.seen(self.means[None])  # (L, 1)
+    def __init__(self, products: Products, means: Tensor) -> None:
+        self.products, self.means = products, means
+        self._absent = products.seen(means[None])  # (L, 1)
 
     @cached_property
     def absent(self) -> list[Tensor]:  # of (J, N)
         """The factors of each group's products at all sites when absent; 1 where a product has no factor."""
-        tables = list(
-            zip(self._absent[:, 0].split(list(map(len, self.products.lines))), self.products.starts, strict=True)
-        )
+        values = self._absent[:, 0]
         return [
-            torch.stack([group.at(n, table, start, 1.0) for n, (table, start) in enumerate(tables)], 1)
+            torch.stack([group.at(n, values[start:], start, 1.0) for n, start in enumerate(self.products.starts)], 1)
             for group in self.products.groups
         ]
 
@@ -244,7 +240,8 @@ class ProductTrain:
         for n, (lines, mix) in enumerate(zip(self.products.lines, whitening(covariances)[0], strict=True)):
             table = lines.matrix @ mix[: lines.width]
             features.append(torch.cat([group.at(n, table, self.products.starts[n]) for group in self.products.groups]))
-        return Gram(*self.parts(), lambda site, chosen: features[site][chosen])
+        weights, absent, line, constant = self.parts()
+        return Gram(weights, absent, line >= 0, constant, lambda site, chosen: features[site][chosen])
 
     def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # (J, D), (J, N), (J, N), (D,)
         """Weights, absent factors and lines (-1 for none) by site, of the products of all groups; and the constant."""

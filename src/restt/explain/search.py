@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import combinations, count, permutations
 
 import torch
 from torch import Tensor
@@ -149,7 +149,7 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
     The variance of all terms that contain a pair of sites bounds each of them; what is already known of them is
     subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
     """
-    rest, work = gram.containing().sum(-1), SETTINGS.work
+    rest, work = gram.containing().sum(-1), 0.0
     slack = SETTINGS.rounding * float(rest.max())
     for members, variance in search.variances.items():
         _subtract(rest, members, variance)
@@ -158,13 +158,13 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
         for bound, members in candidates:
             if bound <= search.threshold + slack:
                 break
-            work -= gram.cost(members)
-            if len(candidates) > SETTINGS.sets or search.nodes >= budget or work < 0:
+            if len(candidates) > SETTINGS.sets or search.nodes >= budget or work > SETTINGS.work:
                 search.complete, search.bound = False, float(rest.max())
                 return
-            search.nodes += 1
-            search.record(members, gram.term(members))
-            _subtract(rest, members, search.variances[members])
+            variance, spent = gram.term(members)
+            search.nodes, work = search.nodes + 1, work + spent
+            search.record(members, variance)
+            _subtract(rest, members, variance)
         if float(rest.max()) <= search.threshold + slack:
             return
 
@@ -184,6 +184,6 @@ def _candidates(rest: Tensor, order: int, least: float) -> list[tuple[float, Sit
 
 
 def _subtract(rest: Tensor, members: Sites, variance: Tensor) -> None:
-    for n, m in combinations(members, 2):
-        rest[n, m] -= float(variance.sum())
-        rest[m, n] -= float(variance.sum())
+    if len(members) > 1:
+        pairs = torch.tensor(list(permutations(members, 2)), device=rest.device).unbind(1)
+        rest[pairs] -= variance.sum()

@@ -53,7 +53,7 @@ def shapley_values(
     subject = Subject.of(model)
     vectors = subject.vectors(x)
     if background_mode == "marginal":
-        means = subject.required_means(background)
+        means = subject.means(background)
         values = along_paths(subject, vectors, means.expand_as(vectors))
     else:
         rows = _joint_rows(subject, background)
@@ -123,7 +123,7 @@ def interaction_index(
     subject = Subject.of(model)
     vectors = subject.vectors(x)
     if background_mode == "marginal":
-        values = _pair_indices(subject, vectors, subject.required_means(background).expand_as(vectors), index)
+        values = _pair_indices(subject, vectors, subject.means(background).expand_as(vectors), index)
     else:
         rows = _joint_rows(subject, background)
         parts = [_pair_indices(subject, row.expand_as(rows), rows, index).mean(dim=0) for row in vectors]

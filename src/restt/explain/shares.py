@@ -17,7 +17,7 @@ from torch import Tensor
 
 from restt._common.errors import check_int
 from restt.explain.links import link_of
-from restt.explain.paths import by_column, posterior_of
+from restt.explain.paths import by_column
 from restt.explain.shapley import along_paths
 from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
@@ -138,7 +138,7 @@ def variance_shares(
     subject = Subject.of(model)
     rows = subject.rows(background)
     is_module = subject.estimator is None
-    means = rows.mean(dim=0) if is_module else subject.required_means(background)
+    means = rows.mean(dim=0) if is_module else subject.means(background)
     chosen = _terms(subject, model, rows if is_module else background, terms, settings)
     train = subject.train(means)
     away = rows - means
@@ -160,11 +160,11 @@ def variance_shares(
     whole = torch.stack([latent - subject.decide(_at(rows, n, means[n])) for n in range(subject.sites)], 1)
     columns = [shares(part) for part in (shapley, of_sites([(n,) for n in range(subject.sites)]), whole)]
     of_columns, alone, total = (subject.in_columns(torch.from_numpy(part), 0).numpy() for part in columns)
-    posterior, link = posterior_of(subject.estimator), link_of(subject.estimator)
+    link = link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
-    if posterior is not None and bool((variance > 0).any()):
+    if subject.posterior is not None and bool((variance > 0).any()):
         largest = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
-        errors = _posterior_errors(posterior, subject, rows, means, chosen, largest.tolist(), settings)
+        errors = _posterior_errors(subject.posterior, subject, rows, means, chosen, largest.tolist(), settings)
     return VarianceShares(
         subject.names,
         subject.outputs,

@@ -22,6 +22,7 @@ from restt.explain.dense import DenseTrain
 from restt.explain.products import Products, ProductTrain
 from restt.explain.sweeps import row_chunks
 from restt.module import ResTT
+from restt.prior import Predictive
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +75,12 @@ class Subject:
     @property
     def device(self) -> torch.device:
         """The device of the module's numbers."""
-        device: torch.device = self.module.device
-        return device
+        return self.module.device  # type: ignore[no-any-return]
 
     @property
     def sites(self) -> int:
         """N, the number of site vectors."""
-        sites: int = self.module.sites
-        return sites
+        return self.module.sites  # type: ignore[no-any-return]
 
     def highest(self, max_order: int | None, default: int | None = None) -> int:
         """The highest order of a spectrum: at most N, by default all or ``default``."""
@@ -120,44 +119,40 @@ class Subject:
         vectors = vectors.to(device=self.device, dtype=torch.float64)
         return vectors if self.module.padding is None else vectors.masked_fill(self.module.padding, 0.0)
 
-    def means(self, background: Any) -> Tensor | None:  # (N, I)
-        """Site means of the background; without one those an estimator learned, None for a module."""
+    def means(self, background: Any, zero: bool = False) -> Tensor:  # (N, I)
+        """Site means of the background; without one those an estimator learned, 0 for a module where ``zero``."""
         if background is not None:
             return self.vectors(background, "background").mean(dim=0)
         if self.estimator is None:
-            return None
+            if not zero:
+                raise ValueError(
+                    "background must be given for a module: site vectors (M, N, I) that absent sites average"
+                )
+            return torch.zeros(self.sites, self.module.feature_dim, dtype=torch.float64, device=self.device)
         stored = getattr(self.estimator, "site_means_", None)
-        if stored is None and self.estimator.encoding_.means is not None:
-            stored = torch.zeros_like(self.estimator.encoding_.means)  # vectors are centred at the rows of the fit
         if stored is None:
             raise ValueError(
-                "background must be given: this estimator did not keep the mean site vectors of its rows "
-                "(its feature_map is not centred); pass the table it was fitted on"
+                "background must be given: this estimator did not keep the mean site vectors of its rows; pass the "
+                "table it was fitted on"
             )
         return torch.as_tensor(stored).to(device=self.device, dtype=torch.float64)
 
-    def required_means(self, background: Any) -> Tensor:  # (N, I)
-        """:meth:`means`, refusing a module without a background."""
-        means = self.means(background)
-        if means is None:
-            raise ValueError("background must be given for a module: site vectors (M, N, I) that absent sites average")
-        return means
-
     @property
-    def keeps_rows(self) -> bool:
-        """True where the model keeps some rows of its fit, as a regressor in closed form does."""
-        return getattr(getattr(self.estimator, "spread_", None), "numbers", None) is not None
+    def posterior(self) -> Predictive | None:
+        """The posterior of a regressor in closed form, with some rows of its fit; None for other models."""
+        posterior = getattr(self.estimator, "spread_", None)
+        return posterior if isinstance(posterior, Predictive) else None
 
     def rows(self, background: Any) -> Tensor:  # (M, N, I)
         """Site vectors of the background; without one those of the fit's rows that the model keeps."""
         if background is not None:
             return self.vectors(background, "background")
-        if not self.keeps_rows:
+        if self.posterior is None:
             raise ValueError(
                 "background must be given: this model keeps no rows of its fit; pass the table it was fitted on"
             )
-        numbers = np.asarray(self.estimator.spread_.numbers, dtype=np.float64)
-        vectors: Tensor = self.estimator.encoding_.vectors(torch.from_numpy(numbers))
+        numbers = torch.from_numpy(np.asarray(self.posterior.numbers, dtype=np.float64))
+        vectors: Tensor = self.estimator.encoding_.vectors(numbers)
         return vectors.to(device=self.device, dtype=torch.float64)
 
     def moments(self, background: Any) -> tuple[Tensor, Tensor | None]:  # (N, I), (N, I, I)
@@ -169,7 +164,7 @@ class Subject:
                     "background must be given: variances need its rows (site vectors for a module, a table for an "
                     "estimator)"
                 )
-            return self.required_means(None), torch.as_tensor(stored).to(self.device, torch.float64)
+            return self.means(None), torch.as_tensor(stored).to(self.device, torch.float64)
         rows = self.vectors(background, "background")
         means = rows.mean(dim=0)
         centred = rows - means
@@ -188,8 +183,8 @@ class Subject:
         cores[-1][:, -1, 0] += self.offset
         return cores
 
-    def train(self, means: Tensor | None) -> DenseTrain | ProductTrain:  # (N, I)
-        """The decision as a train in which an absent site is at its mean, 0 without means."""
+    def train(self, means: Tensor) -> DenseTrain | ProductTrain:  # (N, I)
+        """The decision as a train in which an absent site is at its mean."""
         if isinstance(self.module, DiagonalTT):
             return ProductTrain(Products.of(self.module, self.readout, self.offset), means)
         return DenseTrain(self.cores(), means)
@@ -227,10 +222,10 @@ class Subject:
             parts.append(torch.stack(slopes, dim=-1))
         return torch.cat(parts)
 
-    def grid(self, site: int, given: Any, rows: Tensor | None) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
+    def grid(self, site: int, given: Any, background: Any) -> tuple[np.ndarray, Tensor]:  # (G,), (G, I)
         """The values of a site's column, those given or all of interest, and their site vectors."""
         if self.estimator is None:
-            return module_grid(self.module, site, given, rows)
+            return module_grid(self.module, site, given, self.vectors(background, "background"))
         values, vectors = estimator_grid(self.estimator, site, given)
         return values, vectors.to(self.device)
 
@@ -239,7 +234,9 @@ class Subject:
         return None if self.estimator is None else estimator_labels(self.estimator, x)
 
     def require_module(self) -> Subject:
-        """Return itself; subjects without a module of dense or diagonal cores raise a TypeError."""
+        """Return itself; of a subject without a module of dense or diagonal cores raise a TypeError."""
+        if isinstance(self.module, Products):
+            raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
         return self
 
     def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)
@@ -256,9 +253,9 @@ class Subject:
     def sites_of(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
         """The sites of columns given by name or number: distinct ones, in the order given."""
         single = isinstance(columns, (str, int, np.integer)) and not isinstance(columns, bool)
-        chosen = [columns] if single else list(columns) if isinstance(columns, Iterable) else None
-        if chosen is None:
+        if not single and not isinstance(columns, Iterable):
             raise TypeError(f"{name} must be columns by name or number, got {shown(columns)}")
+        chosen = [columns] if single else list(columns)
         sites = tuple(self._site(column, name) for column in chosen)
         if len(set(sites)) != len(sites):
             raise ValueError(f"{name} must be distinct, got {shown(chosen)}")
