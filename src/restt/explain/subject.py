@@ -55,9 +55,10 @@ class Subject:
                 eye,
                 eye.new_zeros(module.outputs),
             )
-        if hasattr(model, "subject"):  # tree ensembles and distilled functions bring their own
-            subject: Subject = model.subject()
-            return subject
+        if isinstance(model, Subject):  # tree ensembles
+            return model
+        if hasattr(model, "subject"):  # distilled functions bring their own
+            return model.subject()  # type: ignore[no-any-return]
         if not (hasattr(model, "fit") and hasattr(model, "numbers")):
             raise TypeError(
                 f"model must be a restt.ResTT or a fitted estimator of restt, got {type(model).__name__}; "

@@ -122,8 +122,7 @@ def test_variances_without_a_compiler_are_the_same(forest, monkeypatch):
 
 
 def _containing(trees: explain.Trees, background: np.ndarray) -> torch.Tensor:
-    subject = trees.subject()
-    return subject.train(subject.means(background)).moments(None).containing()
+    return trees.train(trees.means(background)).moments(None).containing()
 
 
 def test_effect_is_the_term_on_the_columns_scale(boosted):
@@ -150,13 +149,13 @@ def test_the_grid_of_a_column_has_every_bin(boosted):
 
 def test_a_train_with_diagonal_cores_is_the_same(boosted):
     _, trees, x, background = boosted
-    module, subject = trees.to_module(), trees.subject()
-    vectors = subject.vectors(x[:20])
+    module = trees.to_module()
+    vectors = trees.vectors(x[:20])
     widths = torch.tensor(module.feature_dims)
     assert bool((vectors.sum(2) == 1).all())
     assert widths.max() == vectors.shape[2]
     np.testing.assert_allclose(module(vectors)[:, 0], trees.predict(x[:20])[:, 0], atol=1e-12)
-    values = explain.shapley_values(module, vectors, subject.vectors(background))
+    values = explain.shapley_values(module, vectors, trees.vectors(background))
     torch.testing.assert_close(explain.shapley_values(trees, x[:20], background), values, **TIGHT)
 
 

@@ -62,7 +62,7 @@ def from_trees(model: Any) -> Trees:
         package, kind = base.__module__.split(".")[0], base.__name__
         kinds, read = _READERS.get(package, ((), None))
         if read is not None and kind in kinds:
-            return Trees(read(model, kind))
+            return Trees.read(read(model, kind))
     raise TypeError(
         f"model must be a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {type(model).__name__} of "
         f"{type(model).__module__.split('.')[0]}"

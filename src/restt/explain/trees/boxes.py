@@ -112,7 +112,7 @@ class Sets:
         return inside.double()
 
 
-def states_of(trees: Sequence[Tree], columns: int) -> list[Column]:
+def states_of(trees: Sequence[Tree], columns: int) -> tuple[Column, ...]:
     """The states of each column: bins between all thresholds, codes of all lists."""
     cuts: list[set[float]] = [set() for _ in range(columns)]
     categorical = set()
@@ -122,7 +122,7 @@ def states_of(trees: Sequence[Tree], columns: int) -> list[Column]:
             cuts[column].update(tree.codes[node].tolist() if node in tree.codes else [tree.threshold[node]])
             if node in tree.codes:
                 categorical.add(column)
-    return [Column(np.array(sorted(own), dtype=np.float64), n in categorical) for n, own in enumerate(cuts)]
+    return tuple(Column(np.array(sorted(own), dtype=np.float64), n in categorical) for n, own in enumerate(cuts))
 
 
 def boxes_of(trees: Sequence[Tree], columns: Sequence[Column], sites: Sequence[int], constant: np.ndarray) -> Products:

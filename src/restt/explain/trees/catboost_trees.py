@@ -30,7 +30,7 @@ def read_catboost(model: Any, kind: str) -> Ensemble:
     scale, bias = stored["scale_and_bias"]
     bias = np.atleast_1d(np.asarray(bias, dtype=np.float64))
     reader = _Reader(model, stored, scale, len(bias))
-    roots = reader.oblivious or stored["trees"]
+    roots = stored.get("trees", [])
     if reader.oblivious:
         roots = [_nested(tree["splits"] or [], tree["leaf_values"]) for tree in reader.oblivious]
     trees = [nested_tree(root, reader.node, listed_left=False) for root in roots]
