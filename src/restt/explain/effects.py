@@ -125,11 +125,10 @@ def effect(model: Any, columns: Any, background: Any = None, grid: Any = None) -
     if len(chosen) not in (1, 2):
         raise ValueError(f"columns must be one or two, got {len(chosen)}")
     means = subject.means(background)
-    rows = subject.vectors(background, "background") if subject.estimator is None else None
     sides = [grid] if len(chosen) == 1 else [None, None] if grid is None else list(grid)
     if len(sides) != len(chosen):
         raise ValueError(f"grid must hold two lists of values for a pair of columns, got {len(sides)}")
-    grids = [subject.grid(site, values, rows) for site, values in zip(chosen, sides, strict=True)]
+    grids = [subject.grid(site, values, background) for site, values in zip(chosen, sides, strict=True)]
     points = {site: vectors for site, (_, vectors) in zip(chosen, grids, strict=True)}
     train, away = subject.train(means), {site: vectors - means[site] for site, vectors in points.items()}
     if len(away) == 1:

@@ -240,10 +240,6 @@ class Subject:
             raise TypeError("model must be a restt module or estimator here, got Trees: pass its to_module()")
         return self
 
-    def against_rows(self, vectors: Tensor, rows: Tensor) -> Tensor | None:  # (B, N, I), (M, N, I) -> (B, N, D)
-        """Shapley values averaged over starts, where there is a quicker way than one after the other."""
-        return None
-
     def in_columns(self, values: Tensor, dim: int) -> Tensor:
         """Values along sites put in the order of results; a column that no site reads has 0."""
         shape = list(values.shape)
