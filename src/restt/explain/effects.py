@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from restt.explain.links import Link, Scaled, link_of
-from restt.explain.paths import term_deviations
+from restt.explain.links import Link, Scaled, link_of, term_deviations
 from restt.explain.subject import Subject
 from restt.explain.tables import data_frame, records_of
 

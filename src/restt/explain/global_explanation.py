@@ -11,7 +11,7 @@ from torch import Tensor
 from restt._common.errors import check_choice
 from restt.explain.effects import Effect, effect
 from restt.explain.links import Link, link_of, measured
-from restt.explain.local_explanation import ORDERS, distilled_note
+from restt.explain.local_explanation import ORDERS
 from restt.explain.shares import SETTINGS, VarianceShares, variance_shares
 from restt.explain.sobol import SobolIndices, TopInteractions, sobol_indices, top_interactions
 from restt.explain.subject import Subject
@@ -90,7 +90,7 @@ class GlobalExplanation(Printed):
         others = f"; {len(self.outputs) - 1} more outputs" if len(self.outputs) > 1 else ""
         title = f"Shares of the variance of {self.measured(0)}{others}"
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
-        return Table(title, list(columns), rows, "; ".join([*notes, *distilled_note(self.subject)]))
+        return Table(title, list(columns), rows, "; ".join([*notes, *self.subject.notes]))
 
     def plot(self, kind: str = "columns", *, output: int = 0, axes: Any = None, **options: Any) -> Any:
         """Draw on new axes or those given, which are returned.
@@ -101,15 +101,10 @@ class GlobalExplanation(Printed):
         """
         from restt.explain import plots
 
-        drawings = {
-            "columns": plots.column_bars,
-            "orders": plots.global_orders,
-            "network": plots.network,
-        }
-        check_choice("kind", kind, (*drawings, "effect"))
+        check_choice("kind", kind, ("columns", "orders", "network", "effect"))
         if kind == "effect":
             return self.effect(options.pop("columns")).plot(output, axes, **options)
-        return drawings[kind](self, output, axes, **options)
+        return getattr(plots, kind)(self, output, axes, **options)
 
 
 def explain_global(

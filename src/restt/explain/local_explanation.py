@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from restt._common.errors import check_choice, check_int
-from restt.explain.links import Link, Scaled, link_of
-from restt.explain.paths import aumann_shapley, term_deviations, value_deviations
+from restt.explain.links import Link, Scaled, aumann_shapley, link_of, term_deviations, value_deviations
 from restt.explain.shapley import along_paths
 from restt.explain.subject import Subject
 from restt.explain.tables import Printed, Table, data_frame, short
@@ -177,7 +176,7 @@ class LocalExplanation(Scaled, Printed):
         sums = [f"{name}: {base:.4g} + these = {prediction:.4g}" for name, base, prediction in ends]
         title = f"{shown.method}s" if single else f"Mean size of the {shown.method}s of {len(shown)} rows"
         header = ["column", *([] if data is None else ["value"]), *measured]
-        return Table(title, header, rows, "; ".join([*sums, *distilled_note(shown.subject)]))
+        return Table(title, header, rows, "; ".join([*sums, *shown.subject.notes]))
 
     def to_shap(self, scale: str | None = None) -> Any:
         """A ``shap.Explanation`` for shap's plots, in y's units unless ``scale="latent"``.
@@ -217,14 +216,8 @@ class LocalExplanation(Scaled, Printed):
         """
         from restt.explain import plots
 
-        drawings = {
-            "waterfall": plots.waterfall,
-            "beeswarm": plots.beeswarm,
-            "dependence": plots.dependence,
-            "orders": plots.local_orders,
-        }
-        check_choice("kind", kind, tuple(drawings))
-        return drawings[kind](self.on(scale), output, axes, **options)
+        check_choice("kind", kind, ("waterfall", "beeswarm", "dependence", "orders"))
+        return getattr(plots, kind)(self.on(scale), output, axes, **options)
 
 
 @torch.no_grad()
@@ -265,14 +258,6 @@ def explain_local(model: Any, x: Any, background: Any = None, max_order: int | N
         means,
         link_of(subject.estimator),
     )
-
-
-def distilled_note(subject: Subject) -> list[str]:
-    """The error of a distilled model; none for others."""
-    if subject.error is None:
-        return []
-    errors = ", ".join(f"{error:.2g}" for error in subject.error.tolist())
-    return [f"distilled: off by {errors} standard deviations on fresh points"]
 
 
 def _imported(name: str) -> Any:

@@ -11,24 +11,17 @@ import torch
 from torch import Tensor
 
 from restt.explain.dense import DenseMoments, transfer_left, transfer_right
-from restt.explain.gram import Gram
+from restt.explain.products import Gram
 
 Sites = tuple[int, ...]
 LEAST = 3  # smaller terms are known before a search
 
 
-@dataclass(frozen=True)
-class SearchSettings:
-    """Limits of a search, and the slack of its proof."""
-
-    nodes: int = 20_000  # of a dense train; each costs two products of (r+1)×(r+1) matrices
-    work: float = 3e10  # multiplications for a sum of products
-    sets: int = 500_000  # of sites that are compared in one order, for a sum of products
-    # Bounds and variances are sums of the same numbers in another order: they agree to this share of the whole.
-    rounding: float = 1e-12
-
-
-SETTINGS = SearchSettings()
+# Limits of a search: nodes of a dense train, each two products of (r+1)×(r+1) matrices; of a sum of products about how
+# many multiplications, and how many sets of sites are compared in one order.
+NODES, WORK, SETS = 20_000, 3e10, 500_000
+# Bounds and variances are sums of the same numbers in another order: they agree to this share of the whole.
+ROUNDING = 1e-12
 
 
 @dataclass(eq=False)
@@ -54,7 +47,7 @@ class Search:
         return self.best[-1] if len(self.best) == self.k else -1.0
 
 
-def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = SETTINGS.nodes) -> Search:
+def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int = NODES) -> Search:
     """The k terms of largest variance of at most ``highest`` sites: all singles and pairs, larger ones by a search."""
     search = Search(highest, k)
     for order in range(1, min(highest, 2) + 1):
@@ -102,7 +95,7 @@ def _search_dense(search: Search, moments: DenseMoments, budget: int) -> None:
         return found
 
     heap = [made(0, (), train[0].new_ones(1, 1))]
-    slack = -SETTINGS.rounding * heap[0].bound
+    slack = -ROUNDING * heap[0].bound
     while heap and -heap[0].bound > search.threshold + slack:
         if search.nodes >= budget:
             search.complete, search.bound = False, -heap[0].bound
@@ -153,7 +146,7 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
     subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
     """
     rest, work = gram.containing().sum(-1), 0.0
-    slack = SETTINGS.rounding * float(rest.max())
+    slack = ROUNDING * float(rest.max())
     for members, variance in search.variances.items():
         _subtract(rest, members, variance)
     for order in range(LEAST, search.highest + 1):
@@ -161,7 +154,7 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
         for bound, members in candidates:
             if bound <= search.threshold + slack:
                 break
-            if len(candidates) > SETTINGS.sets or search.nodes >= budget or work > SETTINGS.work:
+            if len(candidates) > SETS or search.nodes >= budget or work > WORK:
                 search.complete, search.bound = False, float(rest.max())
                 return
             variance, spent = gram.term(members)
@@ -177,7 +170,7 @@ def _candidates(rest: Tensor, order: int, least: float) -> list[tuple[float, Sit
     table = rest.tolist()
     sites = [n for n, row in enumerate(table) if sum(value > least for value in row) >= order - 1]
     bounds = ((min(table[n][m] for n, m in combinations(own, 2)), own) for own in combinations(sites, order))
-    return sorted(islice((bound for bound in bounds if bound[0] > least), SETTINGS.sets + 1), reverse=True)
+    return sorted(islice((bound for bound in bounds if bound[0] > least), SETS + 1), reverse=True)
 
 
 def _subtract(rest: Tensor, members: Sites, variance: Tensor) -> None:

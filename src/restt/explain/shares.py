@@ -17,11 +17,10 @@ from torch import Tensor
 
 from restt._common.errors import check_int
 from restt.explain.links import link_of
-from restt.explain.paths import by_column
 from restt.explain.shapley import along_paths
 from restt.explain.sobol import top_interactions
 from restt.explain.subject import Subject
-from restt.explain.tables import Records, data_frame, records_of
+from restt.explain.tables import Printed, data_frame, records_of
 from restt.prior import Predictive
 from restt.prior.functionals import posterior_draws
 
@@ -56,7 +55,7 @@ class ShareErrors(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class VarianceShares(Records):
+class VarianceShares(Printed):
     """Shares of the variance of the predictions over rows, on the latent scale, float64.
 
     ``term_errors`` and ``column_errors`` are of the posterior, by ``draws`` draws on a sample of the rows; None for a
@@ -221,7 +220,7 @@ def _posterior_errors(
 
         A part is given by its site vectors and its posterior mean.
         """
-        products = by_column(subject, torch.cat([product, sample]))
+        products = subject.by_column(torch.cat([product, sample]))
         centre = (torch.cat([value, latent]) / unit).cpu()
         draws = posterior_draws(posterior, products, centre, settings.draws, settings.seed)
         part, whole = draws.split(len(sample), dim=1)  # (draws, B, D)

@@ -144,6 +144,17 @@ class Subject:
         posterior = getattr(self.estimator, "spread_", None)
         return posterior if isinstance(posterior, Predictive) else None
 
+    @property
+    def notes(self) -> list[str]:
+        """What a printed explanation says of the model: that it has no error bars, a distilled one's error."""
+        name, errors = type(self.estimator).__name__, [] if self.error is None else self.error.tolist()
+        none = hasattr(self.estimator, "fit") and self.posterior is None
+        off = ", ".join(f"{error:.2g}" for error in errors)
+        return [
+            *([f"no standard deviations: {name} has no posterior in closed form"] if none else []),
+            *([f"distilled: off by {off} standard deviations on fresh points"] if errors else []),
+        ]
+
     def rows(self, background: Any) -> Tensor:  # (M, N, I)
         """Site vectors of the background; without one those of the fit's rows that the model keeps."""
         if background is not None:
@@ -246,6 +257,11 @@ class Subject:
         shape[dim] = len(self.names)
         places = torch.tensor(self.columns, device=values.device)
         return values.new_zeros(shape).index_copy(dim, places, values)
+
+    def by_column(self, values: Tensor) -> list[Tensor]:  # (…, N, I) -> C of (…, I_n)
+        """Site vectors in the order of the table's columns, without padding, as the posterior reads them."""
+        widths = self.module.feature_dims
+        return [values[..., place, : widths[place]].cpu() for place in np.argsort(self.columns).tolist()]
 
     def sites_of(self, columns: Any, name: str = "columns") -> tuple[int, ...]:
         """The sites of columns given by name or number: distinct ones, in the order given."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restt.explain.trees.boosters import read_lightgbm, read_xgboost
-from restt.explain.trees.catboost_trees import read_catboost
+from restt.explain.trees.boosters import read_catboost, read_lightgbm, read_xgboost
 from restt.explain.trees.model import Trees
 from restt.explain.trees.sklearn_trees import KINDS, read_sklearn
 

@@ -1,7 +1,7 @@
 /* Variances of a sum of boxes under independent columns, over pairs of boxes.
 
    In a column that both constrain, a pair has A = a_j a_k where the column is absent and B = P(both sets) where it is
-   averaged with itself, G = B - A; any other column gives the product of the a's. restt.explain.gram has it in torch. */
+   averaged with itself, G = B - A; any other column gives the product of the a's. restt.explain.products has it in torch. */
 
 #include <stdint.h>
 

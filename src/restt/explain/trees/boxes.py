@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from restt.chain.cpu import build
-from restt.explain.gram import Gram
-from restt.explain.products import Group, Products, ProductTrain
+from restt.explain.products import Gram, Group, Products, ProductTrain
 from restt.explain.trees.reader import Tree
 
 SOURCE = Path(__file__).parent / "boxes.c"
