@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from itertools import combinations, count, islice, permutations
+from itertools import combinations, count, islice
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -145,10 +146,10 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
     The variance of all terms that contain a pair of sites bounds each of them; what is already known of them is
     subtracted. A set can only be among the best if the rest of each of its pairs is above the k-th best term.
     """
-    rest, work = gram.containing().sum(-1), 0.0
-    slack = ROUNDING * float(rest.max())
+    rest, work = gram.containing().sum(-1).cpu().numpy(), 0.0
+    slack = ROUNDING * rest.max()
     for members, variance in search.variances.items():
-        _subtract(rest, members, variance)
+        rest[np.ix_(members, members)] -= float(variance.sum())
     for order in range(LEAST, search.highest + 1):
         candidates = _candidates(rest, order, search.threshold + slack)
         for bound, members in candidates:
@@ -160,20 +161,14 @@ def _search_products(search: Search, gram: Gram, budget: int) -> None:
             variance, spent = gram.term(members)
             search.nodes, work = search.nodes + 1, work + spent
             search.record(members, variance)
-            _subtract(rest, members, variance)
-        if float(rest.max()) <= search.threshold + slack:
+            rest[np.ix_(members, members)] -= float(variance.sum())
+        if rest.max() <= search.threshold + slack:
             return
 
 
-def _candidates(rest: Tensor, order: int, least: float) -> list[tuple[float, Sites]]:
+def _candidates(rest: np.ndarray, order: int, least: float) -> list[tuple[float, Sites]]:
     """Sets all of whose pairs have more left than ``least``, by the least that a pair of theirs has."""
     table = rest.tolist()
     sites = [n for n, row in enumerate(table) if sum(value > least for value in row) >= order - 1]
     bounds = ((min(table[n][m] for n, m in combinations(own, 2)), own) for own in combinations(sites, order))
     return sorted(islice((bound for bound in bounds if bound[0] > least), SETS + 1), reverse=True)
-
-
-def _subtract(rest: Tensor, members: Sites, variance: Tensor) -> None:
-    if len(members) > 1:
-        pairs = torch.tensor(list(permutations(members, 2)), device=rest.device).unbind(1)
-        rest[pairs] -= variance.sum()
