@@ -86,6 +86,11 @@ def test_tables_are_printed(local: LocalExplanation, whole: GlobalExplanation) -
     assert "proven complete" in text
 
 
+def test_a_model_without_a_posterior_says_that_it_has_no_error_bars(local: LocalExplanation, whole: GlobalExplanation):
+    for found in (local, local[0], whole):
+        assert "no standard deviations: ResTTNetRegressor has no posterior in closed form" in repr(found)
+
+
 def test_a_global_explanation_holds_what_the_functions_return(regressor: Fitted, whole: GlobalExplanation) -> None:
     expected = sobol_indices(regressor.model, regressor.table)
     torch.testing.assert_close(whole.sobol.total, expected.total)

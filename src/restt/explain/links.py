@@ -119,22 +119,22 @@ class SoftmaxLink(Link):
 
 
 def link_of(estimator: Any) -> Link | None:
-    """The link of a fitted estimator, the identity for None (a module); None for a transformed y as 0.8 saved it.
+    """The link of a fitted estimator, the identity for trees and modules; None for a transformed y as 0.8 saved it.
 
     Predictions of such a model also depend on the posterior variance of a row.
     """
     target: Any = getattr(estimator, "target_", None)
     if hasattr(target, "classes"):
         return SoftmaxLink("probability", "log-odds" if len(target.classes) == 2 else "logit")
-    label = getattr(target, "label", "y")
+    label, scale = getattr(target, "label", "y"), getattr(estimator, "scale", "y")
     if label == "y":
-        return Link()
+        return Link(scale, scale)
     return WarpLink("y", label, target) if isinstance(target.model, Warp) else None
 
 
 def measured(link: Link | None, scale: str, output: str) -> str:
     """The quantity that an output is measured in on a scale."""
-    if isinstance(link, SoftmaxLink):
+    if link is not None and link.unit != "y":
         return f"{link.unit if scale == 'y' else link.latent} of {output}"
     return output if scale == "y" or link is None or link.identical else f"{output} (latent scale)"
 

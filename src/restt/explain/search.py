@@ -54,10 +54,11 @@ def search_terms(moments: DenseMoments | Gram, highest: int, k: int, nodes: int 
     for order in range(1, min(highest, 2) + 1):
         for members in combinations(range(len(moments.pairs)), order):
             search.record(members, moments.pairs[members[0], members[-1]])
-    if highest >= LEAST and isinstance(moments, DenseMoments):
-        _search_dense(search, moments, nodes)
-    elif highest >= LEAST:
-        _search_products(search, moments, nodes)
+    if highest >= LEAST:
+        if isinstance(moments, DenseMoments):
+            _search_dense(search, moments, nodes)
+        else:
+            _search_products(search, moments, nodes)
     return search
 
 

@@ -178,7 +178,7 @@ def variance_shares(
         orders,
         *errors,
         settings,
-        "y" if link is not None and link.identical else "latent",
+        link.unit if link is not None and link.identical else "latent",
     )
 
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
@@ -167,6 +172,16 @@ def test_result_objects(boosted):
     whole = explain.explain_global(trees, background, k=5)
     assert len(whole.interactions) == 5
     assert "HistGradientBoostingRegressor" in repr(trees)
+
+
+def test_tables_say_what_is_explained(boosted, forest):
+    _, trees, x, background = forest
+    assert "probability of 2" in repr(explain.explain_local(trees, x[:1], background))
+    assert explain.variance_shares(trees, x).scale == "probability"
+    assert "probability" not in repr(explain.explain_local(boosted[1], boosted[2][:1], boosted[3]))
+    rows = np.nan_to_num(x)
+    margin = explain.from_trees(GradientBoostingClassifier(n_estimators=3).fit(rows, x[:, 2] > 0))
+    assert "raw score of True" in repr(explain.explain_global(margin, rows))
 
 
 def test_columns_that_no_split_reads_have_no_part():

@@ -104,12 +104,14 @@ def columns_of(X: Any, names: Sequence[str], named: bool) -> list[Any]:
         if table.ndim == 2 and table.shape[1] == len(names):
             return list(table.T)
     elif named:
-        absent = [name for name in names if name not in list(labels)]
+        # Models know numbers as text, and LightGBM has underscores for spaces.
+        known = {str(label).replace(" ", "_"): label for label in labels} | {str(label): label for label in labels}
+        absent = [name for name in names if name not in known]
         if absent:
             raise ValueError(f"X must have the columns of the fit, got a table without {shown(absent)}")
-        return [X[name] for name in names]
+        return [X[known[name]] for name in names]
     elif len(labels) == len(names):
-        return [X.iloc[:, place] for place in range(len(names))]
+        return [X[label] for label in labels]
     raise ValueError(f"X must be a table of {len(names)} columns, got {shown(X)}")
 
 
