@@ -153,5 +153,7 @@ def test_wrong_use_is_refused(local: LocalExplanation, whole: GlobalExplanation,
         local.plot("pie")
     with pytest.raises(ValueError, match="output must be at most 0, got 1"):
         whole.plot("columns", output=1)
+    with pytest.raises(ValueError, match='columns must be given with kind "effect"'):
+        whole.plot("effect")
     with pytest.raises(ValueError, match="row must be at most 19, got 99"):
         local.plot("waterfall", row=99)

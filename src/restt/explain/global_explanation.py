@@ -103,6 +103,8 @@ class GlobalExplanation(Printed):
 
         check_choice("kind", kind, ("columns", "orders", "network", "effect"))
         if kind == "effect":
+            if "columns" not in options:
+                raise ValueError('columns must be given with kind "effect": one or two, by name or number')
             return self.effect(options.pop("columns")).plot(output, axes, **options)
         return getattr(plots, kind)(self, output, axes, **options)
 

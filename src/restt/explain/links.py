@@ -31,7 +31,7 @@ from torch import Tensor
 
 from restt._common.errors import shown
 from restt.explain.subject import Subject
-from restt.explain.sweeps import legendre, row_chunks
+from restt.explain.sweeps import legendre
 from restt.prior import Warp
 from restt.prior.functionals import path_deviations
 
@@ -194,14 +194,14 @@ def aumann_shapley(
     vectors: Tensor,  # (B, N, I)
     start: Tensor,  # (N, I)
     link: Link,
-    highest: int,
+    spectrum: np.ndarray,  # (B, highest+1, D): parts of the orders on the latent scale
+    gap: np.ndarray,  # (B, D): difference of predictions
 ) -> tuple[np.ndarray, np.ndarray, float]:  # (B, C, D), (B, highest+1, D)
     """Values of every column and order, summing to the difference of predictions; and the largest error of a value."""
-    spectrum = subject.train(start).spectrum(vectors - start, highest).cpu().numpy()
     columns = len(subject.names)
-    integrals = np.empty((len(vectors), columns + highest + 1, spectrum.shape[2]))
+    integrals = np.empty((len(vectors), columns + spectrum.shape[1], spectrum.shape[2]))
     moves = np.full(len(vectors), np.inf)
-    for chunk in row_chunks(len(vectors), MOST * subject.numbers, vectors.device):
+    for chunk in subject.row_chunks(len(vectors), MOST):
         count, left = FIRST, np.arange(chunk.start, chunk.stop)
         integrals[left] = _integrals(subject, vectors[left] - start, start, link, spectrum[left], count)
         while len(left) and count < MOST:  # twice the nodes for the rows whose values still move
@@ -211,12 +211,9 @@ def aumann_shapley(
             integrals[left] = finer
             left = left[moves[left] > TOLERANCE * np.abs(finer[:, :columns]).sum(axis=(1, 2))]
     values, orders = integrals[:, :columns], integrals[:, columns:]
-    predicted = link(subject.decide(torch.cat([start[None], vectors])).cpu().numpy())
-    gap = predicted[1:] - predicted[0]
     error = max(float(moves.max(initial=0.0)), float(np.abs(gap - values.sum(axis=1)).max(initial=0.0)))
-    if highest >= subject.sites:  # all orders are there, and sum to the prediction too
+    if spectrum.shape[1] > subject.sites:  # all orders are there, and sum to the prediction too
         orders[:, 1:] = completed(orders[:, 1:], gap)
-    orders[:, 0] = predicted[0]
     return completed(values, gap), orders, error
 
 
@@ -260,7 +257,7 @@ def value_deviations(
     curved = isinstance(link, WarpLink)
     nodes, weights = legendre(NODES_OF_DEVIATIONS if curved else subject.nodes, torch.zeros(()).double())
     weight, parts = weights.numpy()[:, None], []
-    for rows in row_chunks(len(vectors), len(nodes) * subject.numbers, vectors.device):
+    for rows in subject.row_chunks(len(vectors), len(nodes)):
         way = vectors[rows] - start
         paths = subject.by_column(start), subject.by_column(way)
         if not isinstance(link, WarpLink):

@@ -80,14 +80,16 @@ class LocalExplanation(Scaled, Printed):
         assert self.link is not None
         if self.link.identical:
             return replace(self, scale="y", latent=self)
-        highest = self.orders.shape[1] - 1
-        values, orders, error = aumann_shapley(self.subject, self.vectors, self.means, self.link, highest)
+        base, predictions = self.link(self.base[None])[0], self.link(self.predictions)
+        given = self.subject, self.vectors, self.means, self.link, self.orders
+        values, orders, error = aumann_shapley(*given, predictions - base)
+        orders[:, 0] = base
         return replace(
             self,
             outputs=self.link.outputs(self.outputs),
             values=values,
-            base=self.link(self.base[None])[0],
-            predictions=self.link(self.predictions),
+            base=base,
+            predictions=predictions,
             orders=orders,
             scale="y",
             quadrature_error=error,

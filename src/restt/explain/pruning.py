@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,7 +93,7 @@ def prune(model: Any, tolerance: float, background: Any = None, way: str = "auto
             module, way_taken = smaller, "bond"
     if isinstance(subject.module, ResTT) and subject.sites > 1 and way in ("auto", "topology"):
         fewer, drops = original.smaller_topology()
-        if _size(fewer) < _size(module):
+        if drops and _size(fewer) < _size(module):
             module, way_taken, dropped = fewer, "topology", drops
     given = model if isinstance(model, (ResTT, DiagonalTT)) else model.module_
     errors = torch.zeros_like(original.lost)
@@ -197,14 +198,11 @@ class Original:
     def smaller_topology(self) -> tuple[ResTT, tuple[Drop, ...]]:
         """The module without the longest list of connections, cheapest first, that can be dropped together."""
         ranked = [drop for _, drop in sorted(self.costs())]
-        fits, fails = 0, len(ranked) + 1
-        while fails - fits > 1:
-            middle = (fits + fails) // 2
-            if self.accepts(self.errors(without(self.module, ranked[:middle]))):
-                fits = middle
-            else:
-                fails = middle
-        return without(self.module, ranked[:fits]), tuple(ranked[:fits])
+        counts = range(1, len(ranked) + 1)
+        costly = bisect_left(
+            counts, True, key=lambda count: not self.accepts(self.errors(without(self.module, ranked[:count])))
+        )
+        return without(self.module, ranked[:costly]), tuple(ranked[:costly])
 
     def costs(self) -> list[tuple[float, Drop]]:
         """Squared error of dropping each connection alone: a train that differs at one site, between two moments."""

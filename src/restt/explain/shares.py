@@ -135,13 +135,13 @@ def variance_shares(
     [1.0, 1.0]
     """
     subject = Subject.of(model)
-    rows = subject.rows(background)
-    is_module = subject.estimator is None
-    means = rows.mean(dim=0) if is_module else subject.means(background)
-    chosen = _terms(subject, model, rows if is_module else background, terms, settings)
-    train = subject.train(means)
-    away = rows - means
-    latent = subject.decide(rows)
+    rows, means = subject.rows(background), subject.means(background)
+    if terms is None:
+        largest = top_interactions(model, background, settings.terms, min(subject.sites, settings.term_order)).terms
+        chosen = [tuple(subject.columns.index(column) for column in term.columns) for term in largest]
+    else:
+        chosen = [subject.sites_of(columns, "terms") for columns in terms]
+    train, away, latent = subject.train(means), rows - means, subject.decide(rows)
     deviation = latent - latent.mean(dim=0)
     variance = deviation.square().mean(dim=0)
 
@@ -162,8 +162,8 @@ def variance_shares(
     link = link_of(subject.estimator)
     errors: tuple[ShareErrors | None, ShareErrors | None] = (None, None)
     if subject.posterior is not None and bool((variance > 0).any()):
-        largest = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
-        errors = _posterior_errors(subject.posterior, subject, rows, means, chosen, largest.tolist(), settings)
+        ranked = np.argsort(-np.abs(columns[2]).sum(axis=1), kind="stable")[: settings.columns]
+        errors = _posterior_errors(subject.posterior, subject, rows, means, chosen, ranked.tolist(), settings)
     return VarianceShares(
         subject.names,
         subject.outputs,
@@ -180,16 +180,6 @@ def variance_shares(
         settings,
         link.unit if link is not None and link.identical else "latent",
     )
-
-
-def _terms(
-    subject: Subject, model: Any, background: Any, terms: Sequence[Any] | None, settings: ShareSettings
-) -> list[tuple[int, ...]]:
-    """Sites of the terms to list."""
-    if terms is not None:
-        return [subject.sites_of(columns, "terms") for columns in terms]
-    largest = top_interactions(model, background, settings.terms, min(subject.sites, settings.term_order))
-    return [tuple(subject.columns.index(column) for column in term.columns) for term in largest.terms]
 
 
 def _at(rows: Tensor, site: int, vector: Tensor) -> Tensor:

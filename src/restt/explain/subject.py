@@ -45,7 +45,7 @@ class Subject:
     def of(cls, model: Any) -> Subject:
         """The subject of a module or a fitted estimator."""
         if isinstance(model, (ResTT, DiagonalTT)):
-            module = _frozen(model)
+            module = copy.deepcopy(model).double().requires_grad_(False)
             eye = torch.eye(module.outputs, dtype=torch.float64, device=module.device)
             return cls(
                 module,
@@ -67,7 +67,7 @@ class Subject:
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(model)
-        module = _frozen(model.module_)
+        module = copy.deepcopy(model.module_).double().requires_grad_(False)
         readout, offset, outputs = _decision(model, module)
         columns = getattr(model, "feature_names_in_", [f"x{index}" for index in range(model.n_features_in_)])
         names = tuple(map(str, columns))
@@ -95,11 +95,10 @@ class Subject:
         degree = module.degree if isinstance(module, Products) else max(module.topology.orders(), default=1)
         return (degree + 1) // 2
 
-    @property
-    def numbers(self) -> int:
-        """Numbers that a row needs while its gradient is computed; products are read in blocks."""
+    def row_chunks(self, rows: int, nodes: int) -> Iterator[slice]:
+        """Slices of rows whose gradients at so many nodes fit into memory; products are read in blocks."""
         states = (self.module.runs or 1) * self.module.bond_dim if isinstance(self.module, ResTT) else 0
-        return self.sites * (4 * self.module.feature_dim + states)
+        return row_chunks(rows, nodes * self.sites * (4 * self.module.feature_dim + states), self.device)
 
     def vectors(self, x: Any, name: str = "x") -> Tensor:  # (B, N, I) float64
         """Site vectors of a module's features (B, N, I) or of an estimator's table; padding is zero."""
@@ -225,7 +224,7 @@ class Subject:
     ) -> Tensor:  # (B, N, D)
         """Σ_k weight · derivative at start + t_k·way along the part of ``way`` in each site."""
         parts = []
-        for rows in row_chunks(len(way), len(nodes) * self.numbers, way.device):
+        for rows in self.row_chunks(len(way), len(nodes)):
             points = (starts[rows] + nodes[:, None, None, None] * way[rows]).flatten(0, 1)
             slopes = [
                 torch.einsum("k,kbni,bni->bn", weights, gradient.unflatten(0, (len(nodes), -1)), way[rows])
@@ -286,10 +285,6 @@ class Subject:
         if column not in self.columns:
             raise ValueError(f"{name} has {self.names[column]!r}, which the model does not use")
         return self.columns.index(int(column))
-
-
-def _frozen(module: ResTT | DiagonalTT) -> ResTT | DiagonalTT:
-    return copy.deepcopy(module).double().requires_grad_(False)
 
 
 def _decision(estimator: Any, module: ResTT | DiagonalTT) -> tuple[Tensor, Tensor, tuple[str, ...]]:
